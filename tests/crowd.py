@@ -13,7 +13,7 @@ import json
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from gpu_provision.sandbox.apiserver.request import StreamResponse
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest, requests
 from gpu_provision.sandbox.apiserver.resources import RequestInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
+from tests.data_file import document
 from tests.sandbox.apiserver.conftest import Running
 
 TOOL = "gpu-provision"
@@ -43,8 +44,6 @@ _BATCH, _BATCH_SECONDS = 20, 0.02
 _VERSION, _TERMINATION_LOG = b'"resourceVersion":"', "/dev/termination-log"
 _RANKS = {"toolkit": 1, "device_plugin": 2, "validator": 3, "device_plugin_validation": 4}
 """Order in which pods of a node start; all others are first."""
-
-_CPU_FLAGS = [f"FLAG{number}" for number in range(16)]
 
 
 @dataclass
@@ -137,19 +136,9 @@ class Crowd:
         found = requests(self.running.server.request_log, since)
         return [each for each in found if each.agent.startswith(TOOL)]
 
-    def join(self, *names: str, features: bool = True) -> None:
-        """Register nodes, with NFD's labels or without."""
-        self._on_loop(lambda: [self._put(_NODES, _node(name, features=features)) for name in names])
-
-    def speak(self, name: str) -> None:
-        """Add NFD's labels to a node."""
-
-        def label() -> None:
-            node = self._thawed(_NODES, name)
-            node["metadata"]["labels"] |= _features()
-            self._put(_NODES, node)
-
-        self._on_loop(label)
+    def join(self, *names: str) -> None:
+        """Register nodes, with NFD's labels."""
+        self._on_loop(lambda: [self._put(_NODES, _node(name)) for name in names])
 
     def beat(self, *names: str) -> None:
         """Write nodes' conditions with a new heartbeat time, as a kubelet does every five minutes."""
@@ -162,21 +151,6 @@ class Crowd:
                 self._put(_NODES, node)
 
         self._on_loop(report)
-
-    def lose(self, component: str) -> None:
-        """Make all pods of a component unready."""
-
-        def stop() -> None:
-            for item in self._registry.store.select(_PODS):
-                if _labels(item.object).get(_COMPONENT) == component:
-                    pod = copy.deepcopy(item.object)
-                    pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-                    self._ready.discard(pod["metadata"]["uid"])
-                    self._put(_PODS, pod)
-            for item in self._registry.store.select(_DAEMONSETS):
-                self._report(item.object["metadata"]["uid"])
-
-        self._on_loop(stop)
 
     def daemonset(self, name: str) -> Object | None:
         """Return a DaemonSet; None if there is none of this name."""
@@ -495,92 +469,30 @@ def _as_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _features() -> dict[str, str]:
-    cpu = {f"{NFD}cpu-cpuid.{flag}": "true" for flag in _CPU_FLAGS}
-    kernel = {
-        f"{NFD}kernel-version.{part}": value
-        for part, value in {"full": "5.15.0-122-generic", "major": "5", "minor": "15"}.items()
-    }
-    system = {f"{NFD}system-os_release.ID": "ubuntu", f"{NFD}system-os_release.VERSION_ID": "22.04"}
-    devices = {f"{NFD}pci-10de.present": "true", f"{NFD}pci-10de.sriov.capable": "true"}
-    return cpu | kernel | system | devices
-
-
-def _node(name: str, *, features: bool) -> Object:
-    """Return a node as its kubelet and NFD write it."""
-    labels = {
-        "beta.kubernetes.io/arch": "amd64",
-        "beta.kubernetes.io/os": "linux",
-        "fleet": "gpu",
-        "kubernetes.io/arch": "amd64",
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
-        "node.kubernetes.io/instance-type": "g4dn.xlarge",
-        "topology.kubernetes.io/region": "eu-central-1",
-        "topology.kubernetes.io/zone": "eu-central-1a",
-        **(_features() if features else {}),
-    }
-    amounts = {"cpu": "64", "memory": "527940436Ki", "pods": "250", "ephemeral-storage": "1843Gi"}
-    metadata = {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": _now(), "labels": labels}
-    metadata["annotations"] = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
-    metadata["managedFields"] = [
-        {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": _now(), "fieldsV1": _owned(labels)}
+def _template() -> str:
+    """Return a node as its kubelet and NFD write it, as JSON with names to fill in."""
+    node, labels = _DATA["node"], _DATA["node"]["metadata"]["labels"]
+    labels |= _DATA["features"] | {f"{NFD}cpu-cpuid.FLAG{number}": "true" for number in range(16)}
+    owned = node["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:labels"]
+    owned |= {f"f:{key}": {} for key in labels}
+    for condition in node["status"]["conditions"]:
+        condition |= {"message": "as the kubelet reports it", "lastHeartbeatTime": "NOW", "lastTransitionTime": "NOW"}
+    names = [f"registry.example.com/team/image-{number}" for number in range(30)]
+    node["status"]["images"] = [
+        {"names": [f"{name}@sha256:{number:064x}", f"{name}:1"], "sizeBytes": 123456789 + number}
+        for number, name in enumerate(names)
     ]
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": metadata,
-        "spec": {"podCIDR": "10.0.0.0/24", "providerID": f"aws:///eu-central-1a/{name}"},
-        "status": {
-            "capacity": dict(amounts),
-            "allocatable": dict(amounts),
-            "conditions": list(_conditions()),
-            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": {
-                "architecture": "amd64",
-                "bootID": str(uuid.uuid4()),
-                "containerRuntimeVersion": "containerd://1.7.27",
-                "kernelVersion": "5.15.0-122-generic",
-                "kubeletVersion": "v1.34.1",
-                "operatingSystem": "linux",
-                "osImage": "Ubuntu 22.04.5 LTS",
-            },
-            "images": [_image(number) for number in range(30)],
-        },
-    }
+    return json.dumps(node)
 
 
-def _owned(labels: Mapping[str, str]) -> Object:
-    return {
-        "f:metadata": {"f:labels": {".": {}, **{f"f:{key}": {} for key in labels}}},
-        "f:status": {"f:conditions": {f'k:{{"type":"{kind}"}}': {"f:lastHeartbeatTime": {}} for kind in _CONDITIONS}},
-    }
+_DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_NODE = _template()
 
 
-_CONDITIONS = {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
-
-
-def _conditions() -> Iterator[Object]:
-    for kind, status in _CONDITIONS.items():
-        yield {
-            "type": kind,
-            "status": status,
-            "reason": f"Kubelet{kind}",
-            "message": "as the kubelet reports it",
-            "lastHeartbeatTime": _now(),
-            "lastTransitionTime": _now(),
-        }
-
-
-def _image(number: int) -> Object:
-    digest = f"{number:064x}"
-    return {
-        "names": [
-            f"registry.example.com/team/image-{number}@sha256:{digest}",
-            f"registry.example.com/team/image-{number}:1",
-        ],
-        "sizeBytes": 123456789 + number,
-    }
+def _node(name: str) -> Object:
+    made = _NODE.replace("NAME", name).replace("NOW", _now())
+    node: Object = json.loads(made.replace("UID", str(uuid.uuid4())).replace("BOOT", str(uuid.uuid4())))
+    return node
 
 
 def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
@@ -610,18 +522,14 @@ def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": began, "finishedAt": began}
         return of(container, {"terminated": {**ended, **message}})
 
-    spec = pod["spec"]
+    spec, now = pod["spec"], _now()
+    kinds = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
     return {
-        "phase": "Running",
+        **_DATA["running"],
         "conditions": [
-            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
-            for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in kinds
         ],
-        "hostIP": "10.0.0.1",
-        "podIP": "10.0.0.2",
-        "podIPs": [{"ip": "10.0.0.2"}],
-        "startTime": _now(),
-        "qosClass": "BestEffort",
+        "startTime": now,
         "initContainerStatuses": [over(each) for each in spec.get("initContainers", ())],
         "containerStatuses": [of(each, {"running": {"startedAt": began}}) for each in spec["containers"]],
     }

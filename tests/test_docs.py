@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
 from collections.abc import Iterator
 
@@ -118,8 +117,3 @@ def test_the_readme_lists_the_exit_codes() -> None:
     """The same table as in --help."""
     text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE)) == {str(code.value) for code in EXIT_CODES}
-
-
-def test_what_ci_runs_is_executable() -> None:
-    """A file without its run bit fails without a visible reason."""
-    assert os.access(CHECKOUT / ".ci" / "run", os.X_OK)

@@ -1,18 +1,18 @@
-"""A plan or a run of hosts and cluster: the hosts first, then the cluster with what they have told."""
+"""A plan, a run or a removal of hosts and cluster. A run begins with the hosts, a removal ends with them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
-from gpu_provision.api.results import StackPlan, StackRun
+from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, ObservedState
-from gpu_provision.model.findings import Finding, LockedError, RunFailedError, UsageError
+from gpu_provision.model.findings import Finding, ForbiddenError, LockedError, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
@@ -24,45 +24,29 @@ from gpu_provision.planning.prepare import findings, part_of, prepare
 if TYPE_CHECKING:
     from gpu_provision.api.views import StackDrift
     from gpu_provision.model.plan import Drift
+    from gpu_provision.reconcile.session import Session
 
 Listen = Callable[[Event], None]
-
-
-_ClusterResult = TypeVar("_ClusterResult", RunResult, DestroyResult)
-
-
 _Returned = TypeVar("_Returned")
-
-
 _LOCK_POLL_SECONDS = 1.0
-
-
-_READING = Event(component="", node="", state=State.PROGRESSING, message="reading hosts")
 
 
 def ignore(_value: object) -> None:
     """Listen to nothing."""
 
 
+def _event(message: str) -> Event:
+    return Event(component="", node="", state=State.PROGRESSING, message=message)
+
+
 def as_a_look(listen: Listen) -> Listen:
     """Return a listener for hosts that are only read: none of them makes progress or gets ready, but some may fail."""
-    return lambda event: listen(event if event.state is State.FAILED else _READING)
+    reading = _event("reading hosts")
+    return lambda event: listen(event if event.state is State.FAILED else reading)
 
 
-def has_host_phase(inventory: Inventory) -> bool:
-    """Return whether the host phase is on for any node."""
-    return any(inventory.prerequisites_of(node).enabled for node in inventory.nodes)
-
-
-class Halves(TypedDict):
-    """Which half takes part, as the fields of `ApplyJob` and `DestroyJob`."""
-
-    hosts: bool
-    cluster: bool
-
-
-def halves(*, hosts_only: bool, cluster_only: bool) -> Halves:
-    """Return which half takes part. Raises UsageError if neither would."""
+def halves(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
+    """Return which half takes part, as the fields of a job. Raises UsageError if neither would."""
     if hosts_only and cluster_only:
         what = "--hosts-only and --cluster-only exclude each other"
         raise UsageError(Finding(code=codes.USAGE, what=what, fix="leave one of the two out"))
@@ -100,46 +84,47 @@ def _await_lock(inventory: Inventory, end: float, listen: Listen) -> None:
     while (held := read_lock(cluster, inventory).lock) and time.monotonic() < end:
         if holder_is_dead(held.holder) or (held.silent_seconds or 0) > TIMING.lease_seconds:
             return
-        message = f"waiting for the lock, which {held.holder} holds"
-        listen(Event(component="", node="", state=State.PROGRESSING, message=message))
+        listen(_event(f"waiting for the lock, which {held.holder} holds"))
         time.sleep(_LOCK_POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyJob:
-    """The part of an inventory that a plan or a run looks after.
-
-    Attributes:
-        limit: Names of the nodes; empty for all.
-        targets: Components in the user's words; None for all.
-        hosts: Whether the host phase takes part.
-        cluster: Whether the cluster phase takes part.
-        back_to: Number of the run whose inventory this is; 0 if it is no rollback.
-        command: Whose JSON document the result has.
-        known: What a reader should know besides.
-        take_over: Whether fields of the stack's resource are taken over from other field managers.
-        revalidate: Whether validations run again although they have passed.
-        lock_timeout: Seconds to wait for the lock of another run.
-    """
+class _Job:
+    """The part of an inventory that a command is about: which nodes, and which of the two phases."""
 
     inventory: Inventory
-    limit: tuple[str, ...] = ()
-    targets: Words | None = None
+    limit: tuple[str, ...] = ()  # names of the nodes; empty for all
     hosts: bool = True
     cluster: bool = True
-    back_to: int = 0
-    command: str = "apply"
-    known: tuple[Finding, ...] = ()
-    take_over: bool = False
-    revalidate: bool = False
-    lock_timeout: int = 0
+    lock_timeout: int = 0  # seconds to wait for the lock of another run
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether the host phase takes part, and is on for any node."""
+        return self.hosts and any(self.inventory.prerequisites_of(node).enabled for node in self.inventory.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyJob(_Job):
+    """The part of an inventory that a plan or a run looks after."""
+
+    targets: Words | None = None  # components in the user's words; None for all
+    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    command: str = "apply"  # whose JSON document the result has
+    known: tuple[Finding, ...] = ()  # what a reader should know besides
+    take_over: bool = False  # whether fields of the stack's resource are taken over from other field managers
+    revalidate: bool = False  # whether validations run again although they have passed
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
-        part, in_cluster = self._part(), self._nothing()
+        part, in_cluster = self._part(), Plan(**self._nowhere(), components=(), changes=())
         on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
-        if self.cluster:
-            in_cluster = plan_offline(self.inventory, part) if offline else plan(self, on_hosts=on_hosts, part=part)
+        if self.cluster and offline:
+            context, desired = prepare(self.inventory, ClusterFacts(), part)
+            empty = ObservedState(cluster="offline", facts=ClusterFacts())
+            in_cluster = planning.plan(context, desired, empty, findings(context))
+        elif self.cluster:
+            in_cluster = self._plan_cluster(on_hosts, part)
         return StackPlan(hosts=on_hosts, cluster=in_cluster, notes=self.known, command=self.command)
 
     def carry_out(
@@ -166,23 +151,25 @@ class ApplyJob:
         call = lock_waiter(self.inventory, self.lock_timeout if takes_lock else 0, listen)
         on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
-        held_back = _held_back(on_hosts) if self.cluster else ()
-        in_cluster, plans = None, list[Plan]()
+        run = StackRun(inventory=self.inventory.name, hosts=on_hosts, notes=self.known, command=self.command)
+        if not self.cluster:
+            return replace(run, notes=(*run.notes, *self._put_on_record(on_hosts)))
+        if on_hosts.failed:
+            return replace(run, notes=(*run.notes, _held_back(on_hosts)))
+        plans = list[Plan]()
 
         def keep(plan: Plan) -> None:
             plans.append(plan)
             planned(plan)
 
         try:
-            if self.cluster and not held_back:
-                in_cluster = call(lambda: apply(self, on_hosts=on_hosts, part=part, planned=keep, listen=listen))
+            in_cluster = call(lambda: self._apply_cluster(on_hosts, part, keep, listen))
         except RunFailedError as failure:
             if not isinstance(failure.result, RunResult):
-                failure.result = self._run(on_hosts, None, failure.findings)
+                failure.result = replace(run, notes=(*run.notes, *failure.findings))
                 raise
             in_cluster = failure.result
-        run = self._run(on_hosts, in_cluster, (*self._recorded(on_hosts), *held_back))
-        return replace(run, plan=plans[-1] if plans else None)
+        return replace(run, cluster=in_cluster, plan=plans[-1] if plans else None)
 
     def drift(self, listen: Listen) -> StackDrift:
         """Return what is not as declared, and why; nothing is written."""
@@ -191,20 +178,8 @@ class ApplyJob:
 
         on_hosts = self._prepare(listen, dry_run=True)
         if self.cluster:
-            return StackDrift(hosts=on_hosts, cluster=drift(self, on_hosts=on_hosts))
-        blank = self._nothing()
-        nothing = Drift(inventory=blank.inventory, release=blank.release, cluster=blank.cluster, differences=())
-        return StackDrift(hosts=on_hosts, cluster=nothing)
-
-    def cluster_id(self) -> str:
-        """Return what no other cluster has, the uid of its namespace kube-system; empty if it takes no part."""
-        if not self.cluster:
-            return ""
-        from gpu_provision.kube.observe import NAMESPACE
-        from gpu_provision.reconcile.session import Session
-
-        found = Session(self.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
-        return str(found[0]["metadata"]["uid"]) if found else ""
+            return StackDrift(hosts=on_hosts, cluster=self._read_drift(on_hosts))
+        return StackDrift(hosts=on_hosts, cluster=Drift(**self._nowhere(), differences=()))
 
     def _part(self) -> RunSelection:
         """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
@@ -220,7 +195,7 @@ class ApplyJob:
 
     def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult:
         """Make the hosts as declared, or only look with ``dry_run``; none if they take no part."""
-        if not (self.hosts and has_host_phase(self.inventory)):
+        if not self.has_hosts:
             return NO_HOSTS
         from gpu_provision.hosts.runner import prepare as prepare_hosts
 
@@ -232,123 +207,169 @@ class ApplyJob:
         heard = as_a_look(listen) if dry_run else listen
         return prepare_hosts(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
-    def _run(self, on_hosts: HostsResult, in_cluster: RunResult | None, notes: tuple[Finding, ...]) -> StackRun:
-        name, notes = self.inventory.name, (*self.known, *notes)
-        return StackRun(inventory=name, hosts=on_hosts, cluster=in_cluster, notes=notes, command=self.command)
-
-    def _recorded(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
+    def _put_on_record(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
         """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
-        if self.cluster or not on_hosts.changed:
+        if not on_hosts.changed:
             return ()
-
-        failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
         from gpu_provision.history.recorder import record_host_only_run
 
+        failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
         return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
 
-    def _nothing(self) -> Plan:
-        name, release = self.inventory.name, self.inventory.release
-        return Plan(inventory=name, release=release, cluster="not asked", components=(), changes=())
+    def _nowhere(self) -> dict[str, Any]:
+        return {"inventory": self.inventory.name, "release": self.inventory.release, "cluster": "not asked"}
+
+    def _session(self, on_hosts: HostsResult, **more: Any) -> Session:
+        from gpu_provision.operator.executor import OperatorExecutor
+        from gpu_provision.reconcile.session import Session
+
+        by_operator = {"deputy": OperatorExecutor(force=self.take_over)}
+        return Session(self.inventory, host_drivers=on_hosts.drivers, **{**by_operator, **more})
+
+    def _plan_cluster(self, on_hosts: HostsResult, part: RunSelection) -> Plan:
+        session = self._session(on_hosts, part=part)
+        reading = session.reading()
+        if reading.plan.is_empty or not reading.observed.members:
+            return reading.plan
+        from gpu_provision.history.rollback import version_warning
+
+        warnings = version_warning(session.cluster, self.inventory)
+        return replace(reading.plan, findings=(*reading.plan.findings, *warnings))
+
+    def _apply_cluster(
+        self, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
+    ) -> RunResult:
+        began = time.monotonic()
+        alone = {"deputy": None} if self.revalidate else {}
+        session = self._session(on_hosts, part=part, revalidate=self.revalidate, back_to=self.back_to, **alone)
+        session.listen(listen)
+        reading = session.reading()
+        planned(reading.plan)
+        if refused := session.refusals():
+            raise RunFailedError(*refused)
+        if not reading.plan.is_empty:
+            session.start()
+        elif on_hosts.changed:
+            session.put_on_record(hosts=len(on_hosts.changed))
+        outcome = session.finish()
+        result = outcome.result if outcome else RunResult(run=session.recorded)
+        requests, seconds = session.cluster.requests, time.monotonic() - began
+        return raise_on_failure(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
+
+    def _read_drift(self, on_hosts: HostsResult) -> Drift:
+        from gpu_provision.reconcile.drift import read_drift
+
+        return read_drift(self._session(on_hosts))
 
 
-def apply_job(  # noqa: PLR0913 - the options of the commands
-    inventory: Inventory,
-    *,
-    hosts_only: bool = False,
-    cluster_only: bool = False,
-    limit: Words | None = None,
-    ignored: Words = (),
-    timeout: int | None = None,
-    **more: Any,
-) -> ApplyJob:
-    """Return a job in the words of the user; ``more`` are its fields. Raises UsageError for words that mean nothing."""
-    return ApplyJob(
-        inventory=with_timeout(with_ignored(inventory, ignored), timeout),
-        limit=nodes_of(inventory, limit),
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
-        **more,
-    )
-
-
-def _held_back(on_hosts: HostsResult) -> tuple[Finding, ...]:
-    """Return that hosts which are not as declared hold back the cluster phase; nothing if all are."""
-    if not on_hosts.failed:
-        return ()
-    finding = Finding(
+def _held_back(on_hosts: HostsResult) -> Finding:
+    return Finding(
         code=codes.HOST_FAILED,
         where=ranges(host.name for host in on_hosts.failed),
         what="the cluster phase was held back: these hosts are not as declared",
         fix="repair them and run again, or leave the hosts alone with --cluster-only",
     )
-    return (finding,)
 
 
-def plan_offline(inventory: Inventory, part: RunSelection) -> Plan:
-    """Return what a run would change in an empty cluster; no cluster is asked."""
-    context, desired = prepare(inventory, ClusterFacts(), part)
-    return planning.plan(context, desired, ObservedState(cluster="offline", facts=ClusterFacts()), findings(context))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyJob(_Job):
+    """The part of a stack that a removal takes off, and the terms of `gpu_provision.destroy`."""
+
+    crds: bool = False
+    evict: bool = False
+    timeout: int = 300
+
+    def look(self, listen: Listen) -> StackRemoval:
+        """Return what `carry_out` would do, and what stands against it; nothing is written."""
+        in_cluster = self._destroy(listen, dry_run=True) if self.cluster else None
+        on_hosts = self._tear_down(listen, dry_run=True)
+        return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
+
+    def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
+        """Remove it, and return how that ended, also if something is left, which holds the hosts back.
+
+        Args:
+            removed: Called with what went from the cluster, before hosts are changed.
+
+        Raises:
+            ProvisionError: As `gpu_provision.destroy` says.
+        """
+        from gpu_provision.destroy.plan import hosts_held_back
+
+        in_cluster = None
+        try:
+            if self.cluster:
+                call = lock_waiter(self.inventory, self.lock_timeout, listen)
+                in_cluster = call(lambda: self._destroy(listen, dry_run=False))
+        except RunFailedError as failure:
+            if not isinstance(failure.result, DestroyResult):
+                raise
+            in_cluster = failure.result
+        removed(in_cluster)
+        removal = StackRemoval(inventory=self.inventory.name, dry_run=False, cluster=in_cluster)
+        if in_cluster is None or not has_errors(in_cluster.findings):
+            return replace(removal, hosts=self._tear_down(listen, dry_run=False))
+        return replace(removal, notes=(hosts_held_back(),) if self.has_hosts else ())
+
+    def _tear_down(self, listen: Listen, *, dry_run: bool) -> HostsResult:
+        if not self.has_hosts:
+            return NO_HOSTS
+        from gpu_provision.hosts.runner import teardown
+
+        heard = as_a_look(listen) if dry_run else listen
+        return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
+
+    def _destroy(self, listen: Listen, *, dry_run: bool) -> DestroyResult:
+        """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
+
+        A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
+        """
+        from gpu_provision.destroy import discovery, runner
+        from gpu_provision.operator import client, remote_run
+        from gpu_provision.rbac import permissions, review
+        from gpu_provision.reconcile.session import Session
+
+        inventory, cluster = self.inventory, Session(self.inventory).cluster
+        terms = discovery.DestroyOptions(crds=self.crds, evict=self.evict, seconds=self.timeout)
+
+        def discover() -> runner.DestroyRunner:
+            found = discovery.discover(cluster, inventory, terms)
+            return runner.DestroyRunner(cluster, inventory, found, terms, listen)
+
+        work, stack = discover(), client.get_stack(cluster, inventory)
+        if dry_run:
+            return remote_run.add_to_removal(work.preview(), stack, dry_run=True)
+        if stack and not work.refusal():
+            remote_run.release_stack(
+                cluster, inventory.name, seconds=self.timeout, say=lambda message: listen(_event(message))
+            )
+            work = discover()
+        wanted = permissions.for_destroy_plan(inventory, work.plan.changes, evict=bool(work.plan.users))
+        if work.plan.stages and (missing := review.missing_finding(cluster, inventory, wanted, "--destroy")):
+            raise ForbiddenError(missing)
+        done = remote_run.add_to_removal(work.execute(), stack)
+        return raise_on_failure(replace(done, requests=cluster.requests))
 
 
-def plan(job: ApplyJob, *, on_hosts: HostsResult, part: RunSelection) -> Plan:
-    """Return what a run would change in the cluster. Raises UnreachableError, ForbiddenError."""
-    from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.session import Session
-
-    deputy = OperatorExecutor(force=job.take_over)
-    session = Session(job.inventory, host_drivers=on_hosts.drivers, part=part, deputy=deputy)
-    reading = session.reading()
-    if reading.plan.is_empty or not reading.observed.members:
-        return reading.plan
-    from gpu_provision.history.rollback import version_warning
-
-    warnings = version_warning(session.cluster, job.inventory)
-    return replace(reading.plan, findings=(*reading.plan.findings, *warnings))
+def apply_job(inventory: Inventory, *, ignored: Words = (), timeout: int | None = None, **words: Any) -> ApplyJob:
+    """Return a job in the words of the user. Raises UsageError for words that mean nothing."""
+    return ApplyJob(**job_fields(with_timeout(with_ignored(inventory, ignored), timeout), **words))
 
 
-def apply(
-    job: ApplyJob, *, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
-) -> RunResult:
-    """Make the cluster as declared and prove it. Raises what `gpu_provision.apply` raises."""
-    from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.session import Session
-
-    began = time.monotonic()
-    session = Session(
-        job.inventory,
-        revalidate=job.revalidate,
-        host_drivers=on_hosts.drivers,
-        back_to=job.back_to,
-        part=part,
-        deputy=None if job.revalidate else OperatorExecutor(force=job.take_over),
-    )
-    session.listen(listen)
-    reading = session.reading()
-    planned(reading.plan)
-    if refused := session.refusals():
-        raise RunFailedError(*refused)
-    if not reading.plan.is_empty:
-        session.start()
-    elif on_hosts.changed:
-        session.put_on_record(hosts=len(on_hosts.changed))
-    outcome = session.finish()
-    result = outcome.result if outcome else RunResult(run=session.recorded)
-    requests, seconds = session.cluster.requests, time.monotonic() - began
-    return raise_on_errors(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
+def destroy_job(inventory: Inventory, **words: Any) -> DestroyJob:
+    """Return a job in the words of the user. Raises UsageError for words that mean nothing."""
+    job = DestroyJob(**job_fields(inventory, **words))
+    return replace(job, cluster=job.cluster and not job.limit)
 
 
-def drift(job: ApplyJob, *, on_hosts: HostsResult) -> Drift:
-    """Return what in the cluster is not as declared, and why. Raises UnreachableError, ForbiddenError."""
-    from gpu_provision.operator.executor import OperatorExecutor
-    from gpu_provision.reconcile.drift import read_drift
-    from gpu_provision.reconcile.session import Session
-
-    return read_drift(Session(job.inventory, host_drivers=on_hosts.drivers, deputy=OperatorExecutor()))
-
-
-def raise_on_errors(result: _ClusterResult) -> _ClusterResult:
-    """Return a result. Raises RunFailedError, which has it, if it tells of errors."""
-    if has_errors(result.findings):
-        failure = RunFailedError(*result.findings)
-        failure.result = result
-        raise failure
-    return result
+def job_fields(
+    inventory: Inventory,
+    *,
+    hosts_only: bool = False,
+    cluster_only: bool = False,
+    limit: Words | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the fields of a job in the words of the user. Raises UsageError for words that mean nothing."""
+    part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
+    return {"inventory": inventory, "limit": nodes_of(inventory, limit), **part, **more}

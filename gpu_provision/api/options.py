@@ -38,25 +38,19 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
 def with_ignored(inventory: Inventory, words: Words) -> Inventory:
     """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
     own = inventory.preflight
-    codes_wanted = tuple(code.upper() for code in split(words))
-    problems = [
-        *(_no_finding(f"--ignore {code}", code) for code in unknown_codes(codes_wanted)),
-        *(_no_finding(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)),
-    ]
+    wanted = tuple(code.upper() for code in split(words))
+    unknown = [(f"--ignore {code}", code) for code in unknown_codes(wanted)]
+    unknown += [(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)]
+    problems = []
+    for where, code in unknown:
+        near, fix = codes.nearest(code, codes.PREFLIGHT), "see docs/findings.md"
+        if near:
+            fix = f"{near}: {codes.meanings()[near].title}?  docs/findings.md lists all of them"
+        what = f"preflight has no finding {code}"
+        problems.append(Finding(code=codes.NOTHING_MATCHES, where=where, what=what, fix=fix))
     if problems:
         raise UsageError(*problems)
-    return replace(inventory, preflight=replace(own, ignore=tuple(dict.fromkeys((*own.ignore, *codes_wanted)))))
-
-
-def _no_finding(where: str, code: str) -> Finding:
-    near = codes.nearest(code, codes.PREFLIGHT)
-    meant = f"{near}: {codes.meanings()[near].title}?  docs/findings.md lists all of them" if near else ""
-    return Finding(
-        code=codes.NOTHING_MATCHES,
-        where=where,
-        what=f"preflight has no finding {code}",
-        fix=meant or "see docs/findings.md",
-    )
+    return replace(inventory, preflight=replace(own, ignore=tuple(dict.fromkeys((*own.ignore, *wanted)))))
 
 
 Words = str | Iterable[str]
@@ -105,10 +99,8 @@ def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
     """Return the words. Raises UsageError if there is none."""
     if found := tuple(words):
         return found
-    fix = "leave it out for all, or name what is meant"
-    raise UsageError(
-        Finding(code=codes.NOTHING_MATCHES, where=option, what="it names nothing, which is not all", fix=fix)
-    )
+    what, fix = "it names nothing, which is not all", "leave it out for all, or name what is meant"
+    raise UsageError(Finding(code=codes.NOTHING_MATCHES, where=option, what=what, fix=fix))
 
 
 def _unmatched(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
@@ -127,15 +119,10 @@ def _read(words: Iterable[str]) -> Iterator[str]:
         try:
             lines = Path(word[1:]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                Finding(
-                    code=codes.NOTHING_MATCHES,
-                    where=f"--limit {word}",
-                    what="the file cannot be read",
-                    evidence=getattr(error, "strerror", "") or "not UTF-8",
-                    fix="name a file with one host a line",
-                )
-            ) from error
+            seen, fix = getattr(error, "strerror", "") or "not UTF-8", "name a file with one host a line"
+            where, what = f"--limit {word}", "the file cannot be read"
+            problem = Finding(code=codes.NOTHING_MATCHES, where=where, what=what, evidence=seen, fix=fix)
+            raise UsageError(problem) from error
         yield from (line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 

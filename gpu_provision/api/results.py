@@ -207,12 +207,12 @@ class StackRemoval(Shown):
         return document("destroy", self.findings, **told, **own)
 
 
-_Result = TypeVar("_Result", StackRun, StackRemoval)
+_Result = TypeVar("_Result", StackRun, StackRemoval, RunResult, DestroyResult)
 
 
 def raise_on_failure(result: _Result) -> _Result:
-    """Return a result. Raises RunFailedError, which has it, if it has not succeeded."""
-    if result.succeeded:
+    """Return a result. Raises RunFailedError, which has it, if it has not succeeded, or tells of errors."""
+    if getattr(result, "succeeded", not has_errors(result.findings)):
         return result
     failure = RunFailedError(*result.findings)
     failure.result = result

@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.api.destroy_job import DestroyJob
-from gpu_provision.api.jobs import ApplyJob, apply_job, halves, ignore
-from gpu_provision.api.options import nodes_of
+from gpu_provision.api.jobs import ApplyJob, apply_job, destroy_job, ignore
 from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.codes import DAMAGED_RECORD
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.history import History, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, Plan
+from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import Event, LockHolder
 from gpu_provision.output import history as history_view
 from gpu_provision.output.findings import document
@@ -58,19 +55,18 @@ def history(inventory: Inventory) -> StackHistory:
     from gpu_provision.reconcile.session import Session
 
     found = records.read_history(Session(inventory).cluster, inventory)
-    problems = tuple(_damaged(name, inventory) for name in found.damaged)
+    problems = tuple(
+        Finding(
+            code=codes.DAMAGED_RECORD,
+            where=f"ConfigMap {inventory.cluster.namespace}/{inventory.name}-history {name}",
+            what="this record of a run cannot be read, so there is no way back to that run",
+            fix="nothing; it goes when it is older than the runs that are kept",
+            severity=Severity.WARNING,
+        )
+        for name in found.damaged
+    )
     changes = history_view.changes_by_run(found.records, inventory)
     return StackHistory.copy_of(found, inventory=inventory.name, findings=problems, changes=changes)
-
-
-def _damaged(name: str, inventory: Inventory) -> Finding:
-    return Finding(
-        code=DAMAGED_RECORD,
-        where=f"ConfigMap {inventory.cluster.namespace}/{inventory.name}-history {name}",
-        what="this record of a run cannot be read, so there is no way back to that run",
-        fix="nothing; it goes when it is older than the runs that are kept",
-        severity=Severity.WARNING,
-    )
 
 
 def going_back(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
@@ -115,17 +111,19 @@ def rbac(  # noqa: PLR0913 - the options of the command
     """
     from gpu_provision.rbac import permissions
 
-    if adopt:
-        return roles(f"gpu-provision-{inventory.name}-adopter", permissions.for_adopt(inventory), subjects)
-    if destroy:
-        return roles(f"gpu-provision-{inventory.name}-remover", permissions.for_destroy(inventory), subjects)
-    if operator:
+    if operator and not (adopt or destroy):
         from gpu_provision.operator.manifests import of_editor
 
-        return roles(f"gpu-provision-{inventory.name}-editor", of_editor(inventory), subjects)
-    name = f"gpu-provision-{inventory.name}{'-reader' if read_only else ''}"
-    wanted = permissions.for_view(inventory) if read_only else permissions.for_apply(inventory)
-    return roles(name, wanted, subjects)
+        kind, wanted = "-editor", of_editor(inventory)
+    elif adopt:
+        kind, wanted = "-adopter", permissions.for_adopt(inventory)
+    elif destroy:
+        kind, wanted = "-remover", permissions.for_destroy(inventory)
+    elif read_only:
+        kind, wanted = "-reader", permissions.for_view(inventory)
+    else:
+        kind, wanted = "", permissions.for_apply(inventory)
+    return roles(f"gpu-provision-{inventory.name}{kind}", wanted, subjects)
 
 
 def unlock(
@@ -162,9 +160,6 @@ def unlock(
 
     held, version = unlock(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)
     return held, bool(version)
-
-
-_CHANGING = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 
 
 def plan(  # noqa: PLR0913 - the options of the command
@@ -338,14 +333,15 @@ def destroy(  # noqa: PLR0913 - the options of the command
         ForbiddenError: Permissions are missing; nothing was written.
         UnreachableError: The API server does not answer.
     """
-    removal = DestroyJob(
-        inventory=inventory,
-        limit=nodes_of(inventory, limit),
+    removal = destroy_job(
+        inventory,
+        hosts_only=hosts_only,
+        cluster_only=cluster_only,
+        limit=limit,
         crds=crds,
         evict=evict,
         timeout=timeout,
         lock_timeout=lock_timeout,
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return removal.look(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
 
@@ -363,26 +359,19 @@ def revalidate(
         RunFailedError: A validation fails, or the cluster is not as declared, and nothing was run.
         LockedError, ForbiddenError, UnreachableError, InvalidError: As for `apply`.
     """
+    from gpu_provision.components import startup_taint  # the end of a taint follows from a validation that passes
+
     work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
     found = work.plan(ignore)
     if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
-    if pending := [change for change in found.changes if _is_in_the_way(change)]:
-        raise RunFailedError(_not_as_declared(inventory, len(pending)))
+    changing = {Action.CREATE, Action.UPDATE, Action.DELETE}
+    if pending := sum(each.action in changing and each.component != startup_taint.NAME for each in found.changes):
+        finding = Finding(
+            code=codes.NOT_AS_DECLARED,
+            where=inventory.path,
+            what=f"the cluster is not as declared: {pending} changes are pending",
+            fix=f"gpu-provision plan -i {inventory.path}, then gpu-provision apply",
+        )
+        raise RunFailedError(finding)
     return raise_on_failure(work.carry_out(listen or ignore))
-
-
-def _is_in_the_way(change: Change) -> bool:
-    """Whether a change does not follow from a validation that passes."""
-    from gpu_provision.components import startup_taint
-
-    return change.action in _CHANGING and change.component != startup_taint.NAME
-
-
-def _not_as_declared(inventory: Inventory, pending: int) -> Finding:
-    return Finding(
-        code=codes.NOT_AS_DECLARED,
-        where=inventory.path,
-        what=f"the cluster is not as declared: {pending} changes are pending",
-        fix=f"gpu-provision plan -i {inventory.path}, then gpu-provision apply",
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore, lock_waiter
+from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore, job_fields, lock_waiter
 from gpu_provision.api.options import nodes_of, with_ignored
 from gpu_provision.api.results import Shown, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
@@ -218,10 +218,8 @@ def drift(
         RunFailedError: Hosts cannot be read at all.
         UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
-    taking_part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
-    names = nodes_of(inventory, limit)
-    taking_part["cluster"] = taking_part["cluster"] and not names
-    return ApplyJob(inventory=inventory, limit=names, **taking_part).drift(listen or ignore)
+    job = ApplyJob(**job_fields(inventory, hosts_only=hosts_only, cluster_only=cluster_only, limit=limit))
+    return replace(job, cluster=job.cluster and not job.limit).drift(listen or ignore)
 
 
 def preflight(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +13,7 @@ import click
 
 import gpu_provision
 from gpu_provision import files
-from gpu_provision.cli import confirm, options
+from gpu_provision.cli import options, output
 from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, write, writing
@@ -56,22 +56,19 @@ def adopt(  # noqa: PLR0913 - one argument per option
     Nothing is changed before you agree.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
-        return _write_inventory(Path(written), kubeconfig=stack.kubeconfig, context=stack.context, out=out)
+        return _write_inventory(Path(written), stack, out)
     inventory = stack.load()
     found = gpu_provision.adoption(inventory)
-    if found.is_over or dry_run or has_errors(found.findings) or not (yes or _can_be_asked(out)):
+    if found.is_over or dry_run or has_errors(found.findings) or not (yes or output.has_terminal(out)):
         return _show(found, out, None)
     if not yes:
-        _tell(found, out)
-        if not confirm.ask(f"Apply these changes to {confirm.describe_target(inventory, found.cluster)}?"):
+        write(sys.stdout, found.text(out.style))
+        write(sys.stderr, findings_view.text(found.findings, out.error_style))
+        if not output.ask(f"Apply these changes to {output.describe_target(inventory, found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"What is there now is kept in {keep(found)}")
     return _show(found, out, _adopted(inventory, out, lock_timeout))
-
-
-def _can_be_asked(out: Output) -> bool:
-    return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
@@ -83,11 +80,6 @@ def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
             if failure.result is None:
                 raise
             return cast("StackRun", failure.result)
-
-
-def _tell(found: StackAdoption, out: Output) -> None:
-    write(sys.stdout, found.text(out.style))
-    write(sys.stderr, findings_view.text(found.findings, out.error_style))
 
 
 def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
@@ -102,10 +94,13 @@ def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None, out: Output) -> ExitCode:
+def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
+    import yaml
+
     from gpu_provision.adopt.checks import check_policy, nothing_to_adopt
     from gpu_provision.adopt.discovery import discover
+    from gpu_provision.adopt.inventory import derive_inventory
     from gpu_provision.inventory import check
     from gpu_provision.kube.client import connect
 
@@ -114,10 +109,14 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
         raise UsageError(Finding(code=codes.NOT_WRITABLE, where=str(path), what=what, fix="name another file"))
     with writing(path, *_UNWRITABLE):
         files.try_place(path)
-    found = discover(connect(kubeconfig or "", context or ""))
+    kubeconfig, context = stack.kubeconfig or "", stack.context or ""
+    found = discover(connect(kubeconfig, context))
     if found.policy is None:
         raise RunFailedError(nothing_to_adopt(found.cluster))
-    text = _inventory_text(path, found, kubeconfig=kubeconfig, context=context)
+    cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
+    declared = derive_inventory(found, name=path.stem, cluster=cluster)
+    text = f"# Made by gpu-provision adopt of {found.cluster}: what the GPU Operator had provisioned there.\n"
+    text += yaml.safe_dump(declared, sort_keys=False, width=118)
     with writing(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")
     findings = (*check_policy(found), *check(path).all)
@@ -126,17 +125,6 @@ def _write_inventory(path: Path, *, kubeconfig: str | None, context: str | None,
     out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
     return ExitCode.FAILED if has_errors(findings) else ExitCode.OK
-
-
-def _inventory_text(path: Path, found: Any, *, kubeconfig: str | None, context: str | None) -> str:
-    import yaml
-
-    from gpu_provision.adopt.inventory import derive_inventory as derived
-
-    cluster = {"kubeconfig": str(Path(kubeconfig).resolve()) if kubeconfig else "", "context": context or ""}
-    declared = derived(found, name=path.stem, cluster=cluster)
-    head = f"# Made by gpu-provision adopt of {found.cluster}: what the GPU Operator had provisioned there.\n"
-    return head + yaml.safe_dump(declared, sort_keys=False, width=118)
 
 
 _UNWRITABLE = ("the inventory was not written", "name another file")
@@ -151,6 +139,7 @@ def keep(found: Adoption) -> Path:
 
     Only its owner may read it. Raises UsageError if it cannot be written.
     """
+    objects = (*found.policies, *(each.live for each in found.objects))
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     file = files.state_folder() / "adoptions" / f"{found.inventory}-{now}.yaml"
     what = "what the adoption would change cannot be kept, so nothing was changed"
@@ -158,14 +147,10 @@ def keep(found: Adoption) -> Path:
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(object_text.yaml_stream(_objects(found)))
+            stream.write(object_text.yaml_stream(map(_as_applied, objects)))
     return file
 
 
-def _objects(found: Adoption) -> Iterator[dict[str, Any]]:
-    for item in (*found.policies, *(each.live for each in found.objects)):
-        yield {**_without(item, {"status"}), "metadata": _without(item["metadata"], _SERVERS)}
-
-
-def _without(value: Mapping[str, Any], keys: frozenset[str] | set[str]) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key not in keys}
+def _as_applied(live: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {key: value for key, value in live["metadata"].items() if key not in _SERVERS}
+    return {**{key: value for key, value in live.items() if key != "status"}, "metadata": metadata}

@@ -1,31 +1,38 @@
-"""plan, apply, status: commands that look at hosts and a cluster."""
+"""plan, apply, status, destroy; drift, preflight, verify: what becomes of hosts and a cluster, and looks at them."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 import gpu_provision
-from gpu_provision.cli import confirm, options
+from gpu_provision.cli import options, output
 from gpu_provision.cli.display import show_progress
-from gpu_provision.cli.options import PartOptions, StackOptions
-from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.options import StackOptions
+from gpu_provision.cli.output import Output, describe_target, write
 from gpu_provision.model.findings import ExitCode
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output import plan as plan_view
+from gpu_provision.output.findings import has_errors
 
 if TYPE_CHECKING:
-    from gpu_provision.api.jobs import ApplyJob
-    from gpu_provision.api.results import StackPlan
+    from gpu_provision.api.jobs import ApplyJob, DestroyJob
+    from gpu_provision.api.results import StackPlan, StackRemoval
     from gpu_provision.cli.plan_file import SavedPlan
+
+_WHERE = ("kubeconfig", "context", "ask_sudo_password")
+_PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  # a plan file says these itself
 
 
 @click.command()
@@ -39,12 +46,12 @@ if TYPE_CHECKING:
 def plan(  # noqa: PLR0913 - one argument per option
     *,
     stack: StackOptions,
-    part: PartOptions,
     diff: bool,
     offline: bool,
     saved: str | None,
     detailed_exitcode: bool,
     out: Output,
+    **part: Any,
 ) -> ExitCode:
     """Show what apply would change, and change nothing.
 
@@ -52,6 +59,8 @@ def plan(  # noqa: PLR0913 - one argument per option
     +  is created        ~  is updated       -  is deleted
     >  a validation      !  a finding        =  as declared
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
+    from gpu_provision.api.jobs import apply_job
+
     if saved is not None and offline:
         message = "--out is of a plan for a cluster that was asked: leave --offline out."
         raise click.UsageError(message)
@@ -60,24 +69,39 @@ def plan(  # noqa: PLR0913 - one argument per option
         from gpu_provision.cli import plan_file
 
         place = plan_file.check_path(saved)
-    work = part.job(stack.load(), command="plan")
+    work = apply_job(stack.load(), command="plan", **part)
     with show_progress(out) as listen:
         found = work.plan(listen, offline=offline)
     _show_plan(found, out, diff=diff)
     if place and not found.can_be_applied:
         out.note(f"{place} was not written: this plan cannot be applied.")
     elif place:
-        plan_file.save(place, work, found, ignored=part.ignored)
+        plan_file.save(place, work, found, ignored=part["ignored"])
     if found.can_be_applied and not (found.is_empty or offline):
-        following = (
-            confirm.next_command("apply", shlex.quote(str(place)), part=False)
-            if place
-            else confirm.next_command("apply")
-        )
-        out.hint(f"Next: {following}")
+        words = [
+            "gpu-provision apply",
+            shlex.quote(str(place)) if place else "",
+            *_given(_WHERE if place else (*_WHERE, *_PART)),
+        ]
+        out.hint(f"Next: {' '.join(filter(None, words))}")
     if not found.can_be_applied:
         return ExitCode.FAILED
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_empty else ExitCode.OK
+
+
+def _given(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the options of this command line that the next command needs, too."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if not (said and option.name in names):
+            continue
+        if getattr(option, "is_flag", False):
+            yield option.opts[0]
+            continue
+        values = context.params[option.name]
+        for value in values if option.multiple else (values,):
+            yield f"{option.opts[0]} {shlex.quote(str(value))}"
 
 
 def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
@@ -90,12 +114,12 @@ def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
         write(sys.stderr, findings_view.text(found.findings[len(shown_in_text) :], out.error_style))
 
 
-def print_plan(work: ApplyJob, out: Output) -> ExitCode:
+def print_plan(work: ApplyJob, out: Output) -> StackPlan:
     """Print what a command would change, and change nothing."""
     with show_progress(out) as listen:
         found = work.plan(listen)
     _show_plan(found, out)
-    return ExitCode.OK if found.can_be_applied else ExitCode.FAILED
+    return found
 
 
 @click.command()
@@ -105,8 +129,8 @@ def print_plan(work: ApplyJob, out: Output) -> ExitCode:
 @options.yes
 @options.report
 @options.output_options
-def apply(  # noqa: PLR0913 - one argument per option
-    *, saved: Path | None, stack: StackOptions, part: PartOptions, yes: bool, report: str | None, out: Output
+def apply(
+    *, saved: Path | None, stack: StackOptions, yes: bool, report: str | None, out: Output, **part: Any
 ) -> ExitCode:
     """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated.
 
@@ -115,18 +139,24 @@ def apply(  # noqa: PLR0913 - one argument per option
     With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
     cluster have moved since, say what has moved, and change nothing.
     """
-    reviewed = None
-    if saved:
-        from gpu_provision.cli import plan_file
+    from gpu_provision.api.jobs import apply_job
 
-        reviewed = plan_file.load_plan(saved)
-        plan_file.refuse_options(part)
-        part, yes = replace(part, ignored=reviewed.ignored), True
-    work = part.job(stack.load(reviewed.inventory if reviewed else None))
-    if reviewed:
-        work = replace(work, **reviewed.scope)
-        _check_saved_plan(reviewed, work, out)
-    return execute(work, out, yes=yes, report=report, saved=reviewed)
+    if not saved:
+        return execute(apply_job(stack.load(), **part), out, yes=yes, report=report)
+    from gpu_provision.cli import plan_file
+
+    reviewed = plan_file.load_plan(saved)
+    plan_file.refuse_options(part)
+    work = apply_job(stack.load(reviewed.inventory), **{**part, "ignored": reviewed.ignored})
+    work = replace(work, **reviewed.scope)
+    reviewed.check_inventory(work.inventory)
+    reviewed.check_cluster(work)
+    if work.hosts:  # before the first is touched; else the run itself looks at the cluster, right before it writes
+        with show_progress(out) as listen:
+            found = work.plan(listen)
+        reviewed.check_hosts(found.hosts)
+        reviewed.check_plan(found.cluster)
+    return execute(work, out, yes=True, report=report, saved=reviewed)
 
 
 def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved: SavedPlan | None = None) -> ExitCode:
@@ -134,12 +164,11 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
     from gpu_provision.cli.report import ReportCollector, report_path
 
     page = report_path(report)
-    asks = confirm.is_required(work.inventory, yes=yes)
-    if asks and not _confirmed(work, out):
+    asks = output.must_ask(work.inventory, yes=yes)
+    if asks and not _has_agreed_to_apply(work, out):
         out.note("Nothing was changed.")
         return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
-
     with account.write_page_at_end(out):
         with show_progress(out) as display:
 
@@ -151,35 +180,21 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
                 if not (asks or plan.is_empty):
                     display.say(plan_view.announced(plan, out.error_style))
 
-            run = work.carry_out(account.recording(display), prepared=account.record_hosts, planned=planned)
+            run = work.carry_out(
+                account.recording(display), prepared=partial(setattr, account, "hosts"), planned=planned
+            )
         account.run = run
         out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _check_saved_plan(reviewed: SavedPlan, work: ApplyJob, out: Output) -> None:
-    """Look before the first host is touched whether everything is as it was planned for. Raises RunFailedError."""
-    reviewed.check_inventory(work.inventory)
-    reviewed.check_cluster(work)
-    if not work.hosts:
-        return  # the run itself looks at the cluster, right before it writes
-    with show_progress(out) as listen:
-        found = work.plan(listen)
-    reviewed.check_hosts(found.hosts)
-    reviewed.check_plan(found.cluster)
-
-
-def _confirmed(work: ApplyJob, out: Output) -> bool:
+def _has_agreed_to_apply(work: ApplyJob, out: Output) -> bool:
     """Show what would happen and ask; nothing to do needs no answer."""
-    confirm.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
-    with show_progress(out) as listen:
-        found = work.plan(listen)
-    _show_plan(found, out)
-    if found.is_empty:
-        return True
-    changed = len(found.hosts.changed)
-    target = confirm.describe_target(work.inventory, found.cluster.cluster if work.cluster else "", changed)
-    return confirm.ask(f"Apply these changes to {target}?")
+    output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
+    found = print_plan(work, out)
+    changed, cluster = len(found.hosts.changed), found.cluster.cluster if work.cluster else ""
+    question = f"Apply these changes to {describe_target(work.inventory, cluster, changed)}?"
+    return found.is_empty or output.ask(question)
 
 
 @click.command()
@@ -199,3 +214,131 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
         run = gpu_provision.revalidate(inventory, lock_timeout=lock_timeout, listen=listen)
     out.result(run.document(), run.text(out.style))
     return ExitCode.OK
+
+
+@click.command()
+@options.on_stack
+@options.hosts_limit
+@options.phase_options
+@click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
+@click.option(
+    "--evict",
+    is_flag=True,
+    help="Evict GPU pods (respecting PodDisruptionBudgets). Without it, running GPU pods block the removal.",
+)
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
+@options.ask_sudo_password
+@options.seconds("--timeout", default=300, show_default=True, help="Timeout of each stage.")
+@options.lock_timeout
+@options.yes
+@options.report
+@options.output_options
+def destroy(
+    *, stack: StackOptions, dry_run: bool, yes: bool, report: str | None, out: Output, **terms: Any
+) -> ExitCode:
+    """Take everything of an inventory off the cluster and its hosts, and look for what is left.
+
+    The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
+    hosts: files as they were before. What others made or took over stays, with a finding.
+    """
+    from gpu_provision.api.jobs import destroy_job
+    from gpu_provision.cli.report import ReportCollector, report_path
+
+    removal = destroy_job(stack.load(), **terms)
+    page = report_path(report, dry_run=dry_run)
+    if dry_run:
+        return _exit_code(_preview(removal, out))
+    if output.must_ask(removal.inventory, yes=yes) and not _has_agreed_to_destroy(removal, out):
+        out.note("Nothing was changed.")
+        return ExitCode.FAILED
+    account = ReportCollector(inventory=removal.inventory, page=page, command="destroy")
+    with account.write_page_at_end(out):
+        with show_progress(out) as listen:
+            account.run = done = removal.carry_out(
+                account.recording(listen), removed=partial(setattr, account, "removal")
+            )
+        out.show(done)
+    return _exit_code(done)
+
+
+def _preview(removal: DestroyJob, out: Output) -> StackRemoval:
+    with show_progress(out) as listen:
+        found = removal.look(listen)
+    out.show(found)
+    return found
+
+
+def _exit_code(found: StackRemoval) -> ExitCode:
+    return ExitCode.OK if found.succeeded else ExitCode.FAILED
+
+
+def _has_agreed_to_destroy(removal: DestroyJob, out: Output) -> bool:
+    """Show what would go and ask; nothing to do needs no answer, and what is refused no question."""
+    output.require_terminal(out, look="destroy --dry-run")
+    found = _preview(removal, out)
+    changed, cluster = len(found.hosts.changed), found.cluster.cluster if found.cluster else ""
+    question = f"Remove all of this from {describe_target(removal.inventory, cluster, changed)}?"
+    return found.succeeded and (found.is_empty or output.ask(question))
+
+
+@click.command()
+@options.on_stack
+@options.hosts_limit
+@options.phase_options
+@options.ask_sudo_password
+@options.detailed_exitcode
+@options.output_options
+def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: Any) -> ExitCode:
+    """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
+
+    Distinguishes manual changes from changes of the inventory that are not applied yet: those are pending, no drift.
+    With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
+    """
+    inventory = stack.load()
+    with show_progress(replace(out, quiet=True)) as listen:
+        found = gpu_provision.drift(inventory, listen=listen, **part)
+    out.show(found)
+    if has_errors(found.findings):
+        return ExitCode.FAILED
+    return ExitCode.DIFFERENCES if detailed_exitcode and found.is_worth_a_look else ExitCode.OK
+
+
+@click.command()
+@options.on_stack
+@options.look_limit
+@options.ignore
+@options.ask_sudo_password
+@click.option("--offline", is_flag=True, help="Ask no registry for images.")
+@options.output_options
+def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
+    """Say what would go wrong on hosts and in the cluster, and change nothing.
+
+    Every host is read over SSH, also those without a GPU, and compared with the inventory, the cluster and the
+    registry. An error exits with 1 and would stop apply on that host; --ignore CODE turns it into a warning.
+    """
+    inventory = stack.load()
+    with show_progress(out) as listen:
+        found = gpu_provision.preflight(inventory, listen=listen, **part)
+    out.result(found.document(), found.text(out.style))
+    return ExitCode.FAILED if found.failed else ExitCode.OK
+
+
+@click.command()
+@click.argument("tests", nargs=-1, type=click.Path(exists=True))
+@options.on_stack
+@options.look_limit
+@options.phase_options
+@click.option("--junit", metavar="FILE", default="", help="Write JUnit XML there, too.")
+@options.output_options
+def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
+    """Run acceptance tests against hosts and cluster, and change nothing.
+
+    They look for themselves: hosts are asked over SSH by testinfra, the cluster by plain GET requests. TESTS are
+    files or folders with pytest tests of your own, which run beside; docs/verify.md shows how to write them. It needs
+    pip install 'gpu-provision[verify]'.
+    """
+    inventory = stack.load()
+    with show_progress(out) as listen:
+        found = gpu_provision.verify(inventory, listen=listen, **part)
+    out.result(found.document(), found.text(out.style))
+    return found.exit_code

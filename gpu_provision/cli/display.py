@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 from gpu_provision.cli.output import Output
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, State
-from gpu_provision.output.progress import NodeTimelines, Progress, lines
+from gpu_provision.output.progress import NodeTimeline, Progress, follow, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 from gpu_provision.reconcile.states import Timeline
 
@@ -51,7 +52,7 @@ class Display:
         self._stream, self._style, self._timestamps, self._clock = stream, style, timestamps, clock
         self._began = clock()
         self._progress = Progress(self._began)
-        self._timeline, self._nodes = Timeline(self._began), NodeTimelines()
+        self._timeline, self._nodes = Timeline(self._began), dict[str, NodeTimeline]()
         self._lock = threading.Lock()
         self._done, self._reports = threading.Event(), ExitStack()
         self._thread = threading.Thread(target=self._keep_ticking, name="heartbeat", daemon=True)
@@ -63,7 +64,7 @@ class Display:
         with self._lock:
             self._progress.observe(event)
             if (transition := self._timeline.observe(event, self._clock())) is not None:
-                self._nodes.add(transition)
+                follow(self._nodes, transition)
 
     def say(self, text: str) -> None:
         """Write a text that stays, above the picture on a terminal."""
@@ -94,7 +95,7 @@ class Display:
     def _draw(self) -> None:
         now, stream = self._clock(), self._stream
         summary = self._progress.current(now)
-        if stream is None or not (summary or self._nodes.of):
+        if stream is None or not (summary or self._nodes):
             return
         from gpu_provision.output import screen
 
@@ -107,12 +108,11 @@ class Display:
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
         if self._stream is not None:
-            self._reports.enter_context(redirect_reports(self._report))
+            event = Event(component="", node="", state=State.PROGRESSING)
+            show = redirect_reports(lambda message: self(replace(event, message=message)))
+            self._reports.enter_context(show)
             self._thread.start()
         return self
-
-    def _report(self, message: str) -> None:
-        self(Event(component="", node="", state=State.PROGRESSING, message=message))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -150,45 +150,37 @@ class Display:
 def show_progress(out: Output) -> Display:
     """Return where a command's run is shown: nowhere with ``--quiet``, else on stderr."""
     stream = None if out.quiet else sys.stderr
-    return Display(stream, style=out.error_style, live=is_live(sys.stderr), timestamps=bool(out.verbose))
-
-
-def is_live(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether lines can be rewritten there: a terminal that is not dumb."""
-    return stream.isatty() and environ.get("TERM", "") not in {"", "dumb"}
-
-
-_LOGGER = logging.getLogger("gpu_provision")
+    is_live = sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}  # lines can be rewritten
+    return Display(stream, style=out.error_style, live=is_live, timestamps=bool(out.verbose))
 
 
 class _Reports(logging.Handler):
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__()
-        self.show = show
+    """Shows what is logged, such as that a request is repeated; a traceback is for the log file."""
+
+    show: Callable[[str], None] = staticmethod(lambda _message: None)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the message alone; a traceback is for the log file."""
+        """Show the message alone."""
         self.show(record.getMessage())
+
+
+_REPORTS = _Reports()
 
 
 def start(out: Output) -> None:
     """Show reports on stderr from now on; with ``-v`` each request that is repeated, with ``-q`` nothing."""
-    for handler in [each for each in _LOGGER.handlers if isinstance(each, _Reports)]:
-        _LOGGER.removeHandler(handler)
-    _LOGGER.addHandler(_Reports(out.note))
-    _LOGGER.setLevel(logging.DEBUG if out.verbose else logging.WARNING)
-    _LOGGER.propagate = False
+    _REPORTS.show = out.note
+    logger = logging.getLogger("gpu_provision")
+    logger.addHandler(_REPORTS)
+    logger.setLevel(logging.DEBUG if out.verbose else logging.WARNING)
+    logger.propagate = False
 
 
 @contextmanager
 def redirect_reports(show: Callable[[str], None]) -> Iterator[None]:
     """Pass reports to ``show``, such as a picture that other lines on the terminal would break."""
-    reports = [each for each in _LOGGER.handlers if isinstance(each, _Reports)]
-    before = [each.show for each in reports]
-    for each in reports:
-        each.show = show
+    before, _REPORTS.show = _REPORTS.show, show
     try:
         yield
     finally:
-        for each, former in zip(reports, before, strict=True):
-            each.show = former
+        _REPORTS.show = before

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import click
 
 import gpu_provision
-from gpu_provision.cli import apply, confirm, options
-from gpu_provision.cli.options import PartOptions, StackOptions
+from gpu_provision.cli import apply, options, output
+from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.report import report_path
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.history import Record
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import LockHolder
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
@@ -27,10 +27,8 @@ from gpu_provision.output.findings import document, plain
 @options.output_options
 def history(*, stack: StackOptions, out: Output) -> None:
     """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
-    if click.get_current_context().invoked_subcommand:
-        return
-    found = gpu_provision.history(stack.load())
-    out.show(found)
+    if not click.get_current_context().invoked_subcommand:
+        out.show(gpu_provision.history(stack.load()))
 
 
 @history.command()
@@ -74,24 +72,18 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
     after = records.find_run(found, other) if other else inventory
     texts = records.inventory_text(before), records.inventory_text(after)
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
-    changes = meaning_of(before, after, inventory)
-    problems = () if changes is not None else (_no_meaning(before, after),)
-    meaning = view.meaning(changes, out.style) if changes is not None else ""
+    problems, meaning = list[Finding](), ""
+    if (changes := meaning_of(before, after, inventory)) is not None:
+        meaning = view.meaning(changes, out.style)
+    else:
+        where = ", ".join(f"run {each.number}" for each in (before, after) if isinstance(each, Record))
+        what = "an inventory is not valid for this version of the tool, so what the difference means is not shown"
+        problems = [Finding(code=codes.NOT_UNDERSTOOD, where=where, what=what, severity=Severity.WARNING)]
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
     told = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
     out.result(document("diff", problems, inventory=inventory.name, **parts), told)
     out.findings(problems)
     return ExitCode.DIFFERENCES if detailed_exitcode and (lines or changes) else ExitCode.OK
-
-
-def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
-    runs = [f"run {each.number}" for each in (before, after) if isinstance(each, Record)]
-    return Finding(
-        code=codes.NOT_UNDERSTOOD,
-        where=", ".join(runs),
-        what="an inventory is not valid for this version of the tool, so what the difference means is not shown",
-        severity=Severity.WARNING,
-    )
 
 
 @click.command()
@@ -103,14 +95,7 @@ def _no_meaning(before: Record, after: Record | Inventory) -> Finding:
 @options.yes
 @options.output_options
 def rollback(  # noqa: PLR0913 - one argument per option
-    *,
-    number: int | None,
-    stack: StackOptions,
-    part: PartOptions,
-    dry_run: bool,
-    report: str | None,
-    yes: bool,
-    out: Output,
+    *, number: int | None, stack: StackOptions, dry_run: bool, report: str | None, yes: bool, out: Output, **part: Any
 ) -> ExitCode:
     """Go back to the versions of run NUMBER; without one, to those that succeeded before the last run's inventory.
 
@@ -118,13 +103,15 @@ def rollback(  # noqa: PLR0913 - one argument per option
     file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
     changed: change it as well.
     """
+    from gpu_provision.api.jobs import apply_job
+
     report_path(report, dry_run=dry_run)  # refused before anything is asked
     now = stack.load()
     then, record, findings = gpu_provision.going_back(now, number)
-    work = part.job(then, back_to=record.number, command="rollback", known=findings)
+    work = apply_job(then, back_to=record.number, command="rollback", known=findings, **part)
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
-        return apply.print_plan(work, out)
+        return ExitCode.OK if apply.print_plan(work, out).can_be_applied else ExitCode.FAILED
     code = apply.execute(work, out, yes=yes, report=report)
     if replace(then, text=now.text, digest=now.digest) != now:
         out.hint(f"{now.path} still names other versions: gpu-provision diff {record.number} shows them.")
@@ -145,19 +132,15 @@ def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitC
     inventory = stack.load()
 
     def agreed(held: LockHolder) -> bool:
-        if not confirm.is_required(inventory, yes=yes):
+        if not output.must_ask(inventory, yes=yes):
             return True
-        confirm.require_terminal(out, look="status")
+        output.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
-        return confirm.ask("Take it away?")
+        return output.ask("Take it away?")
 
     held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
-    told = document("unlock", inventory=inventory.name, lock=plain(held), unlocked=freed)
-    out.result(told, _told(held, freed=freed))
+    text = "The lock is free."
+    if held:
+        text = f"{text} It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"
+    out.result(document("unlock", inventory=inventory.name, lock=plain(held), unlocked=freed), text)
     return ExitCode.FAILED if held and not freed else ExitCode.OK
-
-
-def _told(held: LockHolder | None, *, freed: bool) -> str:
-    if held is None:
-        return "The lock is free."
-    return f"The lock is free. It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

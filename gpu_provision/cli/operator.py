@@ -2,88 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpu_provision.cli import confirm, options
+from gpu_provision.cli import options, output
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.output import Output
-from gpu_provision.cli.root import LazyCommand, SuggestingGroup
+from gpu_provision.cli.output import Output, write
+from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.cli.validate import write_texts
-from gpu_provision.model.findings import ExitCode, InvalidInventoryError
+from gpu_provision.model import codes
+from gpu_provision.model.findings import ExitCode, Finding, InvalidInventoryError, UsageError, one_line
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import Style
+from gpu_provision.output.text import table
 
 if TYPE_CHECKING:
     from gpu_provision.kube.client import KubeClient
     from gpu_provision.operator.manifests import InstallOptions
-    from gpu_provision.operator.status import Overview, StackRow
-
+    from gpu_provision.operator.status import Overview
+    from gpu_provision.operator.telemetry import StackEvent
 
 _NO_CONTROLLER = (
-    "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere"
+    "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere."
 )
-
-
-_stacks = click.option(
-    "-i",
-    "--inventory",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    help="The controller gets the rights for this inventory's stack; can be repeated."
-    " Default: stacks of any name in the usual namespaces.",
+_image_name = options.matching(
+    r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0"
 )
+_version = options.matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
+_timeout = options.seconds("--timeout", default=300, show_default=True, help="How long each step may take.")
 
 
-_image = click.option(
-    "--image",
-    metavar="IMAGE",
-    default="",
-    callback=options.image,
-    help="The controller's image, made from the Containerfile.",
-)
+def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Take the name of a stack: it becomes part of a path at the API server."""
+    from gpu_provision.inventory.json_schema import schema
+
+    rule = schema()["$defs"]["name"]
+    if not re.fullmatch(rule["pattern"], value):
+        message = f"{value!r} is no name of a stack. {rule['patternErrorMessage']}."
+        raise click.BadParameter(message)
+    return value
 
 
-_replicas = click.option(
-    "--replicas",
-    type=click.IntRange(min=1, max=9),
-    default=2,
-    show_default=True,
-    help="Number of controller replicas (leader election).",
-)
+def _installation(command: options.Command) -> options.Command:
+    """Add what the operator is made for and of: --inventory, --image, --replicas, --image-pull-secret."""
+    for option in (
+        click.option(
+            "--image-pull-secret",
+            "pull_secrets",
+            metavar="NAME",
+            multiple=True,
+            help="Secret of its namespace; can be repeated.",
+        ),
+        click.option(
+            "--replicas",
+            type=click.IntRange(min=1, max=9),
+            default=2,
+            show_default=True,
+            help="Number of controller replicas (leader election).",
+        ),
+        click.option(
+            "--image",
+            metavar="IMAGE",
+            default="",
+            callback=_image_name,
+            help="The controller's image, made from the Containerfile.",
+        ),
+        click.option(
+            "-i",
+            "--inventory",
+            "files",
+            metavar="FILE",
+            multiple=True,
+            help="The controller gets the rights for this inventory's stack; can be repeated."
+            " Default: stacks of any name in the usual namespaces.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
-_pull_secrets = click.option(
-    "--image-pull-secret",
-    "pull_secrets",
-    metavar="NAME",
-    multiple=True,
-    help="Secret of its namespace; can be repeated.",
-)
-
-
-_timeout = click.option(
-    "--timeout",
-    type=click.IntRange(min=1),
-    metavar="SECONDS",
-    default=300,
-    show_default=True,
-    help="How long each step may take.",
-)
-
-
-_take_over = click.option(
-    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
-)
-_COMMANDS = {"run": LazyCommand("operator_run", "Look after every stack of a cluster, until Ctrl-C or SIGTERM.")}
-
-
-@click.group(cls=SuggestingGroup, elsewhere=_COMMANDS)
+@click.group(cls=SuggestingGroup)
 def operator() -> None:
     """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
 
@@ -111,7 +118,7 @@ def stack(*, file: str | None, out: Output) -> None:
 
 
 @operator.command()
-@click.argument("name", callback=options.stack)
+@click.argument("name", callback=_stack_name)
 @_timeout
 @options.yes
 @options.output_options
@@ -125,7 +132,7 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
 
     told = leaving.release_findings(cluster, name)
     out.findings(told)
-    if not _agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
+    if not _has_agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
     text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
@@ -134,94 +141,69 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
 
 
 @operator.command()
-@_stacks
-@_image
-@_replicas
-@_pull_secrets
+@_installation
 @click.option(
     "--kubernetes",
     metavar="VERSION",
     default="",
-    callback=options.kubernetes,
+    callback=_version,
     help="Version of the cluster, such as 1.27, if it is older than 1.29.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write files for kubectl apply -k DIR."
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write files for kubectl apply -k DIR.",
 )
 @options.output_options
-def render(  # noqa: PLR0913 - one argument per option
-    *,
-    files: tuple[str, ...],
-    image: str,
-    replicas: int,
-    pull_secrets: tuple[str, ...],
-    kubernetes: str,
-    output: Path | None,
-    out: Output,
-) -> None:
+def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape: Any) -> None:
     """Print all that the operator consists of, without asking any cluster: definition, namespaces, rights, controller.
 
     With --output, a folder that kubectl apply -k takes.
     """
     from gpu_provision.operator.manifests import grouped, kustomization, manifests
 
-    shape = _shape(image, replicas, pull_secrets, kubernetes)
-    made = manifests(shape, [load_inventory(file) for file in files])
-    if not image:
-        out.note(f"{_NO_CONTROLLER}.")
-    if output is None:
+    made = manifests(_shape(out, **shape), [load_inventory(file) for file in files])
+    if folder is None:
         out.result(document("operator render", manifests=made, files=[]), object_text.yaml_stream(made))
         return
     texts = {name: object_text.yaml_stream(group) for name, group in grouped(made).items()}
     texts["kustomization.yaml"] = object_text.to_yaml(kustomization(list(texts)))
-    paths = [str(path) for path in write_texts(output, texts)]
+    paths = [str(path) for path in write_texts(folder, texts)]
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
 
 
-def _shape(image: str, replicas: int, pull_secrets: tuple[str, ...], kubernetes: str = "") -> InstallOptions:
+def _shape(out: Output, **shape: Any) -> InstallOptions:
     from gpu_provision.operator.manifests import InstallOptions
 
-    return InstallOptions(image=image, replicas=replicas, pull_secrets=pull_secrets, kubernetes=kubernetes)
+    if not shape["image"]:
+        out.note(_NO_CONTROLLER)
+    return InstallOptions(**shape)
 
 
 @operator.command()
-@_stacks
-@_image
-@_replicas
-@_pull_secrets
-@_take_over
+@_installation
+@click.option(
+    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
+)
 @_timeout
 @options.yes
 @options.output_options
 @options.on_cluster
 def install(  # noqa: PLR0913 - one argument per option
-    *,
-    files: tuple[str, ...],
-    image: str,
-    replicas: int,
-    pull_secrets: tuple[str, ...],
-    cluster: KubeClient,
-    take_over: bool,
-    timeout: int,
-    yes: bool,
-    out: Output,
+    *, files: tuple[str, ...], cluster: KubeClient, take_over: bool, timeout: int, yes: bool, out: Output, **shape: Any
 ) -> ExitCode:
     """Put the operator into the cluster that kubectl speaks to, or bring it up to date; again, nothing changes."""
     from gpu_provision.operator import install as installing
 
-    if not _agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
+    if not _has_agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
-    if not image:
-        out.note(f"{_NO_CONTROLLER}.")
-    stacks = [load_inventory(file) for file in files]
-    shape = _shape(image, replicas, pull_secrets)
-    written, told = installing.install(cluster, shape, stacks, take_over=take_over, seconds=timeout, say=out.note)
-    names = [str(ref) for ref in written]
-    text = "\n".join(
-        [*names, f"{len(names)} objects were made or changed." if names else "Everything is as it should be."]
-    )
-    out.result(document("operator install", told, cluster=cluster.name, written=names), text)
-    out.findings(told)
+    made, stacks = _shape(out, **shape), [load_inventory(file) for file in files]
+    written, told = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
+    closing = f"{len(written)} objects were made or changed." if written else "Everything is as it should be."
+    _tell(out, "operator install", told, cluster, "written", written, closing)
     return ExitCode.OK
 
 
@@ -239,25 +221,27 @@ def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool
     from gpu_provision.operator import install as installing
 
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
-    if not _agreed(cluster, what, look="operator render", yes=yes, out=out):
+    if not _has_agreed(cluster, what, look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
     gone, told = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
-    names = [str(ref) for ref in gone]
-    text = "\n".join([*names, f"{len(names)} objects were deleted." if names else "There is no operator."])
-    out.result(document("operator uninstall", told, cluster=cluster.name, deleted=names), text)
-    out.findings(told)
+    closing = f"{len(gone)} objects were deleted." if gone else "There is no operator."
+    _tell(out, "operator uninstall", told, cluster, "deleted", gone, closing)
     return ExitCode.OK
 
 
-def _agreed(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
-    if yes:
-        return True
-    confirm.require_terminal(out, look=look)
-    return confirm.ask(f"{what} on {cluster.name} ({cluster.server})?")
+def _has_agreed(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
+    if not yes:
+        output.require_terminal(out, look=look)
+    return yes or output.ask(f"{what} on {cluster.name} ({cluster.server})?")
 
 
-_HEADERS = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
-_NOTHING = "-"
+def _tell(  # noqa: PLR0913, PLR0917 - what both commands say
+    out: Output, command: str, told: Iterable[Finding], cluster: KubeClient, key: str, refs: Iterable[object], last: str
+) -> None:
+    names = [str(ref) for ref in refs]
+    parts: dict[str, Any] = {"cluster": cluster.name, key: names}
+    out.result(document(command, told, **parts), "\n".join([*names, last]))
+    out.findings(told)
 
 
 @operator.command()
@@ -266,30 +250,110 @@ _NOTHING = "-"
 @options.on_cluster
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
-    from gpu_provision.operator.install import skew_findings
-    from gpu_provision.operator.status import read_overview
+    from gpu_provision.operator.overview import read_overview, skew_findings
 
     found = read_overview(cluster)
     warnings = skew_findings(cluster, found.version, found.lease)
     told = {**asdict(found), "ready": found.is_well}
-    out.result(document("operator status", warnings, operator=told), _status_text(found, out.style))
+    out.result(document("operator status", warnings, operator=told), _status_text(found, out))
     out.findings(warnings)
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
 
 
-def _status_text(found: Overview, style: Style) -> str:
-    from gpu_provision.output.screen import table
-
+def _status_text(found: Overview, out: Output) -> str:
     controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
-    told = f"Leader: {found.leader}, gpu-provision {found.version}" if found.version else f"Leader: {found.leader}"
-    leader = told if found.leader else "There is no leader: no controller runs, or none can lead."
-    rows = [_status_row(row, style) for row in found.stacks]
-    stacks = table(_HEADERS, rows, style) if rows else "There is no stack."
+    version = f", gpu-provision {found.version}" if found.version else ""
+    leader = "There is no leader: no controller runs, or none can lead."
+    if found.leader:
+        leader = f"Leader: {found.leader}{version}"
+    rows = []
+    for row in found.stacks:
+        ready = out.style.paint("green", "yes") if row.is_ready else out.style.paint("yellow", "no")
+        message = f"{row.message}{'' if row.is_current else ' (of what was declared before)'}"
+        values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, message)
+        rows.append([value or "-" for value in values])
+    headers = ("STACK", "RELEASE", "READY", "NODES", "GPUS", "ROLLOUT", "MESSAGE")
+    stacks = table(headers, rows, out.style) or "There is no stack."
     return "\n".join(filter(None, (controllers, leader, "", stacks)))
 
 
-def _status_row(row: StackRow, style: Style) -> tuple[str, ...]:
-    ready = style.paint("green", "yes") if row.is_ready else style.paint("yellow", "no")
-    current = "" if row.is_current else " (of what was declared before)"
-    values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, f"{row.message}{current}")
-    return tuple(value or _NOTHING for value in values)
+@operator.command()
+@options.kubeconfig
+@options.context
+@click.option(
+    "--namespace",
+    default="gpu-operator",
+    show_default=True,
+    metavar="NAME",
+    help="Where controllers agree on who leads.",
+)
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to answer probes; :: for everywhere."
+)
+@click.option(
+    "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
+)
+@options.output_options
+def run(  # noqa: PLR0913 - one argument per option
+    *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
+) -> ExitCode:
+    """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
+
+    Several controllers may run; one of them leads. Events are lines on stderr, or with --json objects on stdout.
+    /healthz, /readyz and /metrics are answered at the port.
+    """
+    from gpu_provision.cli.display import redirect_reports
+    from gpu_provision.kube.client import connect
+    from gpu_provision.operator.controller import Controller
+    from gpu_provision.operator.reconciler import use_one_arena
+    from gpu_provision.operator.telemetry import StackEvent, serve
+
+    use_one_arena()
+    aimed = {"kubeconfig": kubeconfig or "", "context": context or "", "sandbox": ""}
+
+    def aim(inventory: Inventory) -> Inventory:
+        return replace(inventory, cluster=replace(inventory.cluster, **aimed))
+
+    def take(note: StackEvent) -> None:
+        if out.json:
+            write(sys.stdout, json.dumps(_event_document(note), sort_keys=True))
+        else:
+            out.note(event_line(note))
+
+    controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
+    try:
+        found = serve(
+            address, port, look=controller.look, is_alive=controller.why_dead, is_ready=controller.why_unready
+        )
+    except OSError as error:
+        finding = Finding(
+            code=codes.NO_ENDPOINT,
+            what=f"nothing can be answered at {address}:{port}",
+            evidence=error.strerror or str(error),
+            fix="choose another --port or --address; --port 0 takes any that is free",
+        )
+        raise UsageError(finding) from error
+    place = f"[{address}]" if ":" in address else address
+    take(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
+    try:
+        with redirect_reports(lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))):
+            controller.run()
+    except KeyboardInterrupt:
+        controller.stop()
+    return ExitCode.OK
+
+
+def _event_document(note: StackEvent) -> dict[str, str]:
+    level = "warning" if note.is_warning else "info"
+    return {"time": _now(), "level": level, "stack": note.stack, "reason": note.reason, "message": note.message}
+
+
+def event_line(note: StackEvent) -> str:
+    """Return an event as one line of the log."""
+    place = f"{note.stack}: " if note.stack else ""
+    mark = "warning " if note.is_warning else ""
+    return f"{_now()} {mark}{place}{note.reason}: {one_line(note.message)}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""Options that commands share, each spelled once."""
+"""Options that commands share, each spelled once; their names are those of the library's arguments."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,17 +21,42 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, UsageError
 from gpu_provision.model.inventory import Inventory
 
-if TYPE_CHECKING:
-    from gpu_provision.api.jobs import ApplyJob
-
 Command = Callable[..., Any]
+DEFAULT = Path("inventories") / "sandbox.yaml"
+_VARIABLE, _API_TIMEOUT = "GPU_PROVISION_INVENTORY", "GPU_PROVISION_API_TIMEOUT"
 
 
-def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
-    """Expand a tilde: no shell does in --kubeconfig=~/config."""
+def find_inventory(option: str | None) -> Path:
+    """Return the inventory's path: the option, the environment variable, or the sandbox's.
+
+    ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named, or a .py
+    file without a YAML file beside it: that is pyinfra's view of one.
+    """
+    named = option or os.environ.get(_VARIABLE, "")
+    if not named and files.is_file(DEFAULT):
+        return DEFAULT
+    if not named:
+        what = f"no inventory named, and there is no {DEFAULT} here"
+        fix = f"gpu-provision COMMAND -i FILE, or set {_VARIABLE}"
+        raise UsageError(Finding(code=codes.NO_INVENTORY, what=what, fix=fix))
     from gpu_provision.inventory.document import expand_home
 
-    return str(expand_home(path)) if path else path
+    path, short = expand_home(named), DEFAULT.parent / f"{named}.yaml"
+    if path.suffix == ".py":
+        beside = path.with_suffix(".yaml")
+        if files.is_file(beside):
+            return beside
+        what = "gpu-provision reads the YAML file, not pyinfra's inventory in Python"
+        raise UsageError(Finding(code=codes.NO_INVENTORY, where=str(path), what=what, fix=f"-i {beside}"))
+    return short if not files.is_there(path) and files.is_file(short) else path
+
+
+def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
+    """Return the inventory, on the cluster that the options name. Raises InvalidInventoryError."""
+    from gpu_provision.inventory import load
+    from gpu_provision.inventory.loader import with_cluster
+
+    return with_cluster(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)
 
 
 def _inventories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -57,8 +82,29 @@ def _components(context: click.Context, _parameter: click.Parameter, incomplete:
     return []
 
 
-VARIABLE = "GPU_PROVISION_INVENTORY"
-DEFAULT = Path("inventories") / "sandbox.yaml"
+def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+    """Expand a tilde: no shell does in --kubeconfig=~/config."""
+    from gpu_provision.inventory.document import expand_home
+
+    return str(expand_home(path)) if path else path
+
+
+def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds: int | None) -> None:
+    if seconds is not None:
+        os.environ[_API_TIMEOUT] = str(seconds)
+
+
+def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
+    if asked:
+        from gpu_provision.inventory import pyinfra_inventory
+
+        pyinfra_inventory.set_sudo_password(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
+
+
+def seconds(name: str, **more: Any) -> Callable[[Command], Command]:
+    """Return an option for a number of seconds, at least 1."""
+    return click.option(name, **{"type": click.IntRange(min=1), "metavar": "SECONDS", **more})
+
 
 inventory = click.option(
     "-i",
@@ -72,22 +118,65 @@ kubeconfig = click.option(
     "--kubeconfig", metavar="FILE", callback=_at_home, help="Override the inventory's kubeconfig."
 )
 _context = click.option("--context", metavar="NAME", help="Override the inventory's context.")
-
-
-def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds: int | None) -> None:
-    if seconds is not None:
-        os.environ[_API_TIMEOUT] = str(seconds)
-
-
-_API_TIMEOUT = "GPU_PROVISION_API_TIMEOUT"
-_api_timeout = click.option(
+_api_timeout = seconds(
     "--api-timeout",
-    type=click.IntRange(min=1),
-    metavar="SECONDS",
     expose_value=False,
     callback=_set_api_timeout,
     help="How long to retry a request that the API server does not answer."
     f" Default: ${_API_TIMEOUT}, else 5 for the first answer and 60 afterwards.",
+)
+_limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_hosts)
+look_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
+hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.")
+_part_limit = _limit(
+    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
+    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared."
+)
+_target = click.option(
+    "--target",
+    "targets",
+    metavar="COMPONENT",
+    multiple=True,
+    shell_complete=_components,
+    callback=lambda _context, _option, words: words or None,
+    help="Only this component of the cluster, and what it requires; can be repeated.",
+)
+_timeout = seconds("--timeout", help="Override the per-component timeout.")
+lock_timeout = seconds(
+    "--lock-timeout",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How long to wait while another run writes; then exit with 75.",
+)
+_take_over = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
+)
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
+report = click.option(
+    "--report",
+    metavar="FILE.html",
+    help="Write a page about the run, however it ends: timeline, changes, validations, failures.",
+)
+detailed_exitcode = click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something is not as declared."
+)
+ask_sudo_password = click.option(
+    "-K",
+    "--ask-sudo-password",
+    is_flag=True,
+    expose_value=False,
+    callback=_ask,
+    help="Ask for the password of sudo on the hosts, once. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
+)
+ignore = click.option(
+    "--ignore",
+    "ignored",
+    metavar="CODE[,CODE...]",
+    multiple=True,
+    help="Downgrade these preflight errors to warnings, such as GP620; can be repeated.",
 )
 
 
@@ -96,15 +185,28 @@ def context(command: Command) -> Command:
     return _context(_api_timeout(command))
 
 
+def phase_options(command: Command) -> Command:
+    """Add --hosts-only and --cluster-only; the library refuses both at once."""
+    hosts_only = click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
+    return hosts_only(click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")(command))
+
+
+def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
+    """Add what says which part takes part, with timeouts if it ``runs``: arguments of `gpu_provision.apply`."""
+    options: list[Callable[[Command], Command]] = [_part_limit, *([_target] if targets else [])]
+    options += [phase_options, ignore, ask_sudo_password, *([_timeout, lock_timeout] if runs else []), _take_over]
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """Which inventory a command is about, and on which cluster, as the options say it.
-
-    Attributes:
-        file: The inventory; None for the default.
-        kubeconfig: Instead of the inventory's.
-        context: Instead of the inventory's.
-    """
+    """Which inventory a command is about, None for the default, and on which cluster instead of the inventory's."""
 
     file: str | None
     kubeconfig: str | None
@@ -113,20 +215,6 @@ class StackOptions:
     def load(self, default: str | None = None) -> Inventory:
         """Return the inventory on the cluster. Raises InvalidInventoryError, UsageError."""
         return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
-
-
-def on_cluster(command: Command) -> Command:
-    """Add what names a cluster, and pass the connection on as ``cluster``; stands last, so that others fail first."""
-
-    @kubeconfig
-    @context
-    @functools.wraps(command)
-    def wrapped(*, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
-        from gpu_provision.kube.client import connect
-
-        return command(cluster=connect(kubeconfig or "", context or ""), **rest)
-
-    return wrapped
 
 
 def on_stack(command: Command) -> Command:
@@ -142,121 +230,24 @@ def on_stack(command: Command) -> Command:
     def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         parent = click.get_current_context().parent
         above = parent.params if parent else {}
-        found = StackOptions(
-            file or above.get("file"), kubeconfig or above.get("kubeconfig"), context or above.get("context")
-        )
-        return command(stack=found, **rest)
+        given = {"file": file, "kubeconfig": kubeconfig, "context": context}
+        return command(stack=StackOptions(**{key: value or above.get(key) for key, value in given.items()}), **rest)
 
     return wrapped
 
 
-look_limit = click.option(
-    "--limit",
-    metavar="HOST[,HOST...]",
-    shell_complete=_hosts,
-    help="Only these nodes: names, patterns, groups, or @FILE.",
-)
-hosts_limit = click.option(
-    "--limit",
-    metavar="HOST[,HOST...]",
-    shell_complete=_hosts,
-    help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.",
-)
-lock_timeout = click.option(
-    "--lock-timeout",
-    type=click.IntRange(min=0),
-    metavar="SECONDS",
-    default=0,
-    show_default=True,
-    help="How long to wait while another run writes; then exit with 75.",
-)
-yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
-report = click.option(
-    "--report",
-    metavar="FILE.html",
-    help="Write a page about the run, however it ends: timeline, changes, validations, failures.",
-)
-detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something is not as declared."
-)
+def on_cluster(command: Command) -> Command:
+    """Add what names a cluster, and pass the connection on as ``cluster``; stands last, so that others fail first."""
 
+    @kubeconfig
+    @context
+    @functools.wraps(command)
+    def wrapped(*, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
+        from gpu_provision.kube.client import connect
 
-def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
-    if asked:
-        from gpu_provision.inventory import pyinfra_inventory
+        return command(cluster=connect(kubeconfig or "", context or ""), **rest)
 
-        pyinfra_inventory.set_sudo_password(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
-
-
-ask_sudo_password = click.option(
-    "-K",
-    "--ask-sudo-password",
-    is_flag=True,
-    expose_value=False,
-    callback=_ask,
-    help="Ask for the password of sudo on the hosts, once. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
-)
-
-ignore = click.option(
-    "--ignore",
-    "ignored",
-    metavar="CODE[,CODE...]",
-    multiple=True,
-    help="Downgrade these preflight errors to warnings, such as GP620; can be repeated.",
-)
-
-
-def phase_options(command: Command) -> Command:
-    """Add --hosts-only and --cluster-only; the library refuses both at once."""
-    hosts_only = click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
-    return hosts_only(click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")(command))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartOptions:
-    """Which part of an inventory a plan or a run looks after, and how, as the options say it."""
-
-    limit: str | None
-    hosts_only: bool
-    cluster_only: bool
-    ignored: tuple[str, ...]
-    take_over: bool
-    targets: tuple[str, ...] = ()
-    timeout: int | None = None
-    lock_timeout: int = 0
-
-    def job(self, inventory: Inventory, **more: Any) -> ApplyJob:
-        """Return the job of this part of an inventory. Raises UsageError for words that mean nothing there."""
-        from gpu_provision.api.jobs import apply_job
-
-        words = {field.name: getattr(self, field.name) for field in fields(self)}
-        return apply_job(inventory, **{**words, "targets": self.targets or None}, **more)
-
-
-def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
-    """Add what says which part takes part, with timeouts if it ``runs``, and pass it on as one ``part``."""
-    first: list[Callable[[Command], Command]] = [_limit, *([_target] if targets else [])]
-    options = [
-        *first,
-        phase_options,
-        ignore,
-        ask_sudo_password,
-        *([_timeout, lock_timeout] if runs else []),
-        _take_over,
-    ]
-
-    def add(command: Command) -> Command:
-        @functools.wraps(command)
-        def wrapped(**given: Any) -> Any:
-            own = {field.name: given.pop(field.name) for field in fields(PartOptions) if field.name in given}
-            return command(part=PartOptions(**own), **given)
-
-        made: Command = wrapped
-        for option in reversed(options):
-            made = option(made)
-        return made
-
-    return add
+    return wrapped
 
 
 def output_options(command: Command) -> Command:
@@ -279,34 +270,7 @@ def output_options(command: Command) -> Command:
     return wrapped
 
 
-_limit = click.option(
-    "--limit",
-    metavar="HOST[,HOST...]",
-    shell_complete=_hosts,
-    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
-    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared.",
-)
-_target = click.option(
-    "--target",
-    "targets",
-    metavar="COMPONENT",
-    multiple=True,
-    shell_complete=_components,
-    help="Only this component of the cluster, and what it requires; can be repeated.",
-)
-_timeout = click.option(
-    "--timeout", type=click.IntRange(min=1), metavar="SECONDS", help="Override the per-component timeout."
-)
-_take_over = click.option(
-    "--take-over",
-    is_flag=True,
-    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
-)
-
-Check = Callable[[click.Context, click.Parameter, str], str]
-
-
-def _matching(pattern: str, what: str) -> Check:
+def matching(pattern: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
     """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -316,74 +280,3 @@ def _matching(pattern: str, what: str) -> Check:
         return value
 
     return check
-
-
-image = _matching(r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0")
-kubernetes = _matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
-
-
-def stack(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Take the name of a stack: it becomes part of a path at the API server."""
-    from gpu_provision.inventory.json_schema import schema
-
-    rule = schema()["$defs"]["name"]
-    if not re.fullmatch(rule["pattern"], value):
-        message = f"{value!r} is no name of a stack. {rule['patternErrorMessage']}."
-        raise click.BadParameter(message)
-    return value
-
-
-def find_inventory(option: str | None, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the inventory's path: the option, the environment variable, or the sandbox's.
-
-    ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named.
-    """
-    named = option or environ.get(VARIABLE, "")
-    if named:
-        return _expanded(named)
-    if files.is_file(DEFAULT):
-        return DEFAULT
-    raise UsageError(
-        Finding(
-            code=codes.NO_INVENTORY,
-            what=f"no inventory named, and there is no {DEFAULT} here",
-            fix=f"gpu-provision COMMAND -i FILE, or set {VARIABLE}",
-        )
-    )
-
-
-def _expanded(named: str) -> Path:
-    path = _home(named)
-    if path.suffix == ".py":
-        return _yaml_beside(path)
-    short = DEFAULT.parent / f"{named}.yaml"
-    return short if not files.is_there(path) and files.is_file(short) else path
-
-
-def _home(path: str) -> Path:
-    from gpu_provision.inventory.document import expand_home
-
-    return expand_home(path)
-
-
-def _yaml_beside(path: Path) -> Path:
-    """Return the YAML file of a pyinfra inventory; the .py file is pyinfra's view of it."""
-    beside = path.with_suffix(".yaml")
-    if files.is_file(beside):
-        return beside
-    raise UsageError(
-        Finding(
-            code=codes.NO_INVENTORY,
-            where=str(path),
-            what="gpu-provision reads the YAML file, not pyinfra's inventory in Python",
-            fix=f"-i {beside}",
-        )
-    )
-
-
-def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
-    """Return the inventory, on the cluster that the options name. Raises InvalidInventoryError."""
-    from gpu_provision.inventory import load
-    from gpu_provision.inventory.loader import with_cluster
-
-    return with_cluster(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)

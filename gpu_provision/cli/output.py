@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, all else to stderr; and how a failure becomes words and an exit code."""
+"""Where words go: results to stdout, all else to stderr; questions; how a failure becomes words and an exit code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from gpu_provision import files
 from gpu_provision.model import codes
-from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import PLAIN, Style, for_terminal, wants_color
+from gpu_provision.output.text import PLAIN, Style, counted, for_terminal, wants_color
+
+if TYPE_CHECKING:
+    from gpu_provision.model.inventory import Inventory
 
 
 class BrokenOutputError(ProvisionError):
@@ -124,6 +126,36 @@ class CliContext:
     output: Output = field(default_factory=Output)
 
 
+def must_ask(inventory: Inventory, *, yes: bool) -> bool:
+    """Return whether a person has to agree: always, but for a sandbox or with ``--yes``."""
+    return not (yes or inventory.cluster.sandbox)
+
+
+def require_terminal(out: Output, *, look: str) -> None:
+    """Raise UsageError without a terminal to ask on, or with JSON output; ``look`` is the command that previews."""
+    if not has_terminal(out):
+        what = "this would change a real cluster, and there is no terminal to ask on"
+        fix = f"look with gpu-provision {look}, then add --yes"
+        raise UsageError(Finding(code=codes.NOT_CONFIRMED, what=what, fix=fix))
+
+
+def has_terminal(out: Output) -> bool:
+    """Return whether a question can be asked and answered."""
+    return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str) -> bool:
+    """Ask on the terminal; only "y" or "yes" is a yes."""
+    return click.confirm(visible(question), default=False, err=True)
+
+
+def describe_target(inventory: Inventory, cluster: str, hosts: int = 0) -> str:
+    """Return what a question is about: the cluster with its context, if it takes part, and how many hosts."""
+    context = f"context {inventory.cluster.context}" if inventory.cluster.context else "the current context"
+    target = f"cluster {cluster}, {context}" if cluster else ""
+    return " and ".join(filter(None, (target, counted(hosts, "host") if hosts else "")))
+
+
 def report_error(error: BaseException, session: CliContext) -> ExitCode:
     """Say what went wrong, as text on stderr or as a JSON document on stdout, and return the exit code."""
     code, findings = _findings_of(error, session)
@@ -141,39 +173,22 @@ def _findings_of(error: BaseException, session: CliContext) -> tuple[ExitCode, t
     if isinstance(error, ProvisionError):
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return ExitCode.INTERRUPTED, (_interrupted(error), *attached_findings(error))
+        notes = getattr(error.__cause__ or error, "__notes__", ())  # click wraps it
+        fix = "run the same command again: it goes on from where things stand"
+        interrupted = Finding(code=codes.INTERRUPTED, what="interrupted", evidence="; ".join(notes), fix=fix)
+        return ExitCode.INTERRUPTED, (interrupted, *attached_findings(error))
     if isinstance(error, click.ClickException):
-        return ExitCode.USAGE, (_usage_finding(error),)
-    return ExitCode.FAILED, (_internal(error, session),)
-
-
-def _interrupted(error: BaseException) -> Finding:
-    return Finding(
-        code=codes.INTERRUPTED,
-        what="interrupted",
-        evidence="; ".join(getattr(error.__cause__ or error, "__notes__", ())),  # click wraps it
-        fix="run the same command again: it goes on from where things stand",
-    )
-
-
-def _usage_finding(error: click.ClickException) -> Finding:
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "gpu-provision"
-    return Finding(code=USAGE, what=error.format_message(), fix=f"{path} --help")
-
-
-def _internal(error: BaseException, session: CliContext) -> Finding:
-    where = log_traceback(error, command=session.command)
-    return Finding(
+        context = getattr(error, "ctx", None)
+        fix = f"{context.command_path if context else 'gpu-provision'} --help"
+        return ExitCode.USAGE, (Finding(code=codes.USAGE, what=error.format_message(), fix=fix),)
+    where, first_line = log_traceback(error, command=session.command), next(iter(str(error).splitlines()), "")
+    internal = Finding(
         code=codes.INTERNAL,
-        what=f"a mistake in gpu-provision itself: {type(error).__name__}: {_first_line(error)}",
+        what=f"a mistake in gpu-provision itself: {type(error).__name__}: {first_line}",
         evidence=f"traceback in {where}" if where else "".join(traceback.format_exception(error)),
         fix="please report it with that file" if where else "please report it with that traceback",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
+    return ExitCode.FAILED, (internal,)
 
 
 def default_output(arguments: list[str]) -> Output:
@@ -181,14 +196,9 @@ def default_output(arguments: list[str]) -> Output:
     return Output(json="--json" in arguments)
 
 
-def log_file() -> Path:
-    """Return ``$XDG_STATE_HOME/gpu-provision/gpu-provision.log``, below ~/.local/state by default."""
-    return files.state_folder() / "gpu-provision.log"
-
-
 def log_traceback(error: BaseException, *, command: str) -> Path | None:
-    """Append an error's traceback; return the file, or None if it cannot be written."""
-    file = log_file()
+    """Append an error's traceback to a file of the state folder; return the file, or None if it cannot be written."""
+    file = files.state_folder() / "gpu-provision.log"
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{now} gpu-provision {command}\n{''.join(traceback.format_exception(error))}\n"
     try:

@@ -1,55 +1,54 @@
-"""Plan files: written by ``plan --out``, carried out by ``apply PLAN`` if nothing has moved meanwhile."""
+"""Plan files: written by ``plan --out``, carried out by ``apply PLAN`` if nothing has moved meanwhile.
+
+Their schema is plan.schema.json beside the views of output, their page docs/plan-files.md.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
 from gpu_provision.cli.output import writing
-from gpu_provision.hosts.result import HostsResult
+from gpu_provision.components.objects import digest
+from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Plan
-from gpu_provision.output import plan_file
-from gpu_provision.output.object_text import display_value
+from gpu_provision.model.plan import Action, Plan
+from gpu_provision.output import plan as plan_view
+from gpu_provision.output import status as status_view
+from gpu_provision.output.findings import output_schema
+from gpu_provision.output.object_text import display_value, redacted
 
 if TYPE_CHECKING:
     from gpu_provision.api.jobs import ApplyJob
     from gpu_provision.api.results import StackPlan
-    from gpu_provision.cli.options import PartOptions
 
-_UNWRITABLE = ("the plan cannot be written", "name another file with --out")
+FORMAT, VERSION = "gpu-provision plan", 1
+Document = Mapping[str, Any]
+
+_SEEN = ("resourceVersion", "generation")  # of the object that was looked at: they count status changes, too
+_LONGEST = 200  # characters of what does not fit
+_DIGITS = 64  # of digests: all that SHA-256 has
+_ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
 _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
+_UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 
 
-def save(path: Path, work: ApplyJob, plan: StackPlan, *, ignored: tuple[str, ...]) -> None:
+def save(path: Path, work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
-    scope = {
-        "hosts": work.hosts,
-        "cluster": work.cluster,
-        "limit": list(work.limit),
-        "targets": list(work.targets or ()),
-        "ignored": list(ignored),
-    }
-    document = plan_file.create(
-        work.inventory,
-        plan.cluster,
-        plan.hosts,
-        tool=version("gpu-provision"),
-        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        cluster_id=work.cluster_id(),
-        salt=secrets.token_hex(16),
-        scope=scope,
-    )
+    document = create(work, found, ignored=ignored, cluster_uid=cluster_id(work))
     with writing(path, *_UNWRITABLE):
         files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
@@ -62,12 +61,180 @@ def check_path(file: str) -> Path:
     return path
 
 
+def cluster_id(work: ApplyJob) -> str:
+    """Return what no other cluster has, the uid of its namespace kube-system; empty if it takes no part."""
+    if not work.cluster:
+        return ""
+    from gpu_provision.kube.observe import NAMESPACE
+    from gpu_provision.reconcile.session import Session
+
+    found = Session(work.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
+    return str(found[0]["metadata"]["uid"]) if found else ""
+
+
+def create(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
+    """Return the document of a plan.
+
+    Args:
+        ignored: Findings of preflight that do not stop the run.
+        cluster_uid: What `cluster_id` returns.
+    """
+    inventory, salt = work.inventory, secrets.token_hex(16)
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tool": version("gpu-provision"),
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inventory": {
+            "name": inventory.name,
+            "path": inventory.path,
+            "salt": salt,
+            "digest": _inventory_digest(inventory, salt),
+        },
+        "cluster": {"id": cluster_uid, "name": found.cluster.cluster},
+        "scope": {
+            "hosts": work.hosts,
+            "cluster": work.cluster,
+            "limit": list(work.limit),
+            "targets": list(work.targets or ()),
+            "ignored": list(ignored),
+        },
+        "plan": _promised(found.cluster),
+        "hosts": status_view.hosts_document(found.hosts),
+    }
+    return {**document, "seal": seal(document)}
+
+
+def _promised(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON, each change with a digest of the object to apply; that of none is empty."""
+    told = plan_view.document(plan)
+    for each, change in zip(told["changes"], plan.changes, strict=True):
+        each["content"] = ""
+        if (manifest := change.manifest) is not None:
+            metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SEEN}
+            each["content"] = digest(redacted({**manifest, "metadata": metadata}), _DIGITS)
+    return told
+
+
+def _inventory_digest(inventory: Inventory, salt: str) -> str:
+    """Return a digest from which the file's content, which may hold passwords, cannot be found by trying."""
+    found = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
+    return found.hex()
+
+
+def seal(document: Document) -> str:
+    """Return a digest of everything but the seal: it detects an edited or incomplete file, and is no signature."""
+    return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
+
+
+def schema() -> Document:
+    """Return the JSON Schema (draft 2020-12) of plan files; some of its definitions are those of ``--json``."""
+    own: Document = json.loads(resources("gpu_provision.output").joinpath("plan.schema.json").read_text("utf-8"))
+    known, named, wanted = output_schema()["$defs"], set[str](), [own]
+    while wanted:  # also what definitions name in turn
+        new = {*re.findall(r'"#/\$defs/(\w+)', json.dumps(wanted))} - named
+        named |= new
+        wanted = [known[name] for name in new]
+    return {**own, "$defs": {name: known[name] for name in sorted(named)}}
+
+
+def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
+    """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node.
+
+    Of the rollout: which nodes go otherwise, who is evicted, whose cordon stays. Times and budgets pass.
+    """
+    then, now = document["plan"], _promised(plan)
+    before, after = then.get("resource") or {}, now["resource"] or {}
+    moved = []
+    if before.get("name") != after.get("name"):
+        alone = "this command alone, without an operator"
+        moved.append(f"carried out by {after.get('name', alone)}, planned was: by {before.get('name', alone)}")
+    elif before != after:
+        moved.append(f"{after['name']} is to change otherwise than planned")
+    nodes = _moved(_nodes(then["rollout"]), _nodes(now["rollout"]), "its driver is not replaced")
+    return (*moved, *_moved_objects(_by_object(then), _by_object(now)), *nodes)
+
+
+def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
+    """Return what a plan made now would do otherwise on hosts, a line for each host."""
+    found = status_view.hosts_document(on_hosts or NO_HOSTS)
+    then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], found))
+    return tuple(_moved(then, now, "takes no part"))
+
+
+def _moved(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
+    """Yield what differs, by what it is about; the last element of a value is what it is called."""
+    for key in sorted({*then, *now}):
+        before, after = then.get(key, (missing,)), now.get(key, (missing,))
+        if before != after:
+            yield f"{key}: {after[-1]}, planned was: {before[-1]}"
+
+
+def _host(each: Document) -> tuple[str, ...]:
+    seen = (str(each[key]) for key in ("changes", "failed", "reboot_needed", "driver"))
+    return *seen, "; ".join(each["changes"]) or each["reason"] or "nothing to change"
+
+
+def _by_object(plan: Document) -> dict[str, Document]:
+    """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
+    found = {}
+    for each in plan["changes"]:
+        if each["action"] != Action.WAIT.value:
+            ref = each["object"]
+            name = f"{ref['namespace']}/{ref['name']}" if ref["namespace"] else ref["name"]
+            found[f"{ref['kind']} {name} would be {_ENDS[each['action']]}"] = each
+    return found
+
+
+def _moved_objects(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
+    yield from (f"{name}, which was not planned" for name in now if name not in then)
+    for name, before in then.items():
+        if name in now:
+            about, moved = name.partition(" would be ")[0], [*_moved(_fields(before), _fields(now[name]), "as it is")]
+            yield from (f"{about}: {line.replace(': ', ' ', 1)}" for line in moved)
+            if not moved and before["content"] != now[name]["content"]:
+                yield f"{about}: the content to apply differs"
+        # The lock of the run itself, which reboots hosts first, may have needed a namespace.
+        elif before["object"]["kind"] != "Namespace" or before["action"] != Action.CREATE.value:
+            yield f"no longer: {name}"
+
+
+def _fields(change: Document) -> dict[str, tuple[Any, ...]]:
+    return {
+        field["path"]: (field["old"], field["new"], f"{display_value(field['old'])} -> {display_value(field['new'])}")
+        for field in change["fields"]
+    }
+
+
+def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
+    """Return what happens to each node, later entries before earlier ones."""
+    if rollout is None:
+        return {}
+    found = {
+        **dict.fromkeys(rollout.get("marked", ()), "keeps its driver"),
+        **dict.fromkeys(rollout["under_way"], "is under way"),
+        **{each["node"]: f"is skipped: {each['reason']}" for each in rollout["skipped"]},
+    }
+    for number, wave in enumerate(rollout["waves"], start=1):
+        for each in wave["nodes"]:
+            parts = [f"wave {number}{', a canary' if wave['canary'] else ''}"]
+            parts += [f"evicts {', '.join(_owners(each['evicts']))}"] if each["evicts"] else []
+            parts += [f"cordoned by {each['cordoned_by']}"] if each["cordoned_by"] else []
+            found[each["node"]] = ", ".join(parts)
+    return {f"node {node}": (told,) for node, told in found.items()}
+
+
+def _owners(pods: Iterable[Document]) -> list[str]:
+    """Return whose pods they are: the names of those that a controller makes change with every restart."""
+    return sorted({f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in pods})
+
+
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
     """A reviewed plan: a run carries out exactly this, or nothing."""
 
     path: Path
-    document: Mapping[str, Any]
+    document: Document
 
     @property
     def inventory(self) -> str:
@@ -88,17 +255,17 @@ class SavedPlan:
 
     def check_inventory(self, inventory: Inventory) -> None:
         """Raise RunFailedError if this is not the inventory that the plan was made from."""
-        then = self.document["inventory"]
+        then, what = self.document["inventory"], ""
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
-            raise RunFailedError(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
-        if plan_file.inventory_digest(inventory, then["salt"]) != then["digest"]:
+        elif _inventory_digest(inventory, then["salt"]) != then["digest"]:
             what = f"the inventory has changed since the plan was made ({self.document['made_at']})"
+        if what:
             raise RunFailedError(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
     def check_cluster(self, work: ApplyJob) -> None:
         """Raise RunFailedError if the plan was made for another cluster than the one that answers."""
-        then, now = self.document["cluster"], work.cluster_id()
+        then, now = self.document["cluster"], cluster_id(work)
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
             evidence = f"the namespace kube-system has the uid {now} there, and had {then['id']} in the plan"
@@ -106,16 +273,16 @@ class SavedPlan:
 
     def check_hosts(self, on_hosts: HostsResult | None) -> None:
         """Raise RunFailedError if hosts would be changed otherwise than planned."""
-        self._refuse("hosts are no longer as they were planned for", plan_file.host_changes(self.document, on_hosts))
+        self._refuse("hosts are no longer as they were planned for", host_changes(self.document, on_hosts))
 
     def check_plan(self, plan: Plan) -> None:
         """Raise RunFailedError if the cluster would be changed otherwise than planned."""
-        moved = plan_file.cluster_changes(self.document, plan)
-        self._refuse("the cluster is no longer as it was planned for; nothing is written there", moved)
+        what = "the cluster is no longer as it was planned for; nothing is written there"
+        self._refuse(what, cluster_changes(self.document, plan))
 
     def _refuse(self, what: str, moved: tuple[str, ...]) -> None:
         if moved:
-            more = [f"and {len(moved) - _TOLD} more"] if len(moved) > _TOLD else []
+            more = [f"and {len(moved) - _TOLD} more"] if moved[_TOLD:] else []
             raise RunFailedError(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
 
     def _finding(self, code: str, what: str, evidence: str) -> Finding:
@@ -130,50 +297,54 @@ def load_plan(path: Path) -> SavedPlan:
         json.dumps(document, ensure_ascii=False).encode()  # what cannot be written could not be reported, either
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
-    if not isinstance(document, dict) or document.get("format") != plan_file.FORMAT:
-        raise _damaged(path, f'it has no "format": "{plan_file.FORMAT}"')
-    if document.get("version") != plan_file.VERSION:
-        raise RunFailedError(
-            Finding(
-                code=codes.OTHER_FORMAT,
-                where=str(path),
-                what=f"the plan is of version {display_value(document.get('version'))} of plan files,"
-                f" and this tool knows {plan_file.VERSION}",
-                evidence=f"made by gpu-provision {display_value(document.get('tool', 'of an unknown version'))}",
-                fix="make the plan with the same gpu-provision that applies it",
-            )
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise _damaged(path, f'it has no "format": "{FORMAT}"')
+    if document.get("version") != VERSION:
+        found = display_value(document.get("version"))
+        finding = Finding(
+            code=codes.OTHER_FORMAT,
+            where=str(path),
+            what=f"the plan is of version {found} of plan files, and this tool knows {VERSION}",
+            evidence=f"made by gpu-provision {display_value(document.get('tool', 'of an unknown version'))}",
+            fix="make the plan with the same gpu-provision that applies it",
         )
-    if document.get("seal") != plan_file.seal(document):
+        raise RunFailedError(finding)
+    if document.get("seal") != seal(document):
         raise _damaged(path, "its seal does not fit its content: it was changed, or is not complete")
-    misfit = plan_file.misfit(document)
-    if misfit:
+    if misfit := _misfit(document):
         raise _damaged(path, f"it does not fit the schema of plan files at {misfit}")
     return SavedPlan(path, document)
 
 
+def _misfit(document: Document) -> str:
+    """Return where a document does not fit the schema of plan files, and how; empty if it fits."""
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import Draft202012Validator
+
+    error = best_match(Draft202012Validator(schema()).iter_errors(document))
+    if error is None:
+        return ""
+    how = f"{display_value(error.instance)} is not of {error.validator} {error.validator_value}"
+    if error.validator in {"required", "additionalProperties"}:  # their messages name the key
+        how = error.message
+    return f"{error.json_path}: {how[:_LONGEST]}"
+
+
 def _damaged(path: Path, why: str) -> RunFailedError:
-    return RunFailedError(
-        Finding(
-            code=codes.NO_PLAN,
-            where=str(path),
-            what="this is no plan that can be applied",
-            evidence=why,
-            fix="make a new one: gpu-provision plan --out FILE",
-        )
-    )
+    what, fix = "this is no plan that can be applied", "make a new one: gpu-provision plan --out FILE"
+    return RunFailedError(Finding(code=codes.NO_PLAN, where=str(path), what=what, evidence=why, fix=fix))
 
 
-def refuse_options(part: PartOptions) -> None:
-    """Raise UsageError for options beside a plan file that the file itself has decided."""
-    decided: dict[str, object] = {"--limit": part.limit, "--target": part.targets, "--ignore": part.ignored}
-    decided |= {"--hosts-only": part.hosts_only, "--cluster-only": part.cluster_only}
-    given = [name for name, value in decided.items() if value]
-    if given:
-        raise UsageError(
-            Finding(
-                code=USAGE,
-                where=" ".join(given),
-                what="a plan file says itself what takes part",
-                fix="leave the option out, or give it to gpu-provision plan --out FILE",
-            )
-        )
+def refuse_options(given: Document) -> None:
+    """Raise UsageError for options beside a plan file that the file itself has decided; they are named by argument."""
+    decided = {
+        "--limit": "limit",
+        "--target": "targets",
+        "--ignore": "ignored",
+        "--hosts-only": "hosts_only",
+        "--cluster-only": "cluster_only",
+    }
+    if where := " ".join(option for option, name in decided.items() if given[name]):
+        what = "a plan file says itself what takes part"
+        fix = "leave the option out, or give it to gpu-provision plan --out FILE"
+        raise UsageError(Finding(code=USAGE, where=where, what=what, fix=fix))

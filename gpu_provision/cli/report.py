@@ -19,7 +19,6 @@ from gpu_provision.cli.output import Output, writing
 from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.codes import USAGE
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, UsageError, attached_findings
 from gpu_provision.model.history import Ending
 from gpu_provision.model.inventory import Inventory
@@ -27,13 +26,12 @@ from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunReport, last_states, report_of_record
-from gpu_provision.output.text import ranges
+from gpu_provision.output.text import listed, ranges
 from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
-Listen = Callable[[Event], None]
 _UNWRITABLE = (
     "the page of the run cannot be written there",
     "name a file in a folder that exists and that you may write to",
@@ -43,37 +41,20 @@ _MOST_EVICTED = 50  # pods that the page names
 
 @dataclass(slots=True, kw_only=True)
 class ReportCollector:
-    """One command's run, as far as it has come.
-
-    Attributes:
-        page: Where the page goes; None for none.
-        known: What a reader should know besides.
-        hosts: How the host phase ended; empty before, or if there was none.
-        removal: How the cluster phase of destroy ended.
-        plan: What is going to be changed in the cluster.
-        run: How all of it ended.
-    """
+    """One command's run, as far as it has come."""
 
     inventory: Inventory
-    page: Path | None
+    page: Path | None  # where the page goes; None for none
     command: str
-    known: tuple[Finding, ...] = ()
-    hosts: HostsResult = NO_HOSTS
-    removal: DestroyResult | None = None
-    plan: Plan | None = None
-    run: StackRun | StackRemoval | None = None
+    known: tuple[Finding, ...] = ()  # what a reader should know besides
+    hosts: HostsResult = NO_HOSTS  # how the host phase ended
+    removal: DestroyResult | None = None  # how the cluster phase of destroy ended
+    plan: Plan | None = None  # what is going to be changed in the cluster
+    run: StackRun | StackRemoval | None = None  # how all of it ended
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def record_hosts(self, hosts: HostsResult) -> None:
-        """Take down how the host phase ended."""
-        self.hosts = hosts
-
-    def record_removal(self, removal: DestroyResult | None) -> None:
-        """Take down what went from the cluster."""
-        self.removal = removal
-
-    def recording(self, listen: Listen) -> Listen:
+    def recording(self, listen: Callable[[Event], None]) -> Callable[[Event], None]:
         """Return a listener that takes events down, and tells ``listen`` of them."""
 
         def both(event: Event) -> None:
@@ -81,13 +62,6 @@ class ReportCollector:
             listen(event)
 
         return both
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What went wrong up to now, on hosts and in the cluster, and what a reader should know."""
-        if self.run:
-            return self.run.findings
-        return (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
 
     @contextlib.contextmanager
     def write_page_at_end(self, out: Output) -> Iterator[None]:
@@ -102,8 +76,12 @@ class ReportCollector:
             if is_interrupt and self.hosts and self.hosts.changed:
                 error.add_note(f"hosts changed before: {ranges(host.name for host in self.hosts.changed)}")
             outcome = Ending.INTERRUPTED if is_interrupt else Ending.FAILED
+            what = f"a mistake in gpu-provision itself: {type(error).__name__}"
+            why: tuple[Finding, ...] = (Finding(code=codes.INTERNAL, what=what),)
+            if is_interrupt or isinstance(error, ProvisionError):
+                why = error.findings if isinstance(error, ProvisionError) else attached_findings(error)
             with contextlib.suppress(Exception):  # what is on its way matters more
-                self._write(outcome, out, _why(error))
+                self._write(outcome, out, why)
             raise
         self._write(Ending.SUCCEEDED if self.run and self.run.succeeded else Ending.FAILED, out)
 
@@ -117,8 +95,13 @@ class ReportCollector:
 
     def _story(self, outcome: Ending, findings: tuple[Finding, ...]) -> RunReport:
         timeline, result = tuple(self._timeline.transitions), self.run.cluster if self.run else None
-        if not isinstance(result, RunResult):
-            result = self._on_record() or RunResult(states=last_states(timeline))
+        if not isinstance(result, RunResult):  # it was interrupted, or has written nothing: how far it came
+            record = store.find_local(self.inventory.name)
+            is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
+            states = last_states(timeline)
+            result = report_of_record(record).result if record and is_ours else RunResult(states=states)
+        known = (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
+        findings = (*(self.run.findings if self.run else known), *findings)
         story = RunReport(
             command=self.command,
             inventory=self.inventory.name,
@@ -132,36 +115,21 @@ class ReportCollector:
             result=result,
         )
         story = _with_removal(story, self.removal) if self.removal else story
-        return replace(story, result=replace(story.result, timeline=timeline, findings=(*self.findings, *findings)))
-
-    def _on_record(self) -> RunResult | None:
-        """Return how far a run came that was interrupted, as it has just put it on record; None if it wrote nothing."""
-        record = store.find_local(self.inventory.name)
-        is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
-        return replace(report_of_record(record).result, findings=()) if record and is_ours else None
+        return replace(story, result=replace(story.result, timeline=timeline, findings=findings))
 
 
 def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
     from gpu_provision.output import views
 
-    shown, more = removal.evicted[:_MOST_EVICTED], len(removal.evicted) - _MOST_EVICTED
+    evicted = removal.evicted
     return replace(
         story,
         cluster=removal.cluster,
         plan=views.as_plan(removal, story.inventory),
         closing=views.removal_closing(removal, dry_run=False),
-        note=f"Evicted: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}." if shown else "",
+        note=f"Evicted: {listed(evicted, _MOST_EVICTED)}." if evicted else "",
         result=RunResult(changed=len(removal.changes)),
     )
-
-
-def _why(error: BaseException) -> tuple[Finding, ...]:
-    """Return why a run ended early, and what an interrupted one left behind."""
-    if isinstance(error, ProvisionError):
-        return error.findings
-    if isinstance(error, KeyboardInterrupt):
-        return attached_findings(error)
-    return (Finding(code=codes.INTERNAL, what=f"a mistake in gpu-provision itself: {type(error).__name__}"),)
 
 
 def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
@@ -169,7 +137,7 @@ def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
     if file is None:
         return None
     if dry_run:
-        raise UsageError(Finding(code=USAGE, what="--report tells of a run, and --dry-run makes none"))
+        raise UsageError(Finding(code=codes.USAGE, what="--report tells of a run, and --dry-run makes none"))
     path = Path(file).resolve()
     with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
         files.try_place(path)
@@ -209,27 +177,17 @@ def _story(inventory: Inventory, run: int | None) -> RunReport:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailedError if it cannot be read."""
     record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
-        raise UsageError(_missing(run, where))
+        what = f"run {run} is not on record on this machine" if run else "no run is on record on this machine"
+        fix = "ask where the run was made; gpu-provision history tells by whom, and has the records of the cluster"
+        raise UsageError(Finding(code=codes.NO_LOCAL_RECORD, where=where, what=what, fix=fix))
     try:
         return report_of_record(record)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise RunFailedError(_damaged(record.get("id", ""), where, error)) from error
-
-
-def _missing(run: int | None, where: str) -> Finding:
-    return Finding(
-        code=codes.NO_LOCAL_RECORD,
-        where=where,
-        what=f"run {run} is not on record on this machine" if run else "no run is on record on this machine",
-        fix="ask where the run was made; gpu-provision history tells by whom, and has the records of the cluster",
-    )
-
-
-def _damaged(name: object, where: str, error: Exception) -> Finding:
-    return Finding(
-        code=codes.DAMAGED_LOCAL_RECORD,
-        where=f"{where}/{name}.json",
-        what="the record of the run cannot be read",
-        evidence=f"{type(error).__name__}: {error}",
-        fix="name another run: gpu-provision report RUN",
-    )
+        damaged = Finding(
+            code=codes.DAMAGED_LOCAL_RECORD,
+            where=f"{where}/{record.get('id', '')}.json",
+            what="the record of the run cannot be read",
+            evidence=f"{type(error).__name__}: {error}",
+            fix="name another run: gpu-provision report RUN",
+        )
+        raise RunFailedError(damaged) from error

@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from types import FrameType, MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -23,8 +23,7 @@ from gpu_provision.cli.output import BrokenOutputError, CliContext
 from gpu_provision.model.findings import ExitCode
 
 
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
+class LazyCommand(NamedTuple):
     """A command that is imported when it is asked for, so that `render` does not pay for `apply`, nor `--help` for all.
 
     Attributes:
@@ -43,12 +42,7 @@ class SuggestingGroup(click.Group):
         elsewhere: Commands that are not imported yet, by name.
     """
 
-    elsewhere: Mapping[str, LazyCommand]
-
-    def __init__(self, *arguments: Any, elsewhere: Mapping[str, LazyCommand] | None = None, **options: Any) -> None:
-        """Take what click.Group takes, and the commands that are elsewhere."""
-        super().__init__(*arguments, **options)
-        self.elsewhere = elsewhere or {}
+    elsewhere: Mapping[str, LazyCommand] = MappingProxyType({})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, imported or not."""
@@ -92,17 +86,15 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command. Raises click.UsageError with the nearest name."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            message = f"No such command '{args[0]}'.{_nearest(args[0], self.list_commands(ctx))}"
+            names = self.list_commands(ctx)
+            near = difflib.get_close_matches(args[0], names, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
+            message = f"No such command '{args[0]}'. {hint}"
             raise click.UsageError(message, ctx=ctx)
         name, command, rest = super().resolve_command(ctx, args)
         session = ctx.ensure_object(CliContext)
         session.command = f"{session.command} {name}".strip()
         return name, command, rest
-
-
-def _nearest(word: str, words: list[str]) -> str:
-    near = difflib.get_close_matches(word, words, n=1)
-    return f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(words)}."
 
 
 EXIT_CODES = {
@@ -115,12 +107,7 @@ EXIT_CODES = {
     ExitCode.LOCKED: "another run writes, or has just written: try again",
     ExitCode.INTERRUPTED: "interrupted",
 }
-_TERMINATED = 128 + signal.SIGTERM
-
-
-def _epilog() -> str:
-    lines = [f"  {code.value:>3}  {meaning}" for code, meaning in EXIT_CODES.items()]
-    return "\n".join(["\b", "Exit codes:", *lines])
+_EPILOG = "\n".join(["\b", "Exit codes:", *(f"  {code.value:>3}  {meaning}" for code, meaning in EXIT_CODES.items())])
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
@@ -137,13 +124,13 @@ _COMMANDS = {
     "apply": LazyCommand("apply", "Make hosts and cluster as declared, and wait until they are."),
     "completion": LazyCommand("validate", "Print a script that completes commands, options and values."),
     "diff": LazyCommand("history", "Show what changed from one run's inventory to another's."),
-    "drift": LazyCommand("views", "Show what is not as it was applied, and who changed it."),
+    "drift": LazyCommand("apply", "Show what is not as it was applied, and who changed it."),
     "explain": LazyCommand("validate", "Explain a finding: what a code means, its cause and its remedy."),
     "history": LazyCommand("history", "Show the runs that wrote something, the newest first."),
-    "destroy": LazyCommand("destroy", "Take everything of an inventory off cluster and hosts."),
+    "destroy": LazyCommand("apply", "Take everything of an inventory off cluster and hosts."),
     "operator": LazyCommand("operator", "Have a cluster hold itself to the stacks that it has."),
     "plan": LazyCommand("apply", "Show what apply would change, and change nothing."),
-    "preflight": LazyCommand("views", "Say what would go wrong on hosts and in the cluster."),
+    "preflight": LazyCommand("apply", "Say what would go wrong on hosts and in the cluster."),
     "rbac": LazyCommand("validate", "Print the least rights that an account needs."),
     "render": LazyCommand("validate", "Print the manifests of all components, without a cluster."),
     "report": LazyCommand("report", "Write a page about a run."),
@@ -153,13 +140,11 @@ _COMMANDS = {
     "status": LazyCommand("apply", "Show every component and node as it stands, and why."),
     "unlock": LazyCommand("history", "Take the lock away from a run that is gone."),
     "validate": LazyCommand("validate", "Check an inventory file and say all that is wrong with it."),
-    "verify": LazyCommand("views", "Run acceptance tests against hosts and cluster."),
+    "verify": LazyCommand("apply", "Run acceptance tests against hosts and cluster."),
 }
 
 
-@click.group(
-    cls=SuggestingGroup, elsewhere=_COMMANDS, epilog=_epilog(), context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=SuggestingGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -175,13 +160,18 @@ def cli() -> None:
     """
 
 
+cli.elsewhere = _COMMANDS
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with a code of ExitCode."""
     gc.set_threshold(50_000)  # imports and copies of objects are no garbage: searching them takes 5% of a plan
     words = sys.argv[1:] if arguments is None else arguments
     click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
     signal.signal(signal.SIGTERM, _terminate)
-    _open_closed_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as some daemons do: the run goes on
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
     code = run(words)
     gc.freeze()  # else the interpreter searches all modules for garbage before it ends: a tenth of a short command
     sys.exit(code)
@@ -192,42 +182,25 @@ def run(words: list[str]) -> int:
     session = CliContext(output=output.default_output(words))
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
-    except BrokenPipeError:
-        return _reader_gone()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        _drop_the_rest()
+        return 128 + signal.SIGPIPE
     except BrokenOutputError as lost:
-        return _disk_full(lost, session)
+        _drop_the_rest()
+        with contextlib.suppress(OSError, BrokenOutputError):  # said on stderr, even if JSON was asked for
+            return output.report_error(lost, CliContext(output=replace(session.output, json=False)))
+        return lost.exit_code
     except click.exceptions.Exit as done:
         return done.exit_code
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the only handler that prints failures
         code = output.report_error(error, session)
-        return _TERMINATED if isinstance(error.__cause__, SigtermReceived) else code
+        return 128 + signal.SIGTERM if isinstance(error.__cause__, SigtermReceived) else code
     return int(returned or ExitCode.OK)
-
-
-def _reader_gone() -> int:
-    """End quietly when the reader of our output, such as ``head``, has seen enough."""
-    _drop_the_rest()
-    return 128 + signal.SIGPIPE
-
-
-def _disk_full(lost: BrokenOutputError, session: CliContext) -> int:
-    """Say on stderr, even if JSON was asked for, that the output is lost."""
-    _drop_the_rest()
-    with contextlib.suppress(OSError, BrokenOutputError):
-        return output.report_error(lost, CliContext(output=replace(session.output, json=False)))
-    return lost.exit_code
 
 
 def _drop_the_rest() -> None:
     """Spare the interpreter another try at what is still buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _open_closed_streams() -> None:
-    """Let a run go on whose caller closed stdout or stderr, as some daemons do."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 class SigtermReceived(KeyboardInterrupt):

@@ -99,18 +99,10 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
 
 
 def _text(found: Sandbox) -> str:
-    return (
-        f"sandbox {found.name} runs at {found.url} (process {found.pid})\n"
-        f"kubeconfig {found.kubeconfig}, context {found.context}"
-    )
+    where = f"kubeconfig {found.kubeconfig}, context {found.context}"
+    return f"sandbox {found.name} runs at {found.url} (process {found.pid})\n{where}"
 
 
 def _document(found: Sandbox) -> dict[str, object]:
-    return {
-        "name": found.name,
-        "context": found.context,
-        "kubeconfig": str(found.kubeconfig),
-        "directory": str(found.directory),
-        "url": found.url,
-        "pid": found.pid,
-    }
+    own = {"kubeconfig": str(found.kubeconfig), "directory": str(found.directory)}
+    return {"name": found.name, "context": found.context, "url": found.url, "pid": found.pid, **own}

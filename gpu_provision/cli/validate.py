@@ -12,13 +12,11 @@ from gpu_provision.cli import options
 from gpu_provision.cli.options import find_inventory, load_inventory
 from gpu_provision.cli.output import Output, writing
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.codes import USAGE
-from gpu_provision.model.findings import ExitCode, Finding, Findings, UsageError
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document, output_schema
+from gpu_provision.output.text import counted
 from gpu_provision.rbac.roles import RbacSubject
 
 
@@ -43,17 +41,14 @@ from gpu_provision.rbac.roles import RbacSubject
     help="What apply needs where a controller looks after the stack, instead of what it needs by itself.",
 )
 @options.output_options
-def rbac(  # noqa: PLR0913 - one argument per option
+def rbac(
     *,
     file: str | None,
-    users: tuple[str, ...],
-    groups: tuple[str, ...],
-    accounts: tuple[str, ...],
-    read_only: bool,
-    destroy: bool,
-    adopt: bool,
-    operator: bool,
+    users: Iterable[str],
+    groups: Iterable[str],
+    accounts: Iterable[str],
     out: Output,
+    **wanted: bool,
 ) -> None:
     """Print the least rights that an account needs for an inventory, without asking any cluster.
 
@@ -67,19 +62,17 @@ def rbac(  # noqa: PLR0913 - one argument per option
     A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
     groups and service accounts that are named; without any, roles alone.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    if read_only + destroy + adopt + operator > 1:
+    if sum(wanted.values()) > 1:
         message = "--read-only, --destroy, --adopt and --operator exclude each other."
         raise click.UsageError(message)
     from gpu_provision.api.verbs import rbac as roles
-    from gpu_provision.output import object_text
 
     subjects = [
         *(RbacSubject("User", name) for name in users),
         *(RbacSubject("Group", name) for name in groups),
         *map(_account, accounts),
     ]
-    chosen = {"read_only": read_only, "destroy": destroy, "adopt": adopt, "operator": operator}
-    manifests = roles(load_inventory(file), subjects, **chosen)
+    manifests = roles(load_inventory(file), subjects, **wanted)
     if not subjects:
         out.note("Roles only: bind them with --user, --group or --service-account.")
     out.result(document("rbac", manifests=manifests), object_text.yaml_stream(manifests))
@@ -90,14 +83,8 @@ def _account(word: str) -> RbacSubject:
     namespace, _, name = word.partition(":")
     if namespace and name and ":" not in name:
         return RbacSubject("ServiceAccount", name, namespace)
-    raise UsageError(
-        Finding(
-            code=USAGE,
-            where=f"--service-account {word}",
-            what="a service account is named by its namespace and its name",
-            fix="--service-account NAMESPACE:NAME",
-        )
-    )
+    what, fix = "a service account is named by its namespace and its name", "--service-account NAMESPACE:NAME"
+    raise UsageError(Finding(code=codes.USAGE, where=f"--service-account {word}", what=what, fix=fix))
 
 
 @click.command()
@@ -106,12 +93,11 @@ def _account(word: str) -> RbacSubject:
 @options.output_options
 def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     """Print the JSON Schema of inventories, for editors and CI."""
+    from gpu_provision.cli.plan_file import schema as plan_schema
     from gpu_provision.inventory import schema as inventory_schema
-    from gpu_provision.output.plan_file import schema as plan_schema
 
     published = output_schema() if of_output else plan_schema() if of_plan_file else inventory_schema()
-    text = json.dumps(published, indent=2)
-    out.result(published, text)
+    out.result(published, json.dumps(published, indent=2))
 
 
 @click.command()
@@ -167,25 +153,16 @@ def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) ->
         from gpu_provision.cli.apply import revalidate
 
         return revalidate(load(path), out, lock_timeout=lock_timeout)
-    summary = _count(path, found) if found.errors else _summary(path, load(path))
+    if found.errors:
+        number = f"{found.unshown:,} more findings" if found.unshown else counted(len(found.errors), "error")
+        summary = f"{path}: {number}"
+    else:
+        valid = load(path)
+        nodes = f"{counted(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
+        summary = f"{path} is valid: release {valid.release}, {nodes}"
     text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
     out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)
     return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
-
-
-def _count(path: Path, found: Findings) -> str:
-    if found.unshown:
-        return f"{path}: {found.unshown:,} more findings"
-    errors = len(found.errors)
-    return f"{path}: {errors} error{'' if errors == 1 else 's'}"
-
-
-def _summary(path: Path, inventory: Inventory) -> str:
-    nodes = len(inventory.nodes)
-    return (
-        f"{path} is valid: release {inventory.release}, {nodes} node{'' if nodes == 1 else 's'},"
-        f" {len(inventory.gpu_nodes)} with GPUs"
-    )
 
 
 @click.command()
@@ -199,26 +176,23 @@ def render(*, file: str | None, folder: Path | None, out: Output) -> None:
     another; files of an earlier render that are no longer wanted are removed.
     """
     from gpu_provision.api.options import render as rendered
-    from gpu_provision.output import object_text
 
     manifests = rendered(load_inventory(file))
-    everything = [manifest for group in manifests.values() for manifest in group]
-    written = write_files(folder, manifests) if folder else ()
-    text = "\n".join(map(str, written)) if folder else object_text.yaml_stream(everything)
-    out.result(document("render", manifests=everything, files=[str(file) for file in written]), text)
+    everything, written = [manifest for group in manifests.values() for manifest in group], list[str]()
+    if folder:
+        texts = {
+            f"{number:02}-{component.replace('_', '-')}.yaml": object_text.yaml_stream(group)
+            for number, (component, group) in enumerate(manifests.items(), start=1)
+            if group
+        }
+        written = [str(path) for path in write_texts(folder, texts)]
+        text = "\n".join(written)
+    else:
+        text = object_text.yaml_stream(everything)
+    out.result(document("render", manifests=everything, files=written), text)
 
 
-HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
-
-
-def write_files(folder: Path, manifests: Mapping[str, list[Manifest]]) -> tuple[Path, ...]:
-    """Write one file per component; return them in order. Raises UsageError as `write_texts`."""
-    texts = {
-        f"{number:02}-{component.replace('_', '-')}.yaml": object_text.yaml_stream(group)
-        for number, (component, group) in enumerate(manifests.items(), start=1)
-        if group
-    }
-    return write_texts(folder, texts)
+_HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 
 
 def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
@@ -226,17 +200,12 @@ def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
 
     Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
     """
-    texts = {folder / name: HEADER + text for name, text in named.items()}
+    texts = {folder / name: _HEADER + text for name, text in named.items()}
     with writing(folder, "the files cannot be written", "name another folder with --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_stale(folder, texts)
+        for path in set(folder.glob("*.yaml")) - texts.keys():
+            if path.read_bytes().startswith(_HEADER.encode()):
+                path.unlink()
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     return tuple(texts)
-
-
-def _remove_stale(folder: Path, wanted: Iterable[Path]) -> None:
-    keep = set(wanted)
-    for path in folder.glob("*.yaml"):
-        if path not in keep and path.read_bytes().startswith(HEADER.encode()):
-            path.unlink()

@@ -21,9 +21,8 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.object_text import image_version, paint_diff
-from gpu_provision.output.text import PLAIN, Style, indented
+from gpu_provision.output.text import PLAIN, Style, indented, table
 
-_HEADERS = ("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT")
 _COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "red", Ending.INTERRUPTED: "yellow"}
 
 
@@ -43,11 +42,12 @@ def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple
 
 def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     """Yield ``driver 595.91.07 -> 580.126.20``, or with a pool where pools differ."""
-    pairs = {
-        name: _old_to_new(before.get(name, "(none)"), after.get(name, "(none)"))
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
-    }
+    pairs: dict[str, str] = {}
+    for name in {**before, **after}:
+        then, now = before.get(name, "(none)"), after.get(name, "(none)")
+        old, new = image_version(then), image_version(now)
+        if then != now:
+            pairs[name] = f"{old} -> {new}" if old != new else f"{then} -> {now}"
     of_drivers = [name for name in {**before, **after} if name.startswith("driver (")]
     if of_drivers and len({pairs.get(name) for name in of_drivers}) == 1:
         same = [pairs.pop(name) for name in of_drivers if name in pairs]
@@ -55,29 +55,27 @@ def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Ite
     yield from (f"{name} {told}" for name, told in pairs.items())
 
 
-def _old_to_new(before: str, after: str) -> str:
-    old, new = image_version(before), image_version(after)
-    return f"{old} -> {new}" if old != new else f"{before} -> {after}"
-
-
 def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str, ...]] = MappingProxyType({})) -> str:
     """Return a table of runs, the newest first."""
     if not history.records:
         return "No run on record: none has written anything yet."
-    from gpu_provision.output.screen import table
+    rows = [
+        (
+            str(record.number),
+            record.began,
+            record.ended or "-",
+            style.paint(_COLORS[record.ending], record.ending.value),
+            record.release,
+            str(record.changed) if record.ended else "-",  # a run that was killed has not said it
+            record.who,
+            _what(record, changes.get(record.number, ())),
+        )
+        for record in reversed(history.records)
+    ]
+    return table(("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT"), rows, style)
 
-    rows = [_row(record, changes.get(record.number, ()), style) for record in reversed(history.records)]
-    return table(_HEADERS, rows, style)
 
-
-def _row(record: Record, changes: tuple[str, ...], style: Style) -> tuple[str, ...]:
-    ending = style.paint(_COLORS[record.ending], record.ending.value)
-    times = (record.began, record.ended or "-")
-    written = str(record.changed) if record.ended else "-"  # a run that was killed has not said it
-    return str(record.number), *times, ending, record.release, written, record.who, what(record, changes)
-
-
-def what(record: Record, changes: Iterable[str] = ()) -> str:
+def _what(record: Record, changes: Iterable[str] = ()) -> str:
     """Return what there is to say of a run: what changed, that it was a rollback, why it failed, what is missing."""
     back = f"rollback to run {record.back_to}" if record.back_to else ""
     return "; ".join(filter(None, (back, *changes, record.reason, record.lacks)))
@@ -95,41 +93,31 @@ def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, change
         "release": record.release,
         "written": f"{record.changed} objects" if record.ended else "-",
         "plan": record.plan,
-        "what": what(record, changes),
+        "what": _what(record, changes),
     }
     width = max(map(len, lines))
     told = [style.bold(f"Run {record.number}")]
     told += [f"  {name.ljust(width)}  {value}" for name, value in lines.items() if value]
     proofs = [f"{proof['pod']}: {proof['lines'][-1]}" for proof in details.get("evidence") or () if proof.get("lines")]
-    parts = ["\n".join(told), _titled("What validations printed last", proofs, style)]
-    parts += [_titled("The inventory, without secrets", record.text.splitlines(), style)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _titled(title: str, lines: Iterable[str], style: Style) -> str:
-    body = indented("\n".join(lines))
-    return f"{style.bold(title)}\n{body}" if body else ""
+    parts = ["\n".join(told)]
+    for title, body in (
+        ("What validations printed last", "\n".join(proofs)),
+        ("The inventory, without secrets", record.text),
+    ):
+        parts += [f"{style.bold(title)}\n{indented(body)}"] if body else []
+    return "\n\n".join(parts)
 
 
 def document(record: Record, changes: Iterable[str] = ()) -> dict[str, Any]:
     """Return a run as JSON, without its inventory."""
-    changed = record.changed if record.ended else None
-    values = {
-        **asdict(record),
-        "ending": record.ending.value,
-        "who": record.who,
-        "changed": changed,
-        "changes": list(changes),
-    }
-    return {key: value for key, value in values.items() if key != "text"}
+    values = {**asdict(record), "ending": record.ending.value, "who": record.who, "changes": list(changes)}
+    del values["text"]
+    return values if record.ended else {**values, "changed": None}
 
 
 def diff(before: str, after: str, names: tuple[str, str], style: Style = PLAIN) -> str:
     """Return the unified diff of two inventories; empty if they are the same."""
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), fromfile=names[0], tofile=names[1], lineterm=""
-    )
-    return paint_diff(lines, style)
+    return paint_diff(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""), style)
 
 
 def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
@@ -144,37 +132,20 @@ def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One run.
-
-    Attributes:
-        command: The command as it was called: ``apply``.
-        cluster: The cluster as people name it; empty if it was not asked.
-        began: When it began, in UTC.
-        seconds: How long it took, hosts included.
-        plan: What was to change; None if the run ended before.
-        hosts: The hosts as they were left; None if they took no part.
-        result: How the cluster phase ended, with the findings of the whole run and the timeline of all of it.
-        closing: How it ended, in a sentence; empty for that of the result.
-        note: What else the reader should know.
-    """
+    """One run, for its page."""
 
     command: str
     inventory: str
     release: str
     outcome: Ending
-    began: datetime
-    seconds: float
-    cluster: str = ""
-    plan: Plan | None = None
-    hosts: HostsResult | None = None
-    result: RunResult = field(default_factory=RunResult)
-    closing: str = ""
-    note: str = ""
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What went wrong, and what the reader should know."""
-        return self.result.findings
+    began: datetime  # in UTC
+    seconds: float  # hosts included
+    cluster: str = ""  # empty if it was not asked
+    plan: Plan | None = None  # what was to change; None if the run ended before
+    hosts: HostsResult | None = None  # None if they took no part
+    result: RunResult = field(default_factory=RunResult)  # with the findings and the timeline of the whole run
+    closing: str = ""  # how it ended, in a sentence; empty for that of the result
+    note: str = ""  # what else the reader should know
 
 
 def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
@@ -186,7 +157,6 @@ def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
     )
 
 
-T = TypeVar("T")
 _NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
 _ENUMS = {"state": State, "severity": Severity, "action": Action}
 _GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
@@ -198,51 +168,48 @@ def report_of_record(record: Mapping[str, Any]) -> RunReport:
     Raises KeyError, TypeError, ValueError or AttributeError if the record is none.
     """
     timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
-    states = tuple(_restored_all(NodeState, record.get("states", ()))) or last_states(timeline)
-    last = timeline[-1].at if timeline else 0.0
-    goes_on = record["ending"] == Ending.RUNNING and holder_is_alive_here(str(record.get("holder", "")))
+    seconds, cluster = record.get("seconds", 0.0), record.get("cluster", "")
+    outcome = Ending(record["ending"])
+    goes_on = outcome is Ending.RUNNING and holder_is_alive_here(str(record.get("holder", "")))
+    plan = None
+    if "changes" in record:
+        plan = Plan(
+            inventory=record["inventory"],
+            release=record["release"],
+            cluster=cluster,
+            components=tuple(record.get("components", ())),
+            changes=_restored(Change, [{**each, "ref": ObjectRef(**each["ref"])} for each in record["changes"]]),
+        )
     return RunReport(
         command="rollback" if record.get("back_to") else "apply",
         inventory=record["inventory"],
         release=record["release"],
-        cluster=record.get("cluster", ""),
-        outcome=Ending.INTERRUPTED if record["ending"] == Ending.RUNNING and not goes_on else Ending(record["ending"]),
+        cluster=cluster,
+        outcome=Ending.INTERRUPTED if outcome is Ending.RUNNING and not goes_on else outcome,
         began=datetime.fromisoformat(record["began"]).astimezone(UTC),
-        seconds=max(record.get("seconds", 0.0), last),
-        plan=_plan(record) if "changes" in record else None,
+        seconds=max(seconds, timeline[-1].at if timeline else 0.0),
+        plan=plan,
         note=f"{_GOES_ON} {_NOTE}" if goes_on else _NOTE,
         result=RunResult(
             run=record.get("number", 0),
             changed=record.get("changed", 0),
             requests=record.get("requests", 0),
-            seconds=record.get("seconds", 0.0),
-            states=states,
-            evidence=tuple(_restored_all(Evidence, record.get("evidence", ()))),
-            findings=tuple(_restored_all(Finding, record.get("findings", ()))),
+            seconds=seconds,
+            states=_restored(NodeState, record.get("states", ())) or last_states(timeline),
+            evidence=_restored(Evidence, record.get("evidence", ())),
+            findings=_restored(Finding, record.get("findings", ())),
             timeline=timeline,
         ),
     )
 
 
-def _plan(record: Mapping[str, Any]) -> Plan:
-    changes = tuple(_restored(Change, {**each, "ref": ObjectRef(**each["ref"])}) for each in record["changes"])
-    return Plan(
-        inventory=record["inventory"],
-        release=record["release"],
-        cluster=record.get("cluster", ""),
-        components=tuple(record.get("components", ())),
-        changes=changes,
-    )
+_T = TypeVar("_T")
 
 
-def _restored_all(made: type[T], found: Iterable[Mapping[str, Any]]) -> Iterable[T]:
-    return (_restored(made, each) for each in found)
-
-
-def _restored(made: type[T], found: Mapping[str, Any]) -> T:
-    """Return a value with what is known of it; a newer record may hold more."""
-    known = {field.name: found[field.name] for field in fields(made) if field.name in found}  # type: ignore[arg-type]
-    return made(**{name: _value(name, value) for name, value in known.items()})
+def _restored(made: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
+    """Return values with what is known of them; a newer record may hold more."""
+    names = [field.name for field in fields(made)]  # type: ignore[arg-type]
+    return tuple(made(**{name: _value(name, each[name]) for name in names if name in each}) for each in found)
 
 
 def _value(name: str, value: Any) -> Any:

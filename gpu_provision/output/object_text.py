@@ -6,6 +6,7 @@ hidden as well: a digest tells whether a guess at a short secret is right.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import json
@@ -29,35 +30,22 @@ def diff_text(plan: Plan, style: Style = PLAIN) -> str:
 
 
 def diff_lines(change: Change) -> list[str]:
-    """Return the lines of one object's diff."""
+    """Return the lines of one object's diff: as far as it is managed, with the old values put back."""
+    name, after, before = str(change.ref), change.manifest or {}, dict[str, Any]()
     if change.action is Action.DELETE:
-        return [f"--- {change.ref}", "+++ /dev/null"]
-    after = change.manifest or {}
-    before = None if change.action in {Action.CREATE, Action.RUN} else _before(change)
-    lines = difflib.unified_diff(
-        _yaml(before) if before else [],
-        _yaml(after),
-        fromfile=str(change.ref) if before else "/dev/null",
-        tofile=str(change.ref),
-        lineterm="",
-    )
-    told = list(lines) if before or change.action is not Action.UPDATE else []
-    return told or [f"--- {change.ref}", *(f"@ {field_line(change.ref.kind, field)}" for field in change.fields)]
-
-
-def _before(change: Change) -> dict[str, Any] | None:
-    """Return the object as it stands as far as we manage it: as declared, with the old values put back."""
-    before = dict(change.manifest or {})
-    try:
-        for field in change.fields:
-            before = put_field(before, field.path, field.old)
-    except (LookupError, AttributeError, TypeError):
-        return None
-    return before
-
-
-def _yaml(manifest: dict[str, Any]) -> list[str]:
-    return to_yaml(redacted(manifest)).splitlines()
+        return [f"--- {name}", "+++ /dev/null"]
+    if change.action not in {Action.CREATE, Action.RUN}:
+        with contextlib.suppress(LookupError, AttributeError, TypeError):  # a path leads nowhere
+            made = dict(after)
+            for field in change.fields:
+                made = put_field(made, field.path, field.old)
+            before = made
+    if before or change.action is not Action.UPDATE:
+        old, new = (to_yaml(redacted(each)).splitlines() if each else [] for each in (before, after))
+        source = name if before else "/dev/null"
+        if told := [*difflib.unified_diff(old, new, fromfile=source, tofile=name, lineterm="")]:
+            return told
+    return [f"--- {name}", *(f"@ {field_line(change.ref.kind, field)}" for field in change.fields)]
 
 
 def paint_diff(lines: Iterable[str], style: Style) -> str:
@@ -79,7 +67,7 @@ class ListStep(str):
 
 
 def path_steps(path: str) -> tuple[str, ...]:
-    """Return the steps of a path; steps into lists are of type ListStep."""
+    """Return the steps of a path."""
     return tuple(
         ListStep(found["item"]) if found["item"] is not None else found["quoted"] or found["plain"]
         for found in _STEP.finditer(path)
@@ -122,7 +110,6 @@ _LONGEST = 72
 _DIGEST = "gpu-provision.io/digest"
 _DIGESTS = (f'"{_DIGEST}"', "env[DRIVER_CONFIG_DIGEST].value")
 _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
-_SECRET_PARTS = ("data", "stringData")
 
 
 def is_secret(kind: str, path: str) -> bool:
@@ -144,12 +131,10 @@ def display_value(value: Any) -> str:
     """Return a value on one line; ``(none)`` for None, long ones cut or counted."""
     if value is None:
         return "(none)"
-    if isinstance(value, str):
-        return _short(redacted_value(value)) if "\n" not in value else f"({len(value.splitlines())} lines)"
-    return _short(json.dumps(redacted_value(value), sort_keys=True))
-
-
-def _short(text: str) -> str:
+    if isinstance(value, str) and "\n" in value:
+        return f"({len(value.splitlines())} lines)"
+    shown = redacted_value(value)
+    text = shown if isinstance(value, str) else json.dumps(shown, sort_keys=True)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -211,19 +196,18 @@ def _below(key: str, value: Any) -> Any:
     """Return what a mapping has under a key, without secrets."""
     match key, value:
         case ("env", list()):
-            return [_entry(item) for item in value]
+            return [
+                {**item, "value": _of_variable(str(item.get("name", "")), item["value"])}
+                if isinstance(item, Mapping) and "value" in item
+                else redacted_value(item)
+                for item in value
+            ]
         case ("env", dict()):  # of a GPUStack
             return {name: _of_variable(name, item) for name, item in value.items()}
         case (str(name), str()) if name == _DIGEST:
             return HIDDEN
         case _:
             return redacted_value(value)
-
-
-def _entry(item: Any) -> Any:
-    if not isinstance(item, Mapping) or "value" not in item:
-        return redacted_value(item)
-    return {**item, "value": _of_variable(str(item.get("name", "")), item["value"])}
 
 
 def _of_variable(name: str, value: Any) -> Any:
@@ -234,15 +218,11 @@ def _of_variable(name: str, value: Any) -> Any:
 
 def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest that may be shown: no Secret's data, and no secret as `redacted_value` knows them."""
-    shown_parts: dict[str, Any] = redacted_value(manifest)
-    if manifest.get("kind") != "Secret":
-        return shown_parts
-    return {
-        key: dict.fromkeys(value or {}, HIDDEN) if key in _SECRET_PARTS else value for key, value in shown_parts.items()
-    }
-
-
-_FIRST = ("apiVersion", "kind", "metadata")
+    shown: dict[str, Any] = redacted_value(manifest)
+    for key in ("data", "stringData") if manifest.get("kind") == "Secret" else ():
+        if key in shown:
+            shown[key] = dict.fromkeys(shown[key] or {}, HIDDEN)
+    return shown
 
 
 try:
@@ -259,24 +239,16 @@ class _Dumper(_Fastest):
         return True
 
 
-def _string(dumper: _Fastest, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _string)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
 
 
 def to_yaml(manifest: dict[str, Any]) -> str:
     """Return one object as a YAML document, without a document marker."""
-    first = {key: manifest[key] for key in _FIRST if key in manifest}
-    return yaml.dump(
-        first | {key: value for key, value in manifest.items() if key not in first},
-        Dumper=_Dumper,
-        sort_keys=False,
-        default_flow_style=False,
-        width=1000,
-    )
+    first = {key: manifest[key] for key in ("apiVersion", "kind", "metadata") if key in manifest}
+    return yaml.dump(first | manifest, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=1000)
 
 
 def yaml_stream(manifests: Iterable[dict[str, Any]]) -> str:

@@ -18,17 +18,15 @@ from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import plain
 from gpu_provision.output.object_text import field_document, field_line, image_version, is_downgrade, visible_fields
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, wrapped
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, listed, ranges, wrapped
 
 SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
 _DRIVER = "driver"
 _RECORDS = ("", "-history", "-validations")  # what their names have behind the inventory's
-_KEPT_IN = ("ConfigMap", "Lease")
 _FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
 _FEW = 3  # pods that are named
 _MAY = "  (may)"
-_MAY_MEANS = "(may): only if what comes before it goes well"
 _COUNTED = {
     Action.CREATE: "to create",
     Action.UPDATE: "to update",
@@ -36,13 +34,33 @@ _COUNTED = {
     Action.RUN: "to validate",
     Action.WAIT: "not ready yet",
 }
-_ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.DELETE)
 
 
-def heading(plan: Plan, style: Style = PLAIN) -> str:
-    """Return the line that says which inventory, release and cluster this is about."""
-    parts = [f"Inventory {plan.inventory}", f"release {plan.release}", f"cluster {plan.cluster}"]
-    return style.bold(", ".join(parts))
+def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
+    """Return the whole plan, that of the hosts before that of the cluster."""
+    hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
+    changed = on_hosts.changed if on_hosts else ()
+    last = closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))
+    body = [*_parts(plan, style, hosts), _obstacles(plan.findings, style), style.bold(last)]
+    return wrapped("\n\n".join(filter(None, body)), style.columns)
+
+
+def announced(plan: Plan, style: Style = PLAIN) -> str:
+    """Return what a run is about to change in the cluster; its findings come when it is over."""
+    return wrapped("\n\n".join(filter(None, _parts(plan, style))), style.columns)
+
+
+def _parts(plan: Plan, style: Style, hosts: str = "") -> Iterator[str]:
+    yield style.bold(f"Inventory {plan.inventory}, release {plan.release}, cluster {plan.cluster}")
+    yield _section("hosts", hosts, style)
+    yield changes(plan, style)
+    yield disruption(plan, style)
+    yield validations(plan, style)
+    yield resource(plan.resource, style)
+
+
+def _section(title: str, body: str, style: Style) -> str:
+    return f"{style.bold(title)}\n{indented(body)}" if body else ""
 
 
 def changes(plan: Plan, style: Style = PLAIN) -> str:
@@ -51,20 +69,20 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     blocks = [_component(name, own, style) for name, own in _by_component(shown, plan.components).items()]
     unchanged = [name for name in plan.components if not plan.of(name)]
     if plan.changes and unchanged:
-        blocks.append(style.dim(f"unchanged: {', '.join(unchanged)}"))
+        blocks.append(style.paint("dim", f"unchanged: {', '.join(unchanged)}"))
     if not all(change.certain for change in plan.changes):
-        blocks.append(style.dim(_MAY_MEANS))
+        blocks.append(style.paint("dim", "(may): only if what comes before it goes well"))
     return "\n".join(blocks)
 
 
 def _told(plan: Plan) -> Sequence[Change]:
-    """Return the changes that people see: records only if nothing else changes."""
-    return [change for change in plan.changes if not _is_record(change, plan.inventory)] or plan.changes
+    """Return the changes that people see: the lock, the history and the list of members only if nothing else changes.
 
-
-def _is_record(change: Change, inventory: str) -> bool:
-    """Whether an object is a record that the tool keeps for itself: the lock, the history, the list of members."""
-    return change.ref.kind in _KEPT_IN and change.ref.name in {f"{inventory}{of}" for of in _RECORDS}
+    Those are records that the tool keeps for itself.
+    """
+    records = {f"{plan.inventory}{of}" for of in _RECORDS}
+    kinds = {"ConfigMap", "Lease"}
+    return [each for each in plan.changes if each.ref.kind not in kinds or each.ref.name not in records] or plan.changes
 
 
 def disruption(plan: Plan, style: Style = PLAIN) -> str:
@@ -86,31 +104,20 @@ def _restarts(verb: str, where: str, nodes: int, *, by_node: bool) -> str:
 
 def validations(plan: Plan, style: Style = PLAIN) -> str:
     """Return which validations will run, and where something is as declared but not ready yet."""
-    groups = grouped((each for each in plan.changes if each.action not in SIGNS), _likeness).values()
-    runs = [line for group in groups if group[0].action is Action.RUN for line in _run(group, style)]
-    waits = [line for group in groups if group[0].action is Action.WAIT for line in _wait(group)]
+    runs, waits = list[str](), list[str]()
+    for group in grouped((each for each in plan.changes if each.action not in SIGNS), _likeness).values():
+        change, nodes = group[0], ranges(_node(each) for each in group)
+        if change.action is Action.WAIT:
+            waits += [f"{change.component}: {_title(group)}", *(f"    {effect}" for effect in effects(change))]
+            continue
+        told = [_future(_on(effect, _node(change), nodes)) for effect in change.effects] or [f"will run on {nodes}"]
+        runs.append(f"{style.paint('cyan', '>')} {change.component}: {told[0]}{'' if change.certain else _MAY}")
+        runs += [f"    {effect}" for effect in told[1:]]
     parts = _section("validation", "\n".join(runs), style), _section("not ready yet", "\n".join(waits), style)
     return "\n\n".join(filter(None, parts))
 
 
-def _run(group: list[Change], style: Style) -> Iterator[str]:
-    change, nodes = group[0], ranges(_node(each) for each in group)
-    head, *more = [_future(_on(effect, _node(change), nodes)) for effect in change.effects] or [f"will run on {nodes}"]
-    yield f"{style.paint('cyan', '>')} {change.component}: {head}{'' if change.certain else _MAY}"
-    yield from (f"    {effect}" for effect in more)
-
-
-def _wait(group: list[Change]) -> Iterator[str]:
-    yield f"{group[0].component}: {_title(group)}"
-    yield from (f"    {effect}" for effect in effects(group[0]))
-
-
-def _section(title: str, body: str, style: Style) -> str:
-    return f"{style.bold(title)}\n{indented(body)}" if body else ""
-
-
-def obstacles(findings: Iterable[Finding], style: Style = PLAIN) -> str:
-    """Return what blocks a plan, and what to know besides."""
+def _obstacles(findings: Iterable[Finding], style: Style) -> str:
     by_severity = grouped(findings_view.merged(findings), lambda finding: finding.severity)
     blocks = []
     for severity, (title, color) in _OBSTACLES.items():
@@ -128,9 +135,7 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
         return "Plan: everything is as declared. Nothing was changed."
     parts = [f"{counted(hosts, 'host')} to change"] if hosts else []
     parts += [f"{reboots} of them to reboot"] if reboots else []
-    parts += [
-        f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in _ALWAYS_COUNTED
-    ]
+    parts += [f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in SIGNS]
     nodes = plan.rollout.nodes if plan.rollout else ()
     drivers, pods = sum(not node.leaves for node in nodes), sum(len(node.evicts) for node in nodes)
     waves = f" in {counted(len(plan.rollout.waves), 'wave')}" if plan.rollout else ""
@@ -189,13 +194,6 @@ def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
     return "\n".join([f"The operator carries this out: {change.name} is to change.", *fields])
 
 
-def resource_document(change: ResourceChange | None) -> dict[str, Any] | None:
-    """Return the same as JSON."""
-    if change is None:
-        return None
-    return {"name": change.name, "fields": [field_document("GPUStack", field) for field in change.fields]}
-
-
 def effects(change: Change) -> tuple[str, ...]:
     """Return what else happens, in words; many nodes are ranges."""
     if not change.nodes:
@@ -217,63 +215,28 @@ def _future(effect: str) -> str:
     return f"will {_FUTURE[verb]} {rest}" if verb in _FUTURE else effect
 
 
-def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
-    """Return the whole plan, that of the hosts before that of the cluster."""
-    hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
-    changed = on_hosts.changed if on_hosts else ()
-    body = [
-        heading(plan, style),
-        _section("hosts", hosts, style),
-        *_in_cluster(plan, style),
-        obstacles(plan.findings, style),
-        style.bold(closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))),
-    ]
-    return wrapped("\n\n".join(filter(None, body)), style.columns)
-
-
-def announced(plan: Plan, style: Style = PLAIN) -> str:
-    """Return what a run is about to change in the cluster; its findings come when it is over."""
-    return wrapped("\n\n".join(filter(None, (heading(plan, style), *_in_cluster(plan, style)))), style.columns)
-
-
-def _in_cluster(plan: Plan, style: Style) -> Iterator[str]:
-    yield changes(plan, style)
-    yield disruption(plan, style)
-    yield validations(plan, style)
-    yield resource(plan.resource, style)
-
-
-def document(plan: Plan) -> dict[str, Any]:
-    """Return the plan's own parts of its JSON document."""
-    counts = Counter(change.action for change in plan.changes)
-    return {
-        "inventory": plan.inventory,
-        "release": plan.release,
-        "cluster": plan.cluster,
-        "components": list(plan.components),
-        "changes": [change_document(change) for change in plan.changes],
-        "rollout": rollout_view.document(plan.rollout) if plan.rollout else None,
-        "resource": resource_document(plan.resource),
-        "summary": {
-            **{action.value: counts[action] for action in Action},
-            "conflict": sum(finding.severity is Severity.ERROR for finding in plan.findings),
-        },
-    }
-
-
 def _component(name: str, own: list[Change], style: Style) -> str:
-    lines = [line for group in grouped(own, _likeness).values() for line in _group(group, style)]
     is_back = any(_is_own_image(field) and is_downgrade(field) for change in own for field in change.fields)
-    title = f"{_version_change(own) or name}{' (downgrade)' if is_back else ''}"
-    return "\n".join([style.bold(title), *(f"  {line}" for line in lines)])
+    lines = [style.bold(f"{_version_change(own) or name}{' (downgrade)' if is_back else ''}")]
+    for group in grouped(own, _likeness).values():
+        change = group[0]
+        sign, color = SIGNS[change.action]
+        lines.append(f"  {style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}")
+        if not change.departure:
+            nodes = ranges(_node(each) for each in group)
+            lines += [f"      {field_line(change.ref.kind, field)}" for field in visible_fields(change)]
+            lines += [f"      {_future(_on(effect, _node(change), nodes))}" for effect in change.effects]
+    return "\n".join(lines)
 
 
 def _likeness(change: Change) -> tuple[object, ...]:
-    node = _node(change)
-    name = (_stem(change.ref.name, node) if change.ref.kind == "Pod" else "") if node else change.ref.name
-    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
+    """Return what changes have in common that are shown as one."""
     if change.departure:
         return change.certain, change.departure.users is None, bool(change.departure.users)
+    node, name = _node(change), change.ref.name
+    if node:
+        name = _stem(name, node) if change.ref.kind == "Pod" else ""
+    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
     told = tuple(_on(effect, node, "*") for effect in effects(change))
     return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
 
@@ -283,25 +246,11 @@ def _on(effect: str, node: str, where: str) -> str:
     return effect.replace(f"on {node}", f"on {where}") if node else effect
 
 
-def _group(group: list[Change], style: Style) -> Iterator[str]:
-    change = group[0]
-    sign, color = SIGNS[change.action]
-    yield f"{style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}"
-    if change.departure:
-        return
-    for field in visible_fields(change):
-        yield f"    {field_line(change.ref.kind, field)}"
-    nodes = ranges(_node(each) for each in group)
-    for effect in change.effects:
-        yield f"    {_future(_on(effect, _node(change), nodes))}"
-
-
 def _title(group: list[Change]) -> str:
     change = group[0]
-    node = _node(change)
+    node, nodes = _node(change), ranges(_node(each) for each in group)
     if not node:
         return str(change.ref)
-    nodes = ranges(_node(each) for each in group)
     if change.departure:
         return _departure([each.departure for each in group if each.departure], nodes)
     if change.ref.kind == "Node":
@@ -320,28 +269,52 @@ def _departure(group: list[Departure], nodes: str) -> str:
     """Return in one line what nodes that left the inventory lose; their labels are in the diff and in JSON."""
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
     which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
-    named = f" ({', '.join(users[:_FEW])}{f' and {len(users) - _FEW} more' if users[_FEW:] else ''})" if users else ""
-    using = f"{counted(len(users), 'GPU pod')} {'uses' if len(users) == 1 else 'use'} {whose}{named}"
     told = [f"{counted(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
-    told += [using if users else f"no GPU pod uses {whose}"] if group[0].users is not None else []
+    if users:
+        verb = "uses" if len(users) == 1 else "use"
+        told.append(f"{counted(len(users), 'GPU pod')} {verb} {whose} ({listed(users, _FEW)})")
+    elif group[0].users is not None:
+        told.append(f"no GPU pod uses {whose}")
     return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
 
 
 def _node(change: Change) -> str:
-    """Return the node that a change is about: of a Node object, or of a pod that is pinned to one."""
-    if change.ref.kind == "Node":
-        return change.ref.name
-    return _pinned_to((change.manifest or {}).get("spec", {})) if change.ref.kind == "Pod" else ""
+    """Return the node that a change is about: of a Node object, or of a pod that is pinned to one.
 
-
-def _pinned_to(spec: dict[str, Any]) -> str:
-    """Return the node of ``spec.nodeName``, of the host name selector, or of a required node affinity."""
+    A pod names it in ``spec.nodeName``, in the host name selector, or in a required node affinity.
+    """
+    if change.ref.kind != "Pod":
+        return change.ref.name if change.ref.kind == "Node" else ""
+    spec = (change.manifest or {}).get("spec", {})
     selector = spec.get("nodeSelector", {}).get("kubernetes.io/hostname", "")
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
     fields = (field for term in terms for field in term.get("matchFields", []))
     by_field = (field["values"][0] for field in fields if field.get("key") == "metadata.name")
     return str(spec.get("nodeName") or selector or next(by_field, ""))
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the plan's own parts of its JSON document."""
+    counts = Counter(change.action for change in plan.changes)
+    conflicts = sum(finding.severity is Severity.ERROR for finding in plan.findings)
+    return {
+        "inventory": plan.inventory,
+        "release": plan.release,
+        "cluster": plan.cluster,
+        "components": list(plan.components),
+        "changes": [change_document(change) for change in plan.changes],
+        "rollout": rollout_view.document(plan.rollout) if plan.rollout else None,
+        "resource": resource_document(plan.resource),
+        "summary": {**{action.value: counts[action] for action in Action}, "conflict": conflicts},
+    }
+
+
+def resource_document(change: ResourceChange | None) -> dict[str, Any] | None:
+    """Return a change of the stack's resource as JSON."""
+    if change is None:
+        return None
+    return {"name": change.name, "fields": [field_document("GPUStack", field) for field in change.fields]}
 
 
 def change_document(change: Change) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The time comes in as an argument, text comes out; `screen` draws the picture of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -12,35 +13,23 @@ from enum import Enum
 from gpu_provision.diagnostics.failures import is_trouble
 from gpu_provision.model.findings import one_line
 from gpu_provision.model.progress import Event, State, Transition
-from gpu_provision.output.text import PLAIN, Style, ranges
+from gpu_provision.output.text import PLAIN, Style, grouped, listed, ranges
 from gpu_provision.rollout.states import UpgradeState
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
-SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
+_SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
 _MOST_REASONS = 3
-_QUEUED = UpgradeState.UPGRADE_REQUIRED
-
-
-Key = tuple[str, str]  # component, node
 
 
 @dataclass(slots=True)
 class Progress:
-    """Follows the events of one run. Times are seconds on any clock that only goes forward.
-
-    Attributes:
-        started: When the run began.
-        spoken: When something was last said.
-        states: The last event of every component and node.
-        unsaid: Events that are new since the last `news`.
-        waves: The nodes of each wave of the rollout that was planned; empty for none.
-    """
+    """Follows the events of one run. Times are seconds on any clock that only goes forward."""
 
     started: float
-    spoken: float = 0.0
-    states: dict[Key, Event] = field(default_factory=dict)
-    unsaid: list[Event] = field(default_factory=list)
-    waves: tuple[frozenset[str], ...] = ()
+    spoken: float = 0.0  # when something was last said
+    states: dict[tuple[str, str], Event] = field(default_factory=dict)  # the last of every component and node
+    unsaid: list[Event] = field(default_factory=list)  # new since the last `news`
+    waves: tuple[frozenset[str], ...] = ()  # nodes of each wave of the rollout that was planned
     _replacing_since: float | None = None
     _replaced: tuple[int, float] = (0, 0.0)  # how many, and since when
 
@@ -73,26 +62,27 @@ class Progress:
 
     def heartbeat(self, now: float) -> str:
         """Return what is awaited if nothing was said for HEARTBEAT seconds; else an empty string."""
-        if now - self.spoken < HEARTBEAT or not self.awaited:
+        if now - self.spoken < HEARTBEAT or not self._awaited:
             return ""
         self.spoken = now
-        about = ", ".join(filter(None, (self.rollout(now), self.summary())))
+        about = self._about(now)
         return f"waiting {duration(now - self.started)}{f' for {about}' if about else ''}{self._reasons()}"
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        about = ", ".join(filter(None, (self.rollout(now), self.summary())))
-        told = f"{about}{self._reasons()}".removeprefix("; ")
-        return f"{duration(now - self.started):>6}  {told}" if self.awaited else ""
+        told = f"{self._about(now)}{self._reasons()}".removeprefix("; ")
+        return f"{duration(now - self.started):>6}  {told}" if self._awaited else ""
 
     def rollout(self, now: float) -> str:
         """Return ``wave 2 of 3, about 4 min left`` while drivers are replaced; the time is that of the nodes so far."""
         of_driver = {node: event for (component, node), event in self.states.items() if component == "driver"}
-        moving = any(is_under_way(event.step) and event.step != _QUEUED for event in of_driver.values())
-        left = [{node for node in wave if not _is_replaced(of_driver.get(node))} for wave in self.waves]
+        steps = {node: event.step for node, event in of_driver.items() if is_under_way(event.step)}
+        replaced = {node for node, event in of_driver.items() if event.state in _SETTLED} - steps.keys()
+        left = [wave - replaced for wave in self.waves]
         nodes = sum(map(len, left))
         done = sum(map(len, self.waves)) - nodes
-        self._replacing_since = self._replacing_since or (now if moving else None)
+        if self._replacing_since is None and set(steps.values()) - {UpgradeState.UPGRADE_REQUIRED}:
+            self._replacing_since = now
         if self._replacing_since is None or not nodes:
             return ""
         if done != self._replaced[0]:
@@ -103,62 +93,44 @@ class Progress:
         return f"wave {number} of {len(left)}{f', about {duration(rest)} left' if done and rest > 0 else ''}"
 
     @property
-    def awaited(self) -> tuple[Event, ...]:
+    def _awaited(self) -> tuple[Event, ...]:
         """What has not settled yet; where nothing is known of components, the run's own last word."""
-        found = [event for event in self.states.values() if event.state not in SETTLED]
+        found = [event for event in self.states.values() if event.state not in _SETTLED]
         return tuple(event for event in found if event.component) or tuple(found)
 
     @property
     def _told_of(self) -> tuple[Event, ...]:
         """What has begun and has not settled; else everything that has not."""
-        begun = tuple(event for event in self.awaited if event.state is State.PROGRESSING)
-        return begun or self.awaited
+        return tuple(event for event in self._awaited if event.state is State.PROGRESSING) or self._awaited
 
-    def summary(self) -> str:
-        """Return ``driver 2/3 ready`` for what goes on; for what only waits, if nothing goes on."""
-        waiting = dict.fromkeys(event.component for event in self._told_of if event.component)
-        return ", ".join(f"{component} {self._count(component)}" for component in waiting)
-
-    def _count(self, component: str) -> str:
-        both = [event for event in self.states.values() if event.component == component]
-        own = [event for event in both if event.node] or both
-        ready = sum(event.state is State.READY for event in own)
-        return f"{ready}/{len(own)} ready"
+    def _about(self, now: float) -> str:
+        """Return the rollout, and ``driver 2/3 ready`` for what goes on; for what only waits, if nothing goes on."""
+        told = [self.rollout(now)]
+        for component in dict.fromkeys(event.component for event in self._told_of if event.component):
+            both = [event for event in self.states.values() if event.component == component]
+            own = [event for event in both if event.node] or both
+            told.append(f"{component} {sum(event.state is State.READY for event in own)}/{len(own)} ready")
+        return ", ".join(filter(None, told))
 
     def _reasons(self) -> str:
-        reasons = [
-            ": ".join(filter(None, (_who(group), group[0].message)))
-            for group in _alike(event for event in self._told_of if event.message)
-        ]
-        more = len(reasons) - _MOST_REASONS
-        told = one_line("; ".join(reasons[:_MOST_REASONS]))
-        return f"; {told}{f' and {more} more' if more > 0 else ''}" if told else ""
-
-
-def _is_replaced(event: Event | None) -> bool:
-    return event is not None and event.state in SETTLED and not is_under_way(event.step)
+        reasons = []
+        for group in _alike(event for event in self._told_of if event.message):
+            who = ranges(event.node for event in group if event.node) or group[0].component
+            reasons.append(one_line(": ".join(filter(None, (who, group[0].message)))))
+        return f"; {listed(reasons, _MOST_REASONS, '; ')}" if reasons else ""
 
 
 def lines(events: Iterable[Event], style: Style = PLAIN) -> list[str]:
     """Return events as lines: sign, component, nodes, state, message; a run's own word stands alone."""
-    return [_line(group, style) for group in _alike(events)]
+    return [
+        group[0].line(ranges(each.node for each in group if each.node), style.state(group[0].state, group[0].word))
+        for group in _alike(events)
+    ]
 
 
-def _alike(events: Iterable[Event]) -> list[list[Event]]:
+def _alike(events: Iterable[Event]) -> Iterable[list[Event]]:
     """Return events in their order, those that differ in nothing but the node together."""
-    groups: dict[tuple[object, ...], list[Event]] = {}
-    for event in events:
-        groups.setdefault((event.component, event.state, event.step, event.message), []).append(event)
-    return list(groups.values())
-
-
-def _who(group: list[Event]) -> str:
-    return ranges(event.node for event in group if event.node) or group[0].component
-
-
-def _line(group: list[Event], style: Style) -> str:
-    event = group[0]
-    return event.line(ranges(each.node for each in group if each.node), style.state(event.state, event.word))
+    return grouped(events, lambda event: (event.component, event.state, event.step, event.message)).values()
 
 
 def duration(seconds: float) -> str:
@@ -195,7 +167,6 @@ class Activity(Enum):
 AT_REST = frozenset({Activity.WAITS, Activity.READY, Activity.BLOCKED, Activity.FAILED})
 """Nothing goes on."""
 
-
 _OF_STEP = {
     UpgradeState.UPGRADE_REQUIRED: Activity.WAITS,
     UpgradeState.CORDON_REQUIRED: Activity.CORDON,
@@ -208,18 +179,15 @@ _OF_STEP = {
     UpgradeState.NODE_MAINTENANCE_REQUIRED: Activity.ELSEWHERE,
     UpgradeState.POST_MAINTENANCE_REQUIRED: Activity.ELSEWHERE,
 }
-_OF_STATE = {
+_OF_STATE = {  # what a node is about is the first of these that a component has
     State.FAILED: Activity.FAILED,
     State.PROGRESSING: Activity.COMES_UP,
-    State.LEAVING: Activity.WAITS,
     State.BLOCKED: Activity.BLOCKED,
+    State.LEAVING: Activity.WAITS,
     State.PENDING: Activity.WAITS,
     State.READY: Activity.READY,
 }
-_FIRST = (State.FAILED, State.PROGRESSING, State.BLOCKED, State.LEAVING, State.PENDING, State.READY)
-_OVER = frozenset({State.READY, State.FAILED})
-_ENDS_BADLY = frozenset({State.BLOCKED, State.FAILED})
-_VALIDATION = "validation"
+_FIRST = tuple(_OF_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +205,9 @@ class TimelineSpan:
         """Return what it was about, and why, in words: ``toolkit coming up: ContainerCreating``."""
         if self.doing is Activity.WAITS and self.reason:
             return self.reason
-        about = f"{self.component} {self.doing.word}" if self.doing in _NAMES_COMPONENT else self.doing.word
+        names_component = self.doing in {Activity.COMES_UP, Activity.FAILED}
+        about = f"{self.component} {self.doing.word}" if names_component else self.doing.word
         return f"{about}: {self.reason}" if self.reason else about
-
-
-_NAMES_COMPONENT = frozenset({Activity.COMES_UP, Activity.FAILED})
 
 
 @dataclass(slots=True)
@@ -257,11 +223,13 @@ class NodeTimeline:
         if transition.component not in self._components and self._open and self.current.doing is Activity.READY:
             self._open[-1] = replace(self.current, doing=Activity.WAITS)  # it was not all that there was to do
         self._components[transition.component] = transition
-        leading = _leading(self._components.values())
-        doing = _doing(leading)
-        span = TimelineSpan(
-            transition.at, transition.at, doing, leading.component, reason_beside(leading.step, leading.reason)
+        known = list(self._components.values())
+        in_rollout = (
+            each for each in known if is_under_way(each.step) and each.state not in {State.READY, State.FAILED}
         )
+        leading = next(in_rollout, None) or min(known, key=lambda each: _FIRST.index(each.state))
+        reason = "" if leading.reason == f"is in {leading.step}" else leading.reason  # only says the step again
+        span = TimelineSpan(transition.at, transition.at, _doing(leading), leading.component, reason)
         before = self._open.pop() if self._open else span
         if (before.doing, before.component) == (span.doing, span.component):
             self._open.append(replace(span, begin=before.begin))
@@ -283,39 +251,30 @@ class NodeTimeline:
         return (*self._open[:-1], replace(self.current, end=max(end, self.current.begin)))
 
 
-@dataclass(slots=True)
-class NodeTimelines:
-    """The lanes of all nodes, by name."""
-
-    of: dict[str, NodeTimeline] = field(default_factory=dict)
-
-    def add(self, transition: Transition) -> None:
-        """Take a transition in; one of a component that is not per node is none of a lane."""
-        if transition.node:
-            self.of.setdefault(transition.node, NodeTimeline(transition.node)).add(transition)
-
-
-def timelines_of(timeline: Iterable[Transition]) -> NodeTimelines:
-    """Return the lanes of a run that is over."""
-    lanes = NodeTimelines()
+def timelines_of(timeline: Iterable[Transition]) -> dict[str, NodeTimeline]:
+    """Return the lanes of a run that is over, by node."""
+    lanes: dict[str, NodeTimeline] = {}
     for transition in timeline:
-        lanes.add(transition)
+        follow(lanes, transition)
     return lanes
 
 
-def _leading(components: Iterable[Transition]) -> Transition:
-    """Return the component that tells what its node is about: of the driver's replacement, else the first not ready."""
-    known = list(components)
-    rolling = next((each for each in known if is_under_way(each.step) and each.state not in _OVER), None)
-    return rolling or min(known, key=lambda each: _FIRST.index(each.state))
+def follow(lanes: dict[str, NodeTimeline], transition: Transition) -> None:
+    """Take a transition in; one of a component that is not per node is none of a lane."""
+    if transition.node:
+        lanes.setdefault(transition.node, NodeTimeline(transition.node)).add(transition)
+
+
+def count_activities(lanes: Iterable[NodeTimeline]) -> str:
+    """Return what nodes are about, and how many of them: ``1 waiting, 3 ready``."""
+    counts = Counter(lane.current.doing.word for lane in lanes)
+    return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
 def _doing(leading: Transition) -> Activity:
-    if leading.state in _ENDS_BADLY:
-        return _OF_STATE[leading.state]
-    if is_under_way(leading.step):
+    if is_under_way(leading.step) and leading.state not in {State.BLOCKED, State.FAILED}:
         return _OF_STEP[UpgradeState(leading.step)]
-    if leading.state is State.PROGRESSING and leading.component.endswith(_VALIDATION):
+    if leading.state is State.PROGRESSING and leading.component.endswith("validation"):
         return Activity.VALIDATION
     return _OF_STATE[leading.state]
 
@@ -323,8 +282,3 @@ def _doing(leading: Transition) -> Activity:
 def is_under_way(step: str) -> bool:
     """Whether a node with this value of its label is on its way to another driver, or waits for its turn."""
     return step in _OF_STEP
-
-
-def reason_beside(step: str, reason: str) -> str:
-    """Return a reason, unless it only says the step again."""
-    return "" if step and reason == f"is in {step}" else reason

@@ -1,6 +1,6 @@
 """How drivers are going to be replaced, as text and as JSON.
 
-Text is for any number of nodes: equal waves share a line, and so are pods of one owner; what is longer
+Text is for any number of nodes: equal waves share a line, and so do pods of one owner; what is longer
 than that is counted. JSON has all of it.
 """
 
@@ -18,10 +18,7 @@ from gpu_provision.output.text import PLAIN, Style, counted, grouped, in_order, 
 _MOST = 12  # lines of one kind
 _FEW = 6  # waves with a line each
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
-_OF_DRIVERS = "rollout of the driver"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"
-_Placed = tuple[str, Eviction]
-"""A node, and a pod on it."""
 
 
 def text(schedule: Schedule, style: Style = PLAIN) -> str:
@@ -35,30 +32,43 @@ def is_reported(schedule: Schedule) -> bool:
 
 
 def _heading(schedule: Schedule) -> str:
-    nodes, waves = len(schedule.nodes), len(schedule.waves)
+    nodes = schedule.nodes
     if not nodes:
-        return _OF_DRIVERS
-    what = _OF_DRIVERS if not all(outlook.leaves for outlook in schedule.nodes) else "nodes that leave"
-    pods = sum(len(outlook.evicts) for outlook in schedule.nodes)
+        return "rollout of the driver"
+    leave = all(outlook.leaves for outlook in nodes)
+    pods, bounds = sum(len(outlook.evicts) for outlook in nodes), [outlook.seconds for outlook in nodes]
     leaving = f", {counted(pods, 'pod')} to evict" if pods else ""
-    restarts = _RESTARTS if what == _OF_DRIVERS else ""
-    bounds = [node.seconds for node in schedule.nodes]
     minutes = f", up to {-(-max(bounds) // 60)} min a node" if all(bounds) else ""
-    return f"{what}: {counted(nodes, 'node')} in {counted(waves, 'wave')}{leaving}{minutes}{restarts}"
+    size = f"{counted(len(nodes), 'node')} in {counted(len(schedule.waves), 'wave')}{leaving}{minutes}"
+    return f"nodes that leave: {size}" if leave else f"rollout of the driver: {size}{_RESTARTS}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:
     """Yield the plan of a rollout, line by line."""
+    nodes = schedule.nodes
     if schedule.under_way:
         yield f"first, what an earlier run began is finished: {ranges(schedule.under_way)}"
-    yield from _reasons(schedule.nodes)
+    for why, members in grouped(nodes, lambda outlook: outlook.why).items():
+        yield f"{why}: {ranges(outlook.node for outlook in members)}"
     yield from _short(_waves(schedule.waves))
-    yield from _stops(schedule)
-    yield from _short(_waits(schedule.nodes))
-    yield from _short(_evictions(schedule.nodes))
-    yield from _short(_stays(schedule.nodes))
-    yield from _short(_cordons(schedule.nodes))
-    yield from _short(_skipped(schedule.skipped))
+    if len(schedule.waves) > 1:
+        failures = counted(schedule.stop_after, "node")
+        yield f"each wave follows only if those before it go well: no further node starts once {failures} failed"
+    yield from _short(f"waits for {_pods(*each)} to end" for each in _by_owner(nodes, "waits_for"))
+    yield from _short(_eviction(*each) for each in _by_owner(nodes, "evicts"))
+    yield from _short(
+        f"leaves {_pods(where, group)}, {_which(group)} {group[0].use} and may keep the driver"
+        for where, group in _by_owner(nodes, "stays")
+    )
+    cordoned = grouped((each for each in nodes if each.cordoned_by), lambda outlook: outlook.cordoned_by)
+    yield from _short(
+        f"stays cordoned, as {whose} left it: {ranges(outlook.node for outlook in members)}"
+        for whose, members in cordoned.items()
+    )
+    yield from _short(
+        f"skipped: {ranges(node for node, _ in members)}: {reason}"
+        for reason, members in grouped(schedule.skipped, lambda each: each[1]).items()
+    )
 
 
 def _short(found: Iterable[str]) -> Iterator[str]:
@@ -68,11 +78,6 @@ def _short(found: Iterable[str]) -> Iterator[str]:
     yield from told[:most]
     if told[most:]:
         yield f"and {len(told) - most} more lines of this kind; --json has all of them"
-
-
-def _reasons(nodes: Iterable[NodePreview]) -> Iterator[str]:
-    for why, members in grouped(nodes, lambda outlook: outlook.why).items():
-        yield f"{why}: {ranges(outlook.node for outlook in members)}"
 
 
 def _waves(waves: Sequence[Wave]) -> Iterator[str]:
@@ -87,70 +92,44 @@ def _waves(waves: Sequence[Wave]) -> Iterator[str]:
         alike = [wave for _, wave in members]
         names = in_order(outlook.node for wave in alike for outlook in wave.nodes)
         first, number = number + 1, number + len(alike)
-        which = f"wave {first}" if len(alike) == 1 else f"waves {first}..{number}"
-        canary, not_before = " (canary)" if alike[0].is_canary else "", alike[0].not_before
-        when = f", not before {_moment(not_before)}" if not_before is not None else ""
-        yield f"{which}{canary}{when}{_size(alike)}: {names}"
+        which, size = (f"wave {first}", "") if len(alike) == 1 else (f"waves {first}..{number}", _size(alike))
+        when = ""
+        if (moment := alike[0].not_before) is not None:
+            when = f", not before {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S UTC}"
+        yield f"{which}{' (canary)' if alike[0].is_canary else ''}{when}{size}: {names}"
 
 
 def _size(alike: list[Wave]) -> str:
-    if len(alike) == 1:
-        return ""
     most = max(len(wave.nodes) for wave in alike)
     return ", one node at a time" if most == 1 else f", up to {most} nodes at a time"
 
 
-def _stops(schedule: Schedule) -> Iterator[str]:
-    if len(schedule.waves) > 1:
-        failures = counted(schedule.stop_after, "node")
-        yield f"each wave follows only if those before it go well: no further node starts once {failures} failed"
-
-
-def _waits(nodes: Iterable[NodePreview]) -> Iterator[str]:
-    for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.waits_for):
-        yield f"waits for {_pods(group)} to end"
-
-
-def _evictions(nodes: Iterable[NodePreview]) -> Iterator[str]:
-    for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.evicts):
-        pod = group[0][1]
-        why = f", {_each(group)} {pod.use}" if pod.use else ", if evicting GPU pods is not enough"
-        back = _COMES_BACK if pod.returns else ""
-        yield f"{'will' if pod.certain else 'may'} evict {_pods(group)}{why}{_blocked(pod)}{back}"
-
-
-def _blocked(pod: Eviction) -> str:
+def _eviction(nodes: list[str], group: list[Eviction]) -> str:
+    pod = group[0]
+    why = f", {_which(group)} {pod.use}" if pod.use else ", if evicting GPU pods is not enough"
+    budget = (
+        f"; slowed: PodDisruptionBudget {', '.join(pod.slowed_by)} lets fewer go at a time" if pod.slowed_by else ""
+    )
     if pod.budgets:
-        return f"; blocked: PodDisruptionBudget {', '.join(pod.budgets)} allows no disruption right now"
-    return f"; slowed: PodDisruptionBudget {', '.join(pod.slowed_by)} lets fewer go at a time" if pod.slowed_by else ""
+        budget = f"; blocked: PodDisruptionBudget {', '.join(pod.budgets)} allows no disruption right now"
+    back = _COMES_BACK if pod.returns else ""
+    return f"{'will' if pod.certain else 'may'} evict {_pods(nodes, group)}{why}{budget}{back}"
 
 
-def _stays(nodes: Iterable[NodePreview]) -> Iterator[str]:
-    for group in _by_owner((outlook.node, pod) for outlook in nodes for pod in outlook.stays):
-        yield f"leaves {_pods(group)}, {_each(group)} {group[0][1].use} and may keep the driver"
+def _by_owner(outlooks: Iterable[NodePreview], kind: str) -> Iterator[tuple[list[str], list[Eviction]]]:
+    """Yield the nodes and the pods of each owner, of those that are treated alike; ``kind`` is where they stand."""
 
-
-def _cordons(nodes: Iterable[NodePreview]) -> Iterator[str]:
-    cordoned = (outlook for outlook in nodes if outlook.cordoned_by)
-    for whose, members in grouped(cordoned, lambda outlook: outlook.cordoned_by).items():
-        yield f"stays cordoned, as {whose} left it: {ranges(outlook.node for outlook in members)}"
-
-
-def _skipped(skipped: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for reason, members in grouped(skipped, lambda each: each[1]).items():
-        yield f"skipped: {ranges(node for node, _ in members)}: {reason}"
-
-
-def _by_owner(placed: Iterable[_Placed]) -> Iterable[list[_Placed]]:
-    def likeness(each: _Placed) -> Hashable:
+    def likeness(each: tuple[str, Eviction]) -> Hashable:
         pod = each[1]
         return pod.namespace, pod.owner or pod.name, pod.use, pod.certain, pod.budgets, pod.slowed_by, pod.returns
 
-    return grouped(placed, likeness).values()
+    placed = ((outlook.node, pod) for outlook in outlooks for pod in getattr(outlook, kind))
+    for group in grouped(placed, likeness).values():
+        yield [node for node, _ in group], [pod for _, pod in group]
 
 
-def _pods(group: list[_Placed]) -> str:
-    pod, where = group[0][1], ranges(node for node, _ in group)
+def _pods(nodes: list[str], group: list[Eviction]) -> str:
+    pod, where = group[0], ranges(nodes)
     if len(group) > 1:
         kind, _, name = pod.owner.partition(" ")
         return f"{len(group)} pods of {kind} {pod.namespace}/{name} on {where}"
@@ -158,34 +137,19 @@ def _pods(group: list[_Placed]) -> str:
     return f"{pod.namespace}/{pod.name}{owner} on {where}"
 
 
-def _each(group: list[_Placed]) -> str:
+def _which(group: list[Eviction]) -> str:
     return "which" if len(group) == 1 else "each of which"
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def document(schedule: Schedule) -> dict[str, Any]:
     """Return a schedule as a JSON-able dict."""
-    return {
-        **plain(schedule),
-        "waves": [_wave_document(wave) for wave in schedule.waves],
-        "skipped": [{"node": node, "reason": reason} for node, reason in schedule.skipped],
-    }
-
-
-def _wave_document(wave: Wave) -> dict[str, Any]:
-    moment = wave.not_before
-    return {
-        "canary": wave.is_canary,
-        "not_before": None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds"),
-        "nodes": [_node_document(outlook) for outlook in wave.nodes],
-    }
-
-
-def _node_document(outlook: NodePreview) -> dict[str, Any]:
-    document = plain(outlook)
-    for pod in (*document["waits_for"], *document["evicts"], *document["stays"]):
-        pod["blocked_by"] = pod.pop("budgets")
-    return document  # type: ignore[no-any-return]
+    waves = []
+    for wave in schedule.waves:
+        begin = None if wave.not_before is None else datetime.fromtimestamp(wave.not_before, UTC)
+        nodes = [plain(outlook) for outlook in wave.nodes]
+        for pod in (pod for node in nodes for key in ("waits_for", "evicts", "stays") for pod in node[key]):
+            pod["blocked_by"] = pod.pop("budgets")
+        moment = begin and begin.isoformat(timespec="seconds")
+        waves.append({"canary": wave.is_canary, "not_before": moment, "nodes": nodes})
+    skipped = [{"node": node, "reason": reason} for node, reason in schedule.skipped]
+    return {**plain(schedule), "waves": waves, "skipped": skipped}

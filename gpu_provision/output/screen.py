@@ -6,7 +6,6 @@ Text from elsewhere is never markup: every cell is a `rich.text.Text`, and contr
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -14,12 +13,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.style import Style as RichStyle
 from rich.table import Table
 from rich.text import Text
 
 from gpu_provision.model.findings import one_line, visible
-from gpu_provision.output.progress import AT_REST, Activity, NodeTimeline, NodeTimelines, TimelineSpan
+from gpu_provision.output.progress import AT_REST, Activity, NodeTimeline, TimelineSpan, count_activities
 from gpu_provision.output.text import Style, natural, painted_parts
 
 _ENDLESS = 100_000  # columns, where no terminal limits a line
@@ -83,39 +81,36 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style) -
     for row in cells:
         grid.add_row(*row[:kept])
     drawn = console(io.StringIO(), color=True, columns=columns)
-    first, *lines = (_line(line, style) for line in drawn.render_lines(grid, pad=False))
+    head, *lines = (_line(line, style) for line in drawn.render_lines(grid, pad=False))
     if kept == len(headers):
-        return "\n".join([first, *lines])
+        return "\n".join([head, *lines])
+    text = [head]
     for row, line in zip(cells, lines, strict=True):
-        first += f"\n{line}"
+        text.append(line)
         for header, cell in zip(headers[kept:], row[kept:], strict=True):
             if cell.plain not in {"", "-"}:
                 below = Padding(Text.assemble(f"{header.lower()}: ", cell), (0, 0, 0, 4))
-                first += "".join(f"\n{_line(part, style)}" for part in drawn.render_lines(below, pad=False))
-    return first
+                text += [_line(part, style) for part in drawn.render_lines(below, pad=False)]
+    return "\n".join(text)
 
 
 def _line(parts: Iterable[Segment], style: Style) -> str:
     painted = ""
     for part in parts:
-        word = part.text.rstrip()
-        painted += f"{style.paint(_color(part.style), word)}{part.text[len(word) :]}"
+        word, look = part.text.rstrip(), part.style
+        color = look.color.name if look and look.color else ""
+        color = color or next((name for name in ("bold", "dim") if getattr(look, name, None)), "")
+        painted += f"{style.paint(color, word)}{part.text[len(word) :]}"
     return painted.rstrip()
 
 
-def _color(look: RichStyle | None) -> str:
-    if look is None:
-        return ""
-    return look.color.name if look.color else next((name for name in ("bold", "dim") if getattr(look, name)), "")
-
-
-def picture(nodes: NodeTimelines, now: float, columns: int, lines: int, summary: str = "") -> Group:
+def picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int, summary: str = "") -> Group:
     """Return a summary and a row for each node: what it was about over time, and what it is about.
 
     Nodes that something is being done to come first, then failed ones, then those that wait. A narrow terminal loses
     the past first; what a node waits for is wrapped and never cut.
     """
-    ranked = sorted(nodes.of.values(), key=lambda node: (_RANKS.get(node.current.doing, 0), natural(node.node)))
+    ranked = sorted(nodes.values(), key=lambda node: (_RANKS.get(node.current.doing, 0), natural(node.node)))
     room = min(lines - _OTHER_LINES, _MAX_ROWS)
     if not ranked or room < 1:
         return Group(Text(one_line(summary))) if summary else Group()
@@ -133,14 +128,11 @@ def picture(nodes: NodeTimelines, now: float, columns: int, lines: int, summary:
         grid.add_row(Text(one_line(node.node)), *past, _current(node.current, now))
     parts: list[Text | Table] = [Text(one_line(summary)), grid] if summary else [grid]
     if rest:
-        counts = Counter(node.current.doing.word for node in rest)
-        told = ", ".join(f"{number} {word}" for word, number in counts.items())
-        parts.append(Text(f"and {len(rest)} more: {told}", style="dim"))
+        parts.append(Text(f"and {len(rest)} more: {count_activities(rest)}", style="dim"))
     if bar >= _MIN_BAR:
         seen = {span.doing for node in shown for span in node.spans(now)}
-        parts.append(
-            Text(", ".join(f"{doing.letter} {doing.word}" for doing in Activity if doing in seen), style="dim")
-        )
+        legend = ", ".join(f"{doing.letter} {doing.word}" for doing in Activity if doing in seen)
+        parts.append(Text(legend, style="dim"))
     return Group(*parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpu_provision.hosts.result import REBOOTED, HostOutcome, HostsResult
@@ -18,22 +18,11 @@ from gpu_provision.model.progress import (
     Status,
 )
 from gpu_provision.output.findings import has_errors, plain
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table
 
-_RUN_HEADERS = ("COMPONENT", "READY", "STATE", "NODES AND REASONS")
-_COMPONENT_HEADERS = ("COMPONENT", "VERSION", "READY", "STATE", "REASON")
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
 _MAX_REASON = 160
 _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\([0-9a-f-]{36}\)")
-_NOTHING = "-"
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
-    if not rows:
-        return ""
-    from gpu_provision.output.screen import table
-
-    return table(headers, rows, style)
 
 
 def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
@@ -45,7 +34,7 @@ def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
         style.paint("yellow", f"A run is writing: {status.lock}") if status.lock else "",
         *(tables if status.installed else (not_installed(status.inventory, status.cluster),)),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
 
 
 def not_installed(inventory: str, cluster: str) -> str:
@@ -66,15 +55,14 @@ def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
         (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _short(row.reason))
         for row in rows
     ]
-    return _table(_COMPONENT_HEADERS, cells, style)
+    return table(("COMPONENT", "VERSION", "READY", "STATE", "REASON"), cells, style)
 
 
 def _versions(row: ComponentStatus) -> str:
     """Return the version, or ``580.126.20 (h100, l40s), 595.91.07 (t4)`` where pools differ."""
     pools = grouped(sorted(row.versions), lambda pool: row.versions[pool])
-    return ", ".join(f"{version} ({', '.join(names)})" for version, names in sorted(pools.items())) or (
-        row.version or _NOTHING
-    )
+    by_pool = ", ".join(f"{version} ({', '.join(names)})" for version, names in sorted(pools.items()))
+    return by_pool or row.version or "-"
 
 
 def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = False) -> str:
@@ -83,26 +71,30 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = F
     GPUS are those that pods can have, of those that the node has.
     """
     found = tuple(rows)
-    cordoned = any(row.cordoned for row in found)
-    optional = {"OS": with_os, "CORDONED BY": cordoned}
-    headers = ("NODE", "POOL", "OS", "GPU", "GPUS", "DRIVER", "STATE", "CORDONED BY", "REASON")
-    shown = [header for header in headers if optional.get(header, True)]
-    return _table(shown, [[_node(row, style)[header] for header in shown] for row in found], style)
+    optional = {"OS": with_os, "CORDONED BY": any(row.cordoned for row in found)}
+    cells = [
+        {
+            "NODE": row.node,
+            "POOL": row.pool,
+            "OS": row.os,
+            "GPU": row.gpu,
+            "GPUS": _gpus(row),
+            "DRIVER": _driver(row),
+            "STATE": style.state(row.state),
+            "CORDONED BY": row.cordoned_by,
+            "REASON": _short(row.reason),
+        }
+        for row in found
+    ]
+    shown = [header for header in (cells[0] if cells else ()) if optional.get(header, True)]
+    return table(
+        shown, [[row[header] or ("" if header == "REASON" else "-") for header in shown] for row in cells], style
+    )
 
 
-def _node(row: NodeStatus, style: Style) -> Mapping[str, str]:
-    known = row.gpus is not None or row.allocatable is not None
-    return {
-        "NODE": row.node,
-        "POOL": row.pool or _NOTHING,
-        "OS": row.os or _NOTHING,
-        "GPU": row.gpu or _NOTHING,
-        "GPUS": f"{_number(row.allocatable)}/{_number(row.gpus)}" if known else _NOTHING,
-        "DRIVER": _driver(row),
-        "STATE": style.state(row.state),
-        "CORDONED BY": row.cordoned_by or _NOTHING,
-        "REASON": _short(row.reason),
-    }
+def _gpus(row: NodeStatus) -> str:
+    counts = (row.allocatable, row.gpus)
+    return "-" if counts == (None, None) else "/".join("?" if value is None else str(value) for value in counts)
 
 
 def has_gpu(row: NodeStatus) -> bool:
@@ -114,17 +106,13 @@ def _driver(row: NodeStatus) -> str:
     if row.driver:
         return f"{row.driver} (host)" if row.driver_on_host else row.driver
     is_expected = has_gpu(row) and isinstance(row.state, State) and not row.driver_on_host
-    return "not loaded" if is_expected else _NOTHING
+    return "not loaded" if is_expected else "-"
 
 
 def _short(reason: str) -> str:
     """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
     told = _BACK_OFF.sub("", reason)
     return told if len(told) <= _MAX_REASON else f"{told[: _MAX_REASON - 3]}..."
-
-
-def _number(value: int | None) -> str:
-    return "?" if value is None else str(value)
 
 
 def evidence(found: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
@@ -163,8 +151,8 @@ def has_succeeded(result: RunResult) -> bool:
 def run_text(result: RunResult, style: Style = PLAIN) -> str:
     """Return a table of components, the evidence of the validations, and one closing sentence."""
     rows = component_rows(result.states, style)
-    parts = [_table(_RUN_HEADERS, rows, style), evidence(result.evidence, style), closing(result, style)]
-    return "\n\n".join(part for part in parts if part)
+    drawn = table(("COMPONENT", "READY", "STATE", "NODES AND REASONS"), rows, style)
+    return "\n\n".join(filter(None, (drawn, evidence(result.evidence, style), closing(result, style))))
 
 
 def closing(result: RunResult, style: Style = PLAIN) -> str:
@@ -182,22 +170,22 @@ def closing(result: RunResult, style: Style = PLAIN) -> str:
 
 
 def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tuple[str, str, str, str]]:
-    """Return a row per component: its name, how many are ready, the worst state, and why."""
+    """Return a row per component: its name, how many are ready, the worst state, and why.
+
+    The reasons are ``nodes: reason`` for what is not ready, equal ones together.
+    """
     rows = []
     for component, own in grouped(states, lambda each: each.component).items():
-        counted_ones = [each for each in own if each.node] or own
-        ready = sum(each.state is State.READY for each in counted_ones)
+        on_nodes = [each for each in own if each.node] or own
+        unready = [each for each in own if each.state is not State.READY]
+        reasons = []
+        for reason, group in grouped(unready, lambda each: each.reason or each.state.value).items():
+            named = ranges(each.node for each in group if each.node)
+            reasons.append(f"{named}: {reason}" if named else reason)
+        ready = sum(each.state is State.READY for each in on_nodes)
         worst = max((each.state for each in own), key=_WORSE.index)
-        rows.append((component, f"{ready}/{len(counted_ones)}", style.state(worst), "; ".join(_reasons(own))))
+        rows.append((component, f"{ready}/{len(on_nodes)}", style.state(worst), "; ".join(reasons)))
     return rows
-
-
-def _reasons(states: Iterable[NodeState]) -> Iterator[str]:
-    """Yield ``nodes: reason`` for what is not ready, equal reasons together."""
-    unready = (each for each in states if each.state is not State.READY)
-    for reason, group in grouped(unready, lambda each: each.reason or each.state.value).items():
-        named = ranges(each.node for each in group if each.node)
-        yield f"{named}: {reason}" if named else reason
 
 
 def run_document(result: RunResult) -> dict[str, Any]:
@@ -209,14 +197,18 @@ def run_document(result: RunResult) -> dict[str, Any]:
 
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:
     """Return one block per group of equal hosts: sign, names, GPUs, then what was changed, or is still to do."""
-    alike = grouped(result.hosts, lambda host: (*_own(host).values(), host.changes))
-    return "\n".join(_host_group(group, style, done=done) for group in alike.values())
-
-
-def _own(host: HostOutcome) -> dict[str, Any]:
-    """Return what the text and the document of a host have in common."""
-    keys = ("failed", "reason", "reboot_needed", "gpus", "driver")
-    return {key: getattr(host, key) for key in keys}
+    blocks = []
+    for group in grouped(result.hosts, lambda host: (*_own(host).values(), host.changes)).values():
+        host = group[0]
+        sign, color = ("!", "red") if host.failed else ("~", "yellow") if host.changes else ("=", "dim")
+        head = [f"{style.paint(color, sign)} {ranges(each.name for each in group)}"]
+        head += [] if host.gpus is None else [counted(host.gpus, "GPU")]
+        head += [f"host driver {host.driver}"] if host.driver else []
+        head += ["reboot needed"] if host.reboot_needed else []
+        head += ["will be done:"] if host.changes and not done else []
+        head += [f"failed: {host.reason}" if host.reason else "failed"] if host.failed else []
+        blocks += ["  ".join(head), *(f"    {change}" for change in host.changes)]
+    return "\n".join(blocks)
 
 
 def hosts_document(result: HostsResult) -> list[dict[str, Any]]:
@@ -227,23 +219,11 @@ def hosts_document(result: HostsResult) -> list[dict[str, Any]]:
     ]
 
 
+def _own(host: HostOutcome) -> dict[str, Any]:
+    """Return what the text and the document of a host have in common."""
+    return {key: getattr(host, key) for key in ("failed", "reason", "reboot_needed", "gpus", "driver")}
+
+
 def is_rebooted(host: HostOutcome) -> bool:
     """Return whether this run rebooted a host, or would."""
     return any(change.startswith(REBOOTED) for change in host.changes)
-
-
-def _host_group(group: list[HostOutcome], style: Style, *, done: bool) -> str:
-    host = group[0]
-    head = [f"{_sign(host, style)} {ranges(each.name for each in group)}"]
-    head += [] if host.gpus is None else [counted(host.gpus, "GPU")]
-    head += [f"host driver {host.driver}"] if host.driver else []
-    head += ["reboot needed"] if host.reboot_needed else []
-    head += ["will be done:"] if host.changes and not done else []
-    head += [f"failed: {host.reason}" if host.reason else "failed"] if host.failed else []
-    return "\n".join(["  ".join(head), *(f"    {change}" for change in host.changes)])
-
-
-def _sign(host: HostOutcome, style: Style) -> str:
-    if host.failed:
-        return style.paint("red", "!")
-    return style.paint("yellow", "~") if host.changes else style.paint("dim", "=")

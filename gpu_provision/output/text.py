@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,15 +42,13 @@ class Style:
 
     def paint(self, color: str, text: str) -> str:
         """Return the text in a color: bold, dim, red, green, yellow or cyan; as it is for none."""
-        return f"{_mark(COLORS[color])}{text}{_mark('0')}" if self.enabled and color and text else text
+        if not (self.enabled and color and text):
+            return text
+        return f"\x1b[{_KEY};{COLORS[color]}m{text}\x1b[{_KEY};0m"
 
     def bold(self, text: str) -> str:
         """Return the text in bold."""
         return self.paint("bold", text)
-
-    def dim(self, text: str) -> str:
-        """Return the text less bright."""
-        return self.paint("dim", text)
 
     def state(self, state: State | Outside, word: str = "") -> str:
         """Return the state's own word, or another one, in its color."""
@@ -58,10 +56,6 @@ class Style:
 
 
 PLAIN = Style()
-
-
-def _mark(code: str) -> str:
-    return f"\x1b[{_KEY};{code}m"
 
 
 def for_terminal(text: str) -> str:
@@ -92,6 +86,15 @@ def wants_color(environ: Mapping[str, str], *, terminal: bool, refused: bool = F
     if environ.get("FORCE_COLOR", "0") not in {"", "0"}:
         return True
     return terminal and environ.get("TERM", "") not in {"", "dumb"}
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
+    """Return rows as columns under headers, as wide as the terminal; empty for no rows."""
+    if not rows:
+        return ""
+    from gpu_provision.output import screen
+
+    return screen.table(headers, rows, style)
 
 
 def counted(number: int, noun: str) -> str:
@@ -130,12 +133,11 @@ def _wrapped_line(line: str, columns: int) -> str:
     return done
 
 
-_SHORTEST_RUN = 3
 _NUMBERED = re.compile(r"^(?P<head>.*?)(?P<digits>\d+)(?P<tail>\D*)$")
 
 
 def ranges(names: Iterable[str], most: int = 8) -> str:
-    """Return names as a list in which runs of consecutive numbers are ranges.
+    """Return names as a list in which three or more consecutive numbers are a range.
 
     After ``most`` parts the rest is counted: ``a, b, ... and 12 more``.
     """
@@ -144,12 +146,24 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
 def in_order(names: Iterable[str], most: int = 8) -> str:
     """Return names as `ranges` does, but in the order in which they are given."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
     parts = []
-    for run in _runs(names):
-        parts += run if len(run) < _SHORTEST_RUN else [f"{run[0]}..{_last(run[-1])}"]
-    if len(parts) <= most:
-        return ", ".join(parts)
-    return f"{', '.join(parts[:most])} and {len(parts) - most} more"
+    for run in runs:
+        last = _NUMBERED.match(run[-1])
+        end = last["digits"] if last and not last["tail"] else run[-1]
+        parts += [f"{run[0]}..{end}"] if run[2:] else run
+    return listed(parts, most)
+
+
+def listed(parts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first parts, and how many more there are: ``a, b and 3 more``."""
+    more = len(parts) - most
+    return f"{separator.join(parts[:most])}{f' and {more} more' if more > 0 else ''}"
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -157,28 +171,11 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name))
 
 
-def _runs(names: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the longest runs of neighbors that differ by one in their last number alone."""
-    run: list[str] = []
-    for name in names:
-        if run and not _follows(run[-1], name):
-            yield run
-            run = []
-        run.append(name)
-    if run:
-        yield run
-
-
 def _follows(before: str, name: str) -> bool:
+    """Whether two names differ by one in their last number alone."""
     one, two = _NUMBERED.match(before), _NUMBERED.match(name)
     if not (one and two) or (one["head"], one["tail"]) != (two["head"], two["tail"]):
         return False
     first, second = one["digits"], two["digits"]
     same_form = len(first) == len(second) or "0" not in (first[0], second[0])
     return same_form and int(second) == int(first) + 1
-
-
-def _last(name: str) -> str:
-    """Return the end of a range: its number alone where nothing follows the number."""
-    found = _NUMBERED.match(name)
-    return found["digits"] if found and not found["tail"] else name

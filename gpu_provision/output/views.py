@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpu_provision.adopt.plan import Adoption, Disposition, ObjectPlan
-from gpu_provision.model.cluster import ObjectRef, ref_of
+from gpu_provision.adopt.plan import Adoption, Disposition
+from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.plan import Action, DestroyResult, Difference, Drift, FieldDrift, Origin, Plan
 from gpu_provision.output.findings import finding_text, has_errors, merged, plain
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
 from gpu_provision.output.plan import change_document, changes, resource, resource_document
 from gpu_provision.output.status import not_installed
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, wrapped
+from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table, wrapped
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.preflight import Judgement
 
-_SIGNS = {Disposition.TAKEN: "~", Disposition.REPLACED: "-+", Disposition.REMOVED: "-", Disposition.LEFT: "."}
-
-
 _MOST_FIELDS = 6
-
-
-_HEADS = {
-    Disposition.TAKEN: "taken over: the same objects, from now on ours",
-    Disposition.REPLACED: "replaced: ours have another name or selector",
-    Disposition.REMOVED: "removed: they do nothing any more",
-    Disposition.LEFT: "left as they are: no program manages or updates them any more",
+_FATES = {
+    Disposition.TAKEN: ("~", "taken over: the same objects, from now on ours"),
+    Disposition.REPLACED: ("-+", "replaced: ours have another name or selector"),
+    Disposition.REMOVED: ("-", "removed: they do nothing any more"),
+    Disposition.LEFT: (".", "left as they are: no program manages or updates them any more"),
 }
 
 
@@ -39,144 +34,105 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
     """Return what an adoption does, in the order in which it does it."""
     if adoption.is_over:
         return ""
-    parts = [_head(adoption, style), *_first(adoption), *_drivers(adoption, style)]
-    parts += [_section(adoption, fate, style) for fate in Disposition if adoption.of(fate)]
-    if adoption.created:
-        parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator has not")
-    return "\n\n".join(filter(None, parts))
-
-
-def _head(adoption: Adoption, style: Style) -> str:
     names = ", ".join(policy["metadata"]["name"] for policy in adoption.policies)
     release = f", Helm release {adoption.release}" if adoption.release else ""
-    return f"{style.bold(f'ClusterPolicy {names}{release}')} -> inventory {adoption.inventory}"
-
-
-def _first(adoption: Adoption) -> Iterator[str]:
-    """Say why the operator has to stop: what it would do otherwise."""
+    parts = [f"{style.bold(f'ClusterPolicy {names}{release}')} -> inventory {adoption.inventory}"]
     for item in adoption.operators:
         replicas = item["spec"].get("replicas", 1)
         how = f"scaled from {replicas} to 0" if replicas else "at 0 replicas"
-        yield (
+        parts.append(
             f"First the operator stops: {ref_of(item)}, {how}. While it runs it would make again what is removed, and"
             " write over what is taken over."
         )
+    if adoption.drivers:
+        kept = [each.node for each in adoption.drivers if each.keeps]
+        lines = [style.bold("drivers"), *([f"  . {len(kept)} keep running: {', '.join(sorted(kept))}"] if kept else [])]
+        restarted = (each for each in adoption.drivers if not each.keeps)
+        lines += [f"  > {each.node} is restarted: {'; '.join(each.differs)}" for each in restarted]
+        parts.append("\n".join(lines))
+    parts += ["\n".join(_of_fate(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
+    if adoption.created:
+        parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator has not")
+    return "\n\n".join(parts)
 
 
-def _drivers(adoption: Adoption, style: Style) -> Iterator[str]:
-    if not adoption.drivers:
-        return
-    kept = [each.node for each in adoption.drivers if each.keeps]
-    restarted = [each for each in adoption.drivers if not each.keeps]
-    lines = [style.bold("drivers")]
-    lines += [f"  . {len(kept)} keep running: {', '.join(sorted(kept))}"] if kept else []
-    lines += [f"  > {each.node} is restarted: {'; '.join(each.differs)}" for each in restarted]
-    yield "\n".join(lines)
-
-
-def _section(adoption: Adoption, fate: Disposition, style: Style) -> str:
-    lines = [style.bold(_HEADS[fate])]
+def _of_fate(adoption: Adoption, fate: Disposition, style: Style) -> Iterator[str]:
+    sign, head = _FATES[fate]
+    yield style.bold(head)
     alike: dict[str, list[str]] = {}
     for item in adoption.of(fate):
-        if item.fields or item.effects:
-            lines += _lines(item)
-        else:
+        if not (item.fields or item.effects):
             alike.setdefault(item.ref.kind, []).append(str(item.ref).partition(" ")[2])
-    lines += [f"  {_SIGNS[fate]} {kind} {', '.join(names)}" for kind, names in alike.items()]
-    return "\n".join(lines)
-
-
-def _lines(item: ObjectPlan) -> Iterator[str]:
-    told = f"  ({'; '.join(item.effects)})" if item.effects else ""
-    yield f"  {_SIGNS[item.fate]} {item.ref}{told}"
-    for change in item.fields[:_MOST_FIELDS]:
-        yield f"      {field_line(item.ref.kind, change)}"
-    if len(item.fields) > _MOST_FIELDS:
-        yield f"      and {len(item.fields) - _MOST_FIELDS} more fields; --json has all"
+            continue
+        told = f"  ({'; '.join(item.effects)})" if item.effects else ""
+        yield f"  {sign} {item.ref}{told}"
+        yield from (f"      {field_line(item.ref.kind, change)}" for change in item.fields[:_MOST_FIELDS])
+        if item.fields[_MOST_FIELDS:]:
+            yield f"      and {len(item.fields) - _MOST_FIELDS} more fields; --json has all"
+    yield from (f"  {sign} {kind} {', '.join(names)}" for kind, names in alike.items())
 
 
 def adoption_document(adoption: Adoption) -> dict[str, Any]:
     """Return an adoption as a JSON-able dict."""
+    objects = [
+        {
+            **item.ref._asdict(),
+            "fate": item.fate.value,
+            "fields": [field_document(item.ref.kind, change) for change in item.fields],
+            "effects": list(item.effects),
+        }
+        for item in adoption.objects
+    ]
     return {
         "is_over": adoption.is_over,
         "release": adoption.release,
         "policies": [policy["metadata"]["name"] for policy in adoption.policies],
-        "operators": _refs(ref_of(item) for item in adoption.operators),
-        "objects": [_object_document(item) for item in adoption.objects],
+        "operators": [ref_of(item)._asdict() for item in adoption.operators],
+        "objects": objects,
         "drivers": [
             {"node": each.node, "pod": each.ref.name, "keeps": each.keeps, "differs": list(each.differs)}
             for each in adoption.drivers
         ],
         "nodes": [{"node": each.ref.name, "labels": dict(each.changes)} for each in adoption.nodes],
-        "created": _refs(adoption.created),
+        "created": [ref._asdict() for ref in adoption.created],
     }
 
 
-def _refs(refs: Iterable[ObjectRef]) -> list[dict[str, str]]:
-    return [ref._asdict() for ref in refs]
-
-
-def _object_document(item: ObjectPlan) -> dict[str, Any]:
-    fields = [field_document(item.ref.kind, change) for change in item.fields]
-    return {**item.ref._asdict(), "fate": item.fate.value, "fields": fields, "effects": list(item.effects)}
-
-
-_TITLES = {
-    Origin.DRIFT: ("changed since it was applied", "red"),
-    Origin.EITHER: ("changed since it was applied, or not applied yet: nothing tells", "yellow"),
-    Origin.PENDING: ("declared and not applied yet", "cyan"),
-    Origin.NOT_READY: ("as declared, but not ready", "yellow"),
+_ORIGINS = {  # title, its color, words of the count
+    Origin.DRIFT: ("changed since it was applied", "red", "changed since applied"),
+    Origin.EITHER: (
+        "changed since it was applied, or not applied yet: nothing tells",
+        "yellow",
+        "changed or not applied",
+    ),
+    Origin.PENDING: ("declared and not applied yet", "cyan", "not applied yet"),
+    Origin.NOT_READY: ("as declared, but not ready", "yellow", "not ready"),
 }
-
-
-_COUNTED = {
-    Origin.DRIFT: "changed since applied",
-    Origin.EITHER: "changed or not applied",
-    Origin.PENDING: "not applied yet",
-    Origin.NOT_READY: "not ready",
-}
-
-
-_WHAT = {Action.CREATE: "is not there", Action.DELETE: "is not wanted", Action.RUN: "has not passed"}
+_WHAT = {Action.CREATE: " is not there", Action.DELETE: " is not wanted", Action.RUN: " has not passed"}
 
 
 def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:
     """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
-    if not changed_hosts and not (drift.differences and drift.installed):
-        return drift_closing(drift)
-    head = f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}"
-    blocks = [_block(drift, origin, style) for origin in _TITLES] if drift.installed else []
-    body = [style.bold(head), *blocks]
+    counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
+    told = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
+    told += [f"{counted(changed_hosts, 'host')} not as declared"] if changed_hosts else []
+    parts = [] if drift.installed else [not_installed(drift.inventory, drift.cluster)]
+    if not told:
+        return parts[0] if parts else f"No drift: everything is as inventory {drift.inventory} declares."
+    closing = " ".join([*parts, f"Drift: {', '.join(told)}. Nothing was changed."])
+    body = [style.bold(f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}")]
+    for origin, (title, color, _) in _ORIGINS.items() if drift.installed else ():
+        groups = grouped(drift.of(origin), lambda each: (each.ref, each.action)).values()
+        lines = [f"  {line}" for group in groups for line in _differences(group)]
+        body += ["\n".join([style.paint(color, title), *lines])] if lines else []
     if changed_hosts:
         body.append(f"{style.bold('hosts that are not as declared')}\n{indented(hosts)}")
-    body.append(resource(drift.resource, style))
-    return "\n\n".join(filter(None, [*body, style.bold(drift_closing(drift, hosts=changed_hosts))]))
+    return "\n\n".join(filter(None, [*body, resource(drift.resource, style), style.bold(closing)]))
 
 
-def drift_closing(drift: Drift, *, hosts: int = 0) -> str:
-    """Return the one sentence with the counts."""
-    counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
-    told = [f"{counts[origin]} {words}" for origin, words in _COUNTED.items() if counts[origin] and drift.installed]
-    told += [f"{counted(hosts, 'host')} not as declared"] if hosts else []
-    head = "" if drift.installed else f"{not_installed(drift.inventory, drift.cluster)} "
-    if told:
-        return f"{head}Drift: {', '.join(told)}. Nothing was changed."
-    return head.strip() or f"No drift: everything is as inventory {drift.inventory} declares."
-
-
-def _block(drift: Drift, origin: Origin, style: Style) -> str:
-    found = drift.of(origin)
-    if not found:
-        return ""
-    title, color = _TITLES[origin]
-    groups = grouped(found, lambda each: (each.ref, each.action)).values()
-    lines = [line for group in groups for line in _drift_lines(group)]
-    return "\n".join([style.paint(color, title), *(f"  {line}" for line in lines)])
-
-
-def _drift_lines(group: Sequence[Difference]) -> Iterator[str]:
+def _differences(group: list[Difference]) -> Iterator[str]:
     first = group[0]
-    yield " ".join(filter(None, (str(first.ref), _WHAT.get(first.action, "")))) + f"  ({first.component})"
+    yield f"{first.ref}{_WHAT.get(first.action, '')}  ({first.component})"
     for each in group:
         where = f"{ranges(each.nodes)}: " if each.nodes else ""
         yield from (f"  {_field(each, field)}" for field in each.fields)
@@ -185,18 +141,23 @@ def _drift_lines(group: Sequence[Difference]) -> Iterator[str]:
 
 def _field(each: Difference, field: FieldDrift) -> str:
     by = f"  by {field.writer}" if field.writer else ""
-    also = f"  ({_COUNTED[field.origin]})" if field.origin is not each.origin else ""
+    also = f"  ({_ORIGINS[field.origin][2]})" if field.origin is not each.origin else ""
     if is_secret(each.ref.kind, field.path):
         return f"{field.path}: {HIDDEN}{by}{also}"
-    found, declared = (
-        display_value(field_value(each.ref.kind, field.path, one)) for one in (field.found, field.declared)
-    )
-    return f"{field.path}: {found} instead of {declared}{by}{also}"
+    values = (field_value(each.ref.kind, field.path, one) for one in (field.found, field.declared))
+    return f"{field.path}: {' instead of '.join(map(display_value, values))}{by}{also}"
 
 
 def drift_document(drift: Drift) -> dict[str, Any]:
     """Return the drift's own parts of its JSON document."""
-    counts = Counter(each.origin for each in drift.differences)
+    counts, differences = Counter(each.origin for each in drift.differences), []
+    for each in drift.differences:
+        document = plain(each)
+        document["object"] = document.pop("ref")
+        for told, field in zip(document["fields"], each.fields, strict=True):
+            told["declared"] = field_value(each.ref.kind, field.path, field.declared)
+            told["found"] = field_value(each.ref.kind, field.path, field.found)
+        differences.append(document)
     return {
         "inventory": drift.inventory,
         "release": drift.release,
@@ -204,19 +165,9 @@ def drift_document(drift: Drift) -> dict[str, Any]:
         "applied": drift.applied,
         "installed": drift.installed,
         "resource": resource_document(drift.resource),
-        "differences": [_difference(each) for each in drift.differences],
+        "differences": differences,
         "summary": {origin.value: counts[origin] for origin in Origin},
     }
-
-
-def _difference(each: Difference) -> dict[str, Any]:
-    document = {**plain(each), "fields": [_field_document(each, field) for field in each.fields]}
-    return {"object" if key == "ref" else key: value for key, value in document.items()}
-
-
-def _field_document(each: Difference, field: FieldDrift) -> dict[str, Any]:
-    declared, found = (field_value(each.ref.kind, field.path, value) for value in (field.declared, field.found))
-    return {**plain(field), "declared": declared, "found": found}
 
 
 def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
@@ -229,41 +180,38 @@ def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
     return "\n\n".join([*blocks, f"{counted(read, 'host')} read, nothing changed: {verdict}"])
 
 
-_HEADERS = ("NODE", "PASSED", "FAILED", "SKIPPED")
-
-
 _BAD = (CheckOutcome.FAILED, CheckOutcome.UNREACHABLE)
-
-
-_COLORS = {CheckOutcome.FAILED: "red", CheckOutcome.UNREACHABLE: "red", CheckOutcome.SKIPPED: "yellow"}
-
-
-_ORDER = (*_BAD, CheckOutcome.SKIPPED)
-
-
+_COLORS = {CheckOutcome.FAILED: "red", CheckOutcome.UNREACHABLE: "red", CheckOutcome.SKIPPED: "yellow"}  # worst first
 _CLUSTER = "(cluster)"
 
 
 def verification_text(found: Verification, style: Style = PLAIN) -> str:
     """Return a row per node, what did not pass with its reason, and one closing sentence."""
-    from gpu_provision.output.screen import table
+    if not found.checks:
+        return "no check was asked for"
+    rows = []
+    for node, own in grouped(found.checks, lambda check: check.node).items():
+        counts = Counter(check.outcome for check in own)
+        failed = sum(counts[outcome] for outcome in _BAD)
+        told = style.paint("red", str(failed)) if failed else "0"
+        rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), told, str(counts[CheckOutcome.SKIPPED])))
+    blocks = []
+    for group in _alike(found.of(*_COLORS)):
+        first = group[0]
+        where = ranges(check.node for check in group if check.node) or _CLUSTER
+        what = "; ".join(dict.fromkeys(check.sentence for check in group))
+        if first.outcome is CheckOutcome.UNREACHABLE:
+            what = f"{len(group)} checks"
+        word = style.paint(_COLORS[first.outcome], first.outcome.value)
+        blocks.append(f"{word}: {where}: {what}\n{indented(first.reason)}")
+    sums = ((outcome, len(found.of(outcome))) for outcome in CheckOutcome)
+    closing = f"{len(found.checks)} checks: {', '.join(f'{count} {outcome.value}' for outcome, count in sums if count)}"
+    parts = [table(("NODE", "PASSED", "FAILED", "SKIPPED"), rows, style), "\n".join(blocks), closing]
+    return "\n\n".join(filter(None, parts))
 
-    nodes = dict.fromkeys(check.node for check in found.checks)
-    rows = [_row(node, found, style) for node in nodes]
-    told = [_told(group, style) for group in _groups(found.of(*_BAD, CheckOutcome.SKIPPED))]
-    parts = [table(_HEADERS, rows, style) if rows else "", "\n".join(told), _verification_closing(found)]
-    return "\n\n".join(part for part in parts if part)
 
-
-def _row(node: str, found: Verification, style: Style) -> tuple[str, ...]:
-    own = Verification(checks=tuple(check for check in found.checks if check.node == node))
-    failed = len(own.of(*_BAD))
-    counts = (str(len(own.of(CheckOutcome.PASSED))), style.paint("red", str(failed)) if failed else "0")
-    return (node or _CLUSTER, *counts, str(len(own.of(CheckOutcome.SKIPPED))))
-
-
-def _groups(checks: tuple[Check, ...]) -> Iterator[list[Check]]:
-    """Yield checks that differ in nothing but the node together; all that an unreachable host says is one.
+def _alike(checks: Iterable[Check]) -> list[list[Check]]:
+    """Return checks that differ in nothing but the node together; all that an unreachable host says is one.
 
     Checks that the same nodes skip for the same reason are one, too.
     """
@@ -272,39 +220,20 @@ def _groups(checks: tuple[Check, ...]) -> Iterator[list[Check]]:
         sentence = "" if check.outcome is CheckOutcome.UNREACHABLE else check.sentence
         return check.outcome, sentence, check.reason
 
-    alike = grouped(checks, likeness)
     groups: dict[tuple[str, ...], list[Check]] = {}
-    for key, group in alike.items():
+    for key, group in grouped(checks, likeness).items():
         is_skipped = group[0].outcome is CheckOutcome.SKIPPED
         shared = (group[0].reason, *(check.node for check in group)) if is_skipped else key
         groups.setdefault(shared, []).extend(group)
-    yield from sorted(groups.values(), key=lambda group: _ORDER.index(group[0].outcome))
-
-
-def _told(group: list[Check], style: Style) -> str:
-    first = group[0]
-    where = ranges(dict.fromkeys(check.node for check in group if check.node)) or _CLUSTER
-    sentences = "; ".join(dict.fromkeys(check.sentence for check in group))
-    what = f"{len(group)} checks" if first.outcome is CheckOutcome.UNREACHABLE else sentences
-    head = f"{style.paint(_COLORS[first.outcome], first.outcome.value)}: {where}: {what}"
-    return f"{head}\n{indented(first.reason)}"
-
-
-def _verification_closing(found: Verification) -> str:
-    counts = ((outcome, len(found.of(outcome))) for outcome in CheckOutcome)
-    said = ", ".join(f"{count} {outcome.value}" for outcome, count in counts if count)
-    return f"{len(found.checks)} checks: {said}" if found.checks else "no check was asked for"
+    return sorted(groups.values(), key=lambda group: [*_COLORS].index(group[0].outcome))
 
 
 def verification_document(found: Verification) -> dict[str, Any]:
     """Return the verification's own parts of its JSON document."""
-    checks = [{**plain(check), "check": check.sentence} for check in found.checks]
+    checks = [plain(check) for check in found.checks]
     for check in checks:
-        del check["sentence"]
+        check["check"] = check.pop("sentence")
     return {"passed": not found.of(*_BAD), "checks": checks}
-
-
-_TRACES = "left by components"
 
 
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
@@ -349,6 +278,6 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
 
 def as_plan(result: DestroyResult, inventory: str) -> Plan:
     """Return what went, or would go, as a plan."""
-    components = tuple(dict.fromkeys(change.component or _TRACES for change in result.changes))
-    changes = tuple(replace(change, component=change.component or _TRACES) for change in result.changes)
+    changes = tuple(replace(change, component=change.component or "left by components") for change in result.changes)
+    components = tuple(dict.fromkeys(change.component for change in changes))
     return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)

@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 import gpu_provision
-from gpu_provision.api import destroy_job, jobs
-from gpu_provision.api.jobs import ApplyJob
+from gpu_provision.api.jobs import ApplyJob, DestroyJob
 from gpu_provision.api.views import StackStatus
 from gpu_provision.cli import root
 from gpu_provision.history import rollback as records
 from gpu_provision.hosts import runner as hosts_run
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.plan import Plan
-from gpu_provision.model.progress import LockHolder, RunResult, Status
+from gpu_provision.model.progress import LockHolder
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
-from tests.cli.harness import CHANGE, Fakes, Ran, Run, plan_of
+from tests.cli.harness import Fakes, Ran, Run
 
 
 @pytest.fixture
@@ -43,22 +42,18 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     """Replace what reaches hosts and clusters."""
-    fakes = Fakes(
-        plan=plan_of(CHANGE),
-        result=RunResult(changed=1, requests=5, seconds=1.0),
-        status=Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=()),
-    )
+    fakes = Fakes()
 
     def answer(value: Any) -> Any:
         if isinstance(value, BaseException):
             raise value
         return value
 
-    def apply(job: ApplyJob, *, planned: Callable[[Plan], None], **arguments: object) -> Any:
+    def apply(job: ApplyJob, on_hosts: object, part: object, planned: Callable[[Plan], None], _listen: object) -> Any:
         if isinstance(fakes.plan, Plan):
             planned(fakes.plan)
         fakes.applied += 1
-        fakes.arguments = {**arguments, "take_over": job.take_over, "back_to": job.back_to}
+        fakes.arguments = {"on_hosts": on_hosts, "part": part, "take_over": job.take_over, "back_to": job.back_to}
         return answer(fakes.result)
 
     def unlock(_: object, *, agreed: Callable[[LockHolder], bool], **__: object) -> tuple[LockHolder | None, bool]:
@@ -68,16 +63,16 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         fakes.torn_down.append(dry_run)
         return fakes.hosts or HostsResult()
 
-    def plan(*_: object, **arguments: object) -> Any:
-        fakes.arguments = arguments
+    def plan(_job: object, _on_hosts: object, part: object) -> Any:
+        fakes.arguments = {"part": part}
         return answer(fakes.plan)
 
     monkeypatch.setattr(hosts_run, "teardown", teardown)
     monkeypatch.setattr(ApplyJob, "_prepare", lambda *_, **__: fakes.hosts or HostsResult())
-    monkeypatch.setattr(jobs, "plan", plan)
-    monkeypatch.setattr(jobs, "apply", apply)
-    monkeypatch.setattr(destroy_job, "destroy", lambda *_, **__: answer(fakes.removal))
-    monkeypatch.setattr(jobs, "drift", lambda *_, **__: fakes.drift)
+    monkeypatch.setattr(ApplyJob, "_plan_cluster", plan)
+    monkeypatch.setattr(ApplyJob, "_apply_cluster", apply)
+    monkeypatch.setattr(DestroyJob, "_destroy", lambda *_, **__: answer(fakes.removal))
+    monkeypatch.setattr(ApplyJob, "_read_drift", lambda *_: fakes.drift)
     monkeypatch.setattr(Session, "cluster", None)
     monkeypatch.setattr(records, "read_history", lambda *_: fakes.history)
     monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.judgement))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Change, DestroyResult, Drift, Plan
 from gpu_provision.model.progress import LockHolder, RunResult, Status
+from gpu_provision.output.findings import output_schema
 from gpu_provision.reconcile.preflight import Judgement
 
 REPOSITORY = Path(__file__).parents[2]
@@ -23,7 +26,7 @@ PROD = REPOSITORY / "inventories" / "prod.yaml"
 
 @dataclass(frozen=True)
 class Ran:
-    """What one command returned and printed."""
+    """What one command returned and printed; its document fits the published schema."""
 
     code: int
     out: str
@@ -33,7 +36,13 @@ class Ran:
     def document(self) -> dict[str, Any]:
         """The one JSON document on stdout."""
         parsed: dict[str, Any] = json.loads(self.out)
+        _validator().validate(parsed)
         return parsed
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(output_schema())
 
 
 Run = Callable[..., Ran]
@@ -49,21 +58,20 @@ CHANGE = Change(
 )
 
 
-@dataclass
 class Fakes:
     """What the library answers; an exception is raised instead of returned."""
 
-    plan: Plan | ProvisionError | Exception | KeyboardInterrupt
-    result: RunResult | ProvisionError | KeyboardInterrupt
-    status: Status
-    hosts: HostsResult | None = None
-    judgement: Judgement | ProvisionError = field(default_factory=lambda: Judgement(hosts=HostsResult(), findings=()))
-    history: History = field(default_factory=lambda: History(()))
-    applied: int = 0
-    arguments: dict[str, Any] = field(default_factory=dict)
-    lock: LockHolder | None = None
-    drift: Drift = field(
-        default_factory=lambda: Drift(inventory="sandbox", release="26.7.0", cluster="sandbox", differences=())
-    )
-    removal: DestroyResult | ProvisionError = field(default_factory=lambda: DestroyResult(cluster="sandbox"))
-    torn_down: list[bool] = field(default_factory=list)
+    def __init__(self) -> None:
+        """One object is to create, and nothing fails."""
+        self.plan: Plan | BaseException = plan_of(CHANGE)
+        self.result: RunResult | BaseException = RunResult(changed=1, requests=5, seconds=1.0)
+        self.status = Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=())
+        self.hosts: HostsResult | None = None
+        self.judgement: Judgement | BaseException = Judgement(hosts=HostsResult(), findings=())
+        self.history = History(())
+        self.applied = 0
+        self.arguments: dict[str, Any] = {}
+        self.lock: LockHolder | None = None
+        self.drift = Drift(inventory="sandbox", release="26.7.0", cluster="sandbox", differences=())
+        self.removal: DestroyResult | BaseException = DestroyResult(cluster="sandbox")
+        self.torn_down: list[bool] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
@@ -17,7 +16,6 @@ from gpu_provision.api.views import StackAdoption
 from gpu_provision.inventory import check
 from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
-from gpu_provision.output.findings import output_schema
 from tests.adopt.builders import adopted, found, policy
 from tests.cli.harness import Run
 
@@ -47,18 +45,15 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return made
 
 
-def test_without_anybody_to_ask_it_shows_and_ends(run: Run, fake: Fake) -> None:
+def test_only_an_agreed_adoption_is_done(run: Run, fake: Fake) -> None:
+    """Without a terminal to ask on it is shown alone."""
     ran = run("adopt")
     assert (ran.code, fake.done) == (0, 0)
     assert "First the operator stops" in ran.out
     assert "Next: the same with --yes" in ran.out
     assert "kubectl -n gpu-operator delete secret -l owner=helm,name=gpu-operator" in ran.err
-
-
-def test_who_agreed_gets_it_done(run: Run, fake: Fake) -> None:
-    ran = run("adopt", "--yes")
-    assert (ran.code, fake.done) == (0, 1)
-    assert "63 objects written" in ran.out
+    done = run("adopt", "--yes")
+    assert (done.code, fake.done, "63 objects written" in done.out) == (0, 1, True)
 
 
 def test_what_was_there_is_kept_before_anything_changes(run: Run, fake: Fake, tmp_path: Path) -> None:
@@ -96,10 +91,9 @@ def test_what_cannot_or_need_not_be_done_is_not_begun(
     assert fake.done == 0
 
 
-@pytest.mark.parametrize("words", [["--dry-run"], ["--yes"], []])
-def test_its_document_fits_the_schema(run: Run, fake: Fake, words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["--dry-run"], ["--yes"]])
+def test_its_document_says_what_was_done(run: Run, fake: Fake, words: list[str]) -> None:
     document = run("adopt", "--json", *words).document
-    jsonschema.validate(document, dict(output_schema()))
     assert document["command"] == "adopt"
     assert {each["node"] for each in document["adoption"]["drivers"]} == {"gpu-1"}
     assert ("changed" in document) is (fake.done == 1) is (words == ["--yes"])
@@ -109,7 +103,6 @@ def test_an_inventory_of_what_is_there_is_written_once(run: Run, fake: Fake, tmp
     """Never over an existing file; what it cannot express is a finding."""
     file = tmp_path / "new.yaml"
     ran = run("adopt", "--json", "--inventory-out", file)
-    jsonschema.validate(ran.document, dict(output_schema()))
     assert (ran.code, ran.document["inventory_file"]) == (0, str(file))
     assert "migManager.enabled" in ran.document["warnings"][0]["evidence"]
     assert check(file).errors == ()

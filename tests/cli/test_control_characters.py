@@ -15,10 +15,10 @@ import click
 import pytest
 import yaml
 
-from gpu_provision.cli import confirm as confirmation
 from gpu_provision.cli import output
+from gpu_provision.cli import output as confirmation
 from gpu_provision.cli.display import Display
-from gpu_provision.cli.operator_run import _text
+from gpu_provision.cli.operator import event_line as _text
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding, RunFailedError
@@ -32,6 +32,7 @@ from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
 from tests.output.samples import PLAN, RESULT, STATUS, WARNING
 
 Plant = Callable[[Fakes, str], None]
+OWN_COLOR = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m")
 _OURS = frozenset({"api_version", "code", "component", "components", "inventory", "kind", "path"})
 """Names of fields that hold the tool's own words."""
 
@@ -112,42 +113,21 @@ SOURCES: dict[str, tuple[Plant, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("plant", "words"), SOURCES.values(), ids=SOURCES)
-def test_a_command_shows_what_would_steer_a_terminal(
-    run: Run, fakes: Fakes, plant: Plant, words: tuple[str, ...]
-) -> None:
-    plant(fakes, MIXED)
-    ran = run(*words, "-i", SANDBOX)
-    assert left_in(ran.out + ran.err) == set()
-    assert MIXED_SHOWN in ran.out + ran.err
-
-
-OWN_COLOR = re.compile(r"\x1b\[(?:0|1|2|31|32|33|36)m")
-
-
-@pytest.mark.parametrize(("plant", "words"), SOURCES.values(), ids=SOURCES)
-def test_colors_are_the_tools_own(
+def test_a_command_steers_no_terminal(
     run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, plant: Plant, words: tuple[str, ...]
 ) -> None:
-    """A text with the very code of a color is shown as all others; columns stand as without colors."""
+    """Colors are the tool's own: a text with the code of one is shown as all others, columns stay. JSON is exact."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    text, shown = TEXTS["the tool's own red"]
-    plant(fakes, text)
-    colored = run(*words, "-i", SANDBOX)
-    assert shown in colored.out + colored.err
-    plain = run(*words, "-i", SANDBOX, "--no-color")
-    assert not OWN_COLOR.search(plain.out + plain.err)
+    red, red_shown = TEXTS["the tool's own red"]
+    plant(fakes, f"{MIXED}{red}")
+    colored, plain = run(*words, "-i", SANDBOX), run(*words, "-i", SANDBOX, "--no-color")
+    assert f"{MIXED_SHOWN}{red_shown}" in colored.out + colored.err
+    assert left_in(plain.out + plain.err) == left_in(OWN_COLOR.sub("", colored.err)) == set()
     assert OWN_COLOR.sub("", colored.out) == plain.out
-    assert left_in(OWN_COLOR.sub("", colored.err)) == set()
-
-
-@pytest.mark.parametrize(("plant", "words"), SOURCES.values(), ids=SOURCES)
-def test_json_is_exact_and_plain_ascii(run: Run, fakes: Fakes, plant: Plant, words: tuple[str, ...]) -> None:
-    """A traceback, which only ``-vv`` adds to the document, is text."""
-    plant(fakes, MIXED)
-    ran = run(*words, "-i", SANDBOX, "--json")
-    assert left_in(ran.out + ran.err) == set()
-    assert ran.out.isascii()
-    assert MIXED in "\n".join(_strings(ran.document)) or plant is _crash
+    document = run(*words, "-i", SANDBOX, "--json", "--no-color")
+    assert left_in(document.out + document.err) == set()
+    assert document.out.isascii()
+    assert MIXED in "\n".join(_strings(document.document)) or plant is _crash  # whose traceback only -vv has
 
 
 def _strings(value: object) -> list[str]:
@@ -200,26 +180,16 @@ def test_progress_is_shown(text: str, shown: str, live: bool) -> None:  # noqa: 
     assert shown in told or live
 
 
-def test_a_message_cannot_forge_a_line_of_progress() -> None:
+@pytest.mark.parametrize("live", [False, True])
+def test_a_message_cannot_forge_a_line_of_progress(live: bool) -> None:  # noqa: FBT001 - data
     """Nor move what a terminal draws next."""
     stream = io.StringIO()
-    display = Display(stream)
+    display = Display(stream, live=live)
     display(Event(component="driver", node="t4-1", state=State.FAILED, message="a\n= driver t4-1 ready"))
     display(Event(component="", node="", state=State.PROGRESSING, message="b\n= driver t4-1 ready"))
     display.tick()
-    assert stream.getvalue().splitlines() == [
-        r"! driver t4-1 failed: a\n= driver t4-1 ready",
-        r". b\n= driver t4-1 ready",
-    ]
-
-
-def test_a_message_does_not_move_the_picture() -> None:
-    """Its lines are counted, so that the next look takes them away."""
-    stream = io.StringIO()
-    display = Display(stream, live=True)
-    display(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="a\nb"))
-    display.tick()
-    assert "t4-1: a\\nb" in stream.getvalue()
+    lines = [r"! driver t4-1 failed: a\n= driver t4-1 ready", r"b\n= driver t4-1 ready"]
+    assert all(line in stream.getvalue() for line in lines)
 
 
 def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 from gpu_provision.cli.display import Display
 from gpu_provision.model.progress import Event, State
 from gpu_provision.output.progress import HEARTBEAT
-from tests.cli.harness import SANDBOX
+from tests.cli.harness import SANDBOX, Run
 from tests.kube.conftest import kubeconfig
 
 WAITING = Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds")
@@ -30,27 +30,30 @@ FAILED = Event(component="driver", node="t4-2", state=State.FAILED, message="doe
 class Clock:
     """A clock that is set by hand."""
 
-    def __init__(self) -> None:
-        """Start at zero."""
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self) -> float:
         """Return the time."""
         return self.now
 
 
-def test_a_log_gets_a_line_per_step_and_a_heartbeat() -> None:
-    """No control characters, ever."""
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_a_log_gets_a_line_per_step_and_a_heartbeat(timestamps: bool) -> None:  # noqa: FBT001 - data
+    """No control characters, ever; with -v it can be compared with a cluster's. Leaving loses nothing."""
     stream, clock = io.StringIO(), Clock()
-    display = Display(stream, clock=clock)
-    display(WAITING)
-    display(WAITING)
-    display.tick()
-    clock.now = HEARTBEAT
-    display.tick()
-    assert stream.getvalue().splitlines() == [
+    with Display(stream, clock=clock, timestamps=timestamps) as display:
+        display(WAITING)
+        display(WAITING)
+        display.tick()
+        clock.now = HEARTBEAT
+        display.tick()
+        display(FAILED)
+    stamp = r"(?m)^\d\d:\d\d:\d\dZ "
+    assert len(re.findall(stamp, stream.getvalue())) == (3 if timestamps else 0)
+    assert re.sub(stamp, "", stream.getvalue()).splitlines() == [
         ". driver t4-1 progressing",
         "waiting 30 s for driver 0/1 ready; t4-1: builds",
+        "! driver t4-2 failed: does not build",
     ]
 
 
@@ -129,17 +132,12 @@ def test_a_picture_of_many_nodes_fits_the_terminal(columns: str, lines: str, mon
     assert any("more: " in line or line.strip() == "..." for line in stream.screen)
 
 
-def test_leaving_takes_the_picture_away_and_ends_the_heartbeat() -> None:
-    """Whatever comes next starts on a clean line."""
+def test_leaving_takes_the_picture_away_unless_interrupted() -> None:
+    """What comes next starts on a clean line; what was under way is what the reader of an interrupt wants to know."""
     stream = Terminal()
     with Display(stream, live=True) as display:
         display(WAITING)
     assert stream.screen == []
-
-
-def test_the_picture_of_a_run_that_is_interrupted_stays() -> None:
-    """What was under way is what its reader wants to know; the message comes below."""
-    stream = Terminal()
     display = Display(stream, live=True, clock=Clock())
     display(WAITING)
     with pytest.raises(KeyboardInterrupt), display:
@@ -161,25 +159,6 @@ def test_what_is_said_stays_above_the_picture(live: bool, order: list[str]) -> N
     display.say("a plan")
     display.tick()
     assert [stream.screen[0], stream.screen[-1]] == order
-
-
-def test_timestamps_stand_before_every_line() -> None:
-    """With -v a log can be compared with a cluster's."""
-    stream = io.StringIO()
-    display = Display(stream, timestamps=True, clock=Clock())
-    display(WAITING)
-    display.tick()
-    stamp, _, text = stream.getvalue().partition(" ")
-    assert stamp.endswith("Z")
-    assert text == ". driver t4-1 progressing\n"
-
-
-def test_nothing_is_lost_between_the_last_tick_and_the_end() -> None:
-    """The last events of a run are those that matter most."""
-    stream = io.StringIO()
-    with Display(stream) as display:
-        display(FAILED)
-    assert stream.getvalue() == "! driver t4-2 failed: does not build\n"
 
 
 _MAIN = "from gpu_provision.cli import main; main()"
@@ -238,9 +217,8 @@ def test_the_api_timeout_bounds_the_retries(overloaded: Path, way: str) -> None:
     assert "the API server is starting, ending or overloaded (503)" in out
 
 
-@pytest.mark.parametrize("text", ["soon", "0", "-1", "1.5", "٣", "1\n"])
-def test_an_api_timeout_that_is_no_number_is_a_usage_error(overloaded: Path, text: str) -> None:
-    run = start(overloaded, GPU_PROVISION_API_TIMEOUT=text)
-    _, said = run.communicate(timeout=300)
-    assert run.returncode == 64
-    assert "GP314" in said
+@pytest.mark.parametrize("text", ["soon", "0", "1.5", "٣", "1\n"])
+def test_an_api_timeout_is_a_number(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    monkeypatch.setenv("GPU_PROVISION_API_TIMEOUT", text)
+    ran = run("operator", "status", "--kubeconfig", kubeconfig(tmp_path, "http://127.0.0.1:1"))
+    assert (ran.code, "GP314" in ran.err) == (64, True)

@@ -14,15 +14,16 @@ import pytest
 
 from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.api.options import components_of, with_ignored
+from gpu_provision.api.results import StackPlan
+from gpu_provision.cli import plan_file
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.plan_file import load_plan
+from gpu_provision.cli.plan_file import load_plan, seal
 from gpu_provision.components import requirements
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.plan import FieldChange, ResourceChange
-from gpu_provision.output import findings, plan_file
-from gpu_provision.output.plan_file import seal
+from gpu_provision.output import findings
 from tests import fuzzing
 from tests.cli.harness import SANDBOX
 from tests.output.samples import EMPTY_PLAN, HOSTS, PLAN, ROLLOUT
@@ -37,9 +38,9 @@ WHOLE = replace(PLAN, changes=PLAN.changes[7:], rollout=FEW, resource=RESOURCE)
 def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A plan file's content with all that one can hold; digests cost nothing."""
     monkeypatch.setattr(hashlib, "scrypt", lambda *_, salt, **__: hashlib.sha256(salt).digest())
-    scope = {"hosts": True, "cluster": True, "limit": ["t4-1"], "targets": ["driver"], "ignored": ["GP620"]}
-    words = {"tool": "1", "made_at": "2026-11-21T08:00:00+00:00", "cluster_id": "u", "salt": "00" * 16}
-    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(INVENTORY, WHOLE, HOSTS, **words, scope=scope)))
+    work = ApplyJob(inventory=INVENTORY, limit=("t4-1",), targets=["driver"])
+    found = StackPlan(cluster=WHOLE, hosts=HOSTS)
+    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(work, found, ignored=("GP620",), cluster_uid="u")))
     return made
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 import gpu_provision
 from gpu_provision import (
     DestroyResult,
-    Drift,
     Finding,
     HostOutcome,
     HostsResult,
@@ -24,6 +22,7 @@ from gpu_provision import (
     State,
     UsageError,
 )
+from gpu_provision.api.options import with_timeout
 from tests.cli.harness import CHANGE, SANDBOX, Fakes, Run, plan_of
 
 CHANGED = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("nouveau blacklisted",), gpus=1),))
@@ -74,36 +73,17 @@ def test_a_result_prints_as_its_command(
     assert json.loads(json.dumps(result.document())) == run(*command, "--json").document
 
 
-def test_hosts_that_failed_hold_the_cluster_back(fakes: Fakes, inventory: Inventory) -> None:
-    fakes.hosts = AWAY
-    with pytest.raises(RunFailedError) as caught:
-        gpu_provision.apply(inventory)
-    result = caught.value.result
-    assert (fakes.applied, result.cluster, result.hosts) == (0, None, AWAY)
-    assert [finding.code for finding in caught.value.findings] == ["GP685", "GP604"]
-    assert "GP685: away" in str(caught.value)
-
-
-def test_a_plan_that_cannot_be_applied_still_says_what_hosts_did(fakes: Fakes, inventory: Inventory) -> None:
-    """The host phase was over when the cluster was asked."""
+def test_a_failure_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
+    """Also where the host phase alone was over; of a removal that leaves something, hosts are not touched."""
     fakes.hosts, fakes.result = CHANGED, RunFailedError(CONFLICT)
     with pytest.raises(RunFailedError) as caught:
         gpu_provision.apply(inventory)
     result = caught.value.result
     assert (result.hosts, result.findings, result.succeeded) == (CHANGED, (CONFLICT,), False)
-
-
-def test_a_failed_run_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
-    reached = RunResult(changed=3, findings=(CONFLICT,))
-    fakes.result = RunFailedError(CONFLICT)
-    fakes.result.result = reached
+    fakes.result.result = RunResult(changed=3, findings=(CONFLICT,))
     with pytest.raises(RunFailedError) as caught:
         gpu_provision.apply(inventory)
-    assert (caught.value.result.cluster, caught.value.result.changed) == (reached, 3)
-
-
-def test_a_removal_that_leaves_something_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
-    """Hosts are not touched then, which is said."""
+    assert (caught.value.result.cluster, caught.value.result.changed) == (fakes.result.result, 3)
     fakes.removal = RunFailedError(CONFLICT)
     fakes.removal.result = DestroyResult(cluster="sandbox", findings=(CONFLICT,))
     with pytest.raises(RunFailedError) as caught:
@@ -143,13 +123,10 @@ def test_each_option_reaches_the_run(fakes: Fakes, inventory: Inventory) -> None
     assert "device_plugin" in fakes.arguments["part"].components
     assert (fakes.arguments["take_over"], fakes.arguments["on_hosts"]) == (True, CHANGED)
     assert planned == [plan_of(CHANGE)]
-
-
-def test_a_plan_with_hosts_to_change_is_not_empty(fakes: Fakes, inventory: Inventory) -> None:
+    changed, inventory_timeout = with_timeout(inventory, 7), with_timeout(inventory, None)
+    assert changed.specs.driver.timeout == changed.specs.gfd.timeout == changed.pools["t4"].driver.timeout == 7
+    assert inventory_timeout is inventory
     fakes.plan = plan_of()
-    assert gpu_provision.plan(inventory).is_empty
-    fakes.hosts = CHANGED
     assert not gpu_provision.plan(inventory).is_empty
-    fakes.drift = replace(fakes.drift, findings=(CONFLICT,))
-    found = gpu_provision.drift(inventory)
-    assert (found.is_worth_a_look, found.findings, isinstance(found.cluster, Drift)) == (True, (CONFLICT,), True)
+    fakes.hosts = None
+    assert gpu_provision.plan(inventory).is_empty

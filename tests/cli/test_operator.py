@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.output.findings import output_schema
 from tests.cli.harness import PROD, Run
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
-
-
-@pytest.mark.parametrize(
-    "words", [["stack", "-i", str(PROD)], ["render"], ["render", "-i", str(PROD), "--image", IMAGE]]
-)
-def test_its_document_fits_the_schema(run: Run, words: list[str]) -> None:
-    """One JSON document, as of every command."""
-    document = run("operator", *words, "--json").document
-    assert document["command"] == f"operator {words[0]}"
-    jsonschema.validate(document, dict(output_schema()))
 
 
 def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
@@ -33,40 +21,7 @@ def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
     assert not {"ssh", "name"} & stack["spec"].keys()
     assert (ran.code, ran.err) == (0, "")
     assert "Not in a stack: name" in run("operator", "stack", "-i", PROD, "-v").err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["release", "", "--yes"],
-        ["release", "../../../api/v1/nodes/t4-1", "--yes"],
-        ["release", "Prod", "--yes"],
-        ["install", "--image", "a b", "--yes"],
-        ["render", "--image", "-x"],
-        ["render", "--kubernetes", "new"],
-        ["render", "--kubernetes", "1"],
-    ],
-)
-def test_a_word_that_stands_for_nothing_is_wrong_usage(run: Run, words: list[str]) -> None:
-    """Told before any cluster is asked: a name becomes part of a path there."""
-    ran = run("operator", *words)
-    assert (ran.code, ran.out) == (64, "")
-    assert "GP002" in ran.err
-    assert " is no " in ran.err
-
-
-@pytest.mark.parametrize("version", ["1.27", "v1.29.3", "1.31.0-eks-abc", "1.33+"])
-def test_versions_are_taken_as_clusters_say_them(run: Run, version: str) -> None:
-    assert run("operator", "render", "--kubernetes", version).code == 0
-
-
-def test_an_invalid_inventory_is_no_stack(run: Run, tmp_path: Path) -> None:
-    """An invalid inventory is reported as by every other command."""
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("name: x\ncluster: {}\nrelease: 9.9.9\n", encoding="utf-8")
-    ran = run("operator", "stack", "-i", broken)
-    assert (ran.code, ran.out) == (65, "")
-    assert "GP130" in ran.err
+    assert run("operator", "stack", "-i", PROD, "--json").document["manifests"] == [stack]
 
 
 def test_a_stack_takes_no_value_of_this_machine(run: Run, tmp_path: Path) -> None:
@@ -80,23 +35,17 @@ def test_a_stack_takes_no_value_of_this_machine(run: Run, tmp_path: Path) -> Non
 
 
 def test_the_operator_is_rendered_as_a_folder_for_kustomize(run: Run, tmp_path: Path) -> None:
-    """Every file that is written is named, and no other."""
+    """Every file that is written is named, and no other; versions are taken as clusters say them."""
     folder = tmp_path / "operator"
-    run("operator", "render", "--image", IMAGE, "-o", folder)
+    for version in ("1.27", "v1.29.3", "1.31.0-eks-abc", "1.33+"):
+        assert run("operator", "render", "--image", IMAGE, "--kubernetes", version, "-o", folder, "--json").document
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
     written = {path.name for path in folder.iterdir()}
     assert written == {*kustomization["resources"], "kustomization.yaml"}
     assert "controller.yaml" in written
     found = [item for path in folder.glob("*.yaml") for item in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
     assert {"Deployment", "PodDisruptionBudget", "ClusterRole"} <= {item["kind"] for item in found}
-
-
-def test_a_second_render_takes_back_what_is_no_longer_wanted(run: Run, tmp_path: Path) -> None:
-    """Without an image there is no controller, and no file of an earlier one that kubectl would apply."""
-    run("operator", "render", "--image", IMAGE, "-o", tmp_path)
-    ran = run("operator", "render", "-o", tmp_path)
-    assert not (tmp_path / "controller.yaml").exists()
-    assert "No --image" in ran.err
+    assert "No --image" in run("operator", "render").err
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
@@ -134,6 +83,4 @@ def test_warnings_of_an_installation_are_no_failure(run: Run, tmp_path: Path, mo
     ran = run(*words)
     assert ran.code == 0
     assert "GP397 the definition" in ran.err
-    document = run(*words, "--json").document
-    assert [each["code"] for each in document["warnings"]] == ["GP397"]
-    jsonschema.validate(document, dict(output_schema()))
+    assert [each["code"] for each in run(*words, "--json").document["warnings"]] == ["GP397"]

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gpu_provision.cli.options import find_inventory
+from gpu_provision.cli.options import DEFAULT, find_inventory
 from gpu_provision.model.findings import ExitCode
 from tests.cli.harness import REPOSITORY, Run
 
 
-def test_a_tilde_is_the_users_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_names_and_a_tilde_stand_for_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert find_inventory("~/prod.yaml") == tmp_path / "prod.yaml"
-
-
-def test_the_home_of_an_unknown_user_is_a_missing_file() -> None:
+    assert [find_inventory(name) for name in ("sandbox", "inventories/sandbox.py")] == [DEFAULT, DEFAULT]
     assert find_inventory("~no-such-user/prod.yaml") == Path("~no-such-user/prod.yaml")
 
 
@@ -44,8 +42,9 @@ def test_a_forbidden_folder_is_a_missing_file(run: Run) -> None:
         ("plan -i missing --target d", set()),
     ],
 )
-def test_a_shell_completes_commands_options_and_values(words: str, expected: set[str]) -> None:
+def test_a_shell_completes_commands_options_and_values(run: Run, words: str, expected: set[str]) -> None:
     """By the script of ``gpu-provision completion``, which asks the command itself."""
+    assert all("_GPU_PROVISION_COMPLETE" in run("completion", shell).out for shell in ("bash", "zsh"))
     environment = {
         **os.environ,
         "_GPU_PROVISION_COMPLETE": "bash_complete",
@@ -56,8 +55,3 @@ def test_a_shell_completes_commands_options_and_values(words: str, expected: set
     command = [sys.executable, "-c", program]
     ran = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert {line.removeprefix("plain,") for line in ran.stdout.splitlines()} - {"file,", ""} == expected
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_prints_a_script_for_the_shell(run: Run, shell: str) -> None:
-    assert "_GPU_PROVISION_COMPLETE" in run("completion", shell).out

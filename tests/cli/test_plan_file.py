@@ -1,4 +1,4 @@
-"""Plan files on the command line: a file that is no plan is one finding, and nothing is done."""
+"""Plan files: what they hold, what counts as having moved since, and that a file that is no plan is one finding."""
 
 from __future__ import annotations
 
@@ -8,17 +8,67 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import msgspec
 import pytest
 
-from gpu_provision.api import jobs
-from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.output.plan_file import seal
+from gpu_provision.api.jobs import ApplyJob
+from gpu_provision.api.results import StackPlan
+from gpu_provision.cli import plan_file
+from gpu_provision.hosts.result import NO_HOSTS, HostOutcome, HostsResult
+from gpu_provision.inventory import load
+from gpu_provision.model.plan import Change, FieldChange, Plan
 from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
+from tests.data_file import document
+
+DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+UPDATE = msgspec.convert(DATA["change"], Change)
+HOSTS = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load x",), driver=""),))
+EMPTY = Plan(inventory="i", release="r", cluster="c", components=("dcgm",), changes=())
+
+
+def planned(**parts: Any) -> Plan:
+    """Return a plan with one change and a rollout, but for these parts."""
+    whole = {"inventory": "i", "release": "r", "cluster": "c", "components": ["dcgm"], "changes": [DATA["change"]]}
+    return msgspec.convert({**whole, "rollout": DATA["rollout"], **parts}, Plan)
+
+
+def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
+    """A plan file's document, as it comes back from the file."""
+    work, found = ApplyJob(inventory=load(SANDBOX)), StackPlan(cluster=of, hosts=on_hosts)
+    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(work, found, ignored=(), cluster_uid="u")))
+    jsonschema.validate(document, dict(plan_file.schema()))
+    return document
+
+
+@pytest.mark.parametrize("case", DATA["cases"], ids=lambda case: case["name"])
+def test_what_has_moved_is_named_and_nothing_else(case: dict[str, Any]) -> None:
+    then, now = planned(**case.get("then", {})), planned(**case.get("now", {}))
+    assert plan_file.cluster_changes(made(then), now) == tuple(case["told"])
+
+
+def test_hosts_that_would_be_changed_otherwise_are_named() -> None:
+    kept = made(EMPTY, HOSTS)
+    assert plan_file.host_changes(kept, HOSTS) == ()
+    quiet = HostsResult(hosts=(replace(HOSTS.hosts[0], changes=()),))
+    assert plan_file.host_changes(kept, quiet) == ("host t4-1: nothing to change, planned was: load x",)
+    assert plan_file.host_changes(kept, None) == ("host t4-1: takes no part, planned was: load x",)
+
+
+def test_no_secret_is_in_the_file() -> None:
+    """Neither of a Secret, nor of an environment, nor in the address of a proxy."""
+    secret = FieldChange("data.token", "old-hunter2", "new-hunter2")
+    key = FieldChange("spec.env[GIT_PAT].value", "old-hunter2", "new-hunter2")
+    proxy = FieldChange("spec.env[HTTPS_PROXY].value", None, "http://user:new-hunter2@proxy:3128")
+    of_secret = replace(UPDATE, ref=UPDATE.ref._replace(kind="Secret"), fields=(secret,))
+    text = json.dumps(made(replace(EMPTY, changes=(of_secret, replace(UPDATE, fields=(key, proxy))))))
+    assert "hunter2" not in text
+    assert "http://(not shown)@proxy:3128" in text
 
 
 @pytest.fixture(autouse=True)
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "uid")
+    monkeypatch.setattr(plan_file, "cluster_id", lambda _: "uid")
 
 
 @pytest.fixture
@@ -34,7 +84,7 @@ def saved(run: Run, fakes: Fakes, tmp_path: Path) -> Path:
 def edited(path: Path, *, sealed: bool = True, **parts: Any) -> Path:
     """Change a plan file."""
     document = {**json.loads(path.read_text()), **parts}
-    path.write_text(json.dumps({**document, "seal": seal(document)} if sealed else document))
+    path.write_text(json.dumps({**document, "seal": plan_file.seal(document)} if sealed else document))
     return path
 
 
@@ -49,9 +99,19 @@ def test_the_file_is_the_consent_and_says_what_takes_part(run: Run, fakes: Fakes
     assert run("apply", saved).code == 0
     assert fakes.applied == 1
     assert run("apply", saved, "-i", PROD, "--timeout", 60).code == 0
-    for words in (["--limit", "t4-1"], ["--hosts-only"], ["--cluster-only"], ["--ignore", "GP620"]):
+    for words in (
+        ["--limit", "t4-1"],
+        ["--hosts-only"],
+        ["--cluster-only"],
+        ["--ignore", "GP620"],
+        ["--target", "gfd"],
+    ):
         ran = run("apply", saved, *words)
         assert (ran.code, words[0] in ran.err) == (64, True)
+    assert run("plan", "-i", PROD, "--target", "device-plugin", "--limit", "gpu-*", "--out", saved).code == 0
+    assert run("apply", saved).code == 0
+    part = fakes.arguments["part"]
+    assert (part.components & {"device_plugin", "dcgm_exporter"}, bool(part.nodes)) == ({"device_plugin"}, True)
 
 
 def test_a_file_that_is_no_plan_is_reported(run: Run, fakes: Fakes, saved: Path) -> None:
@@ -73,7 +133,7 @@ def test_a_moved_cluster_inventory_or_host_is_named(
     ran = run("apply", saved)
     assert_refused(ran, fakes, "GP356")
     assert "host t4-1: load y, planned was: load x" in ran.err
-    monkeypatch.setattr(jobs.ApplyJob, "cluster_id", lambda _: "other")
+    monkeypatch.setattr(plan_file, "cluster_id", lambda _: "other")
     assert_refused(run("apply", saved), fakes, "GP354")
 
 
@@ -94,17 +154,6 @@ def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tm
     ran = run("plan", "-i", SANDBOX, "--out", path)
     assert (ran.code, path.exists(), "was not written" in ran.err) == (1, False, True)
     assert run("plan", "-i", SANDBOX, "--out", path, "--offline").code == 64
-
-
-def test_a_part_of_a_plan_is_kept_as_that_part(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """What narrowed the plan narrows what is applied, and nothing else can be given beside."""
-    path = tmp_path / "part.json"
-    assert run("plan", "-i", PROD, "--target", "device-plugin", "--limit", "gpu-*", "--out", path).code == 0
-    assert run("apply", path).code == 0
-    part = fakes.arguments["part"]
-    assert part.components & {"device_plugin", "dcgm_exporter"} == {"device_plugin"}
-    assert part.nodes
-    assert run("apply", path, "--target", "driver").code == 64
 
 
 @pytest.mark.parametrize("name", ["nowhere/plan.json", ".", ""])

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import jsonschema
 import pytest
 
-from gpu_provision.api import jobs
+from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.history import store
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, Severity, attach_findings
 from gpu_provision.model.history import Ending, Record
-from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.output.findings import output_schema
+from gpu_provision.model.progress import Event, RunResult, State
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.output.samples import PLAN, RESULT
 from tests.output.test_html_report import FAILURE, TIMELINE
@@ -41,12 +39,10 @@ def test_a_run_that_went_well_leaves_a_page(run: Run, fakes: Fakes, tmp_path: Pa
 def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """Both when something is not as declared in the end, and when the run could not even begin."""
     finding = Finding(code="GP501", where="node t4-1", what="the driver is not ready")
-    failure = RunFailedError(finding)
-    state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason="no PCI bus")
-    failure.result = RunResult(states=(state,), findings=(finding,))
+    failure, page = RunFailedError(finding), tmp_path / "page.html"
+    failure.result = replace(RESULT, findings=(finding,))
     for each in (failure, RunFailedError(finding)):
         fakes.result = each
-        page = tmp_path / "page.html"
         assert run("apply", "--report", page).code == ExitCode.FAILED
         text = page.read_text()
         assert ">failed</span></h1>" in text
@@ -54,40 +50,30 @@ def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fake
         page.unlink()
 
 
-def test_an_interrupted_run_tells_of_its_hosts_and_of_what_stays(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """The host phase is over by then, so nothing else does; the page has it as well."""
-    fakes.hosts = HostsResult(
-        hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)), HostOutcome(name="t4-2"))
-    )
-    fakes.result = interrupt = KeyboardInterrupt()
-    attach_findings(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
-    page = tmp_path / "page.html"
-    ran = run("apply", "--report", page)
-    assert ran.code == ExitCode.INTERRUPTED
-    assert "seen: hosts changed before: t4-1\n" in ran.err
-    assert "warning: GP517: t4-1 stays cordoned" in ran.err
-    assert "t4-1 stays cordoned" in page.read_text()
-
-
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
     run: Run, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_ours: bool
 ) -> None:
-    """With the node that it was about, and what it had put on record; the record of an earlier run is not its own."""
+    """With its hosts, what stays, and what it had put on record; the record of an earlier run is not its own."""
 
-    def apply(*_: object, listen: Callable[[Event], None], **__: object) -> RunResult:
-        listen(Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds"))
+    def apply(*arguments: Any) -> RunResult:
+        arguments[-1](Event(component="driver", node="t4-1", state=State.PROGRESSING, message="builds"))
         began = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" if is_ours else "2020-01-01T00:00:00Z"
         record(replace(RECORD, began=began, ending=Ending.RUNNING), replace(RESULT, changed=7))
-        raise KeyboardInterrupt
+        interrupt = KeyboardInterrupt()
+        attach_findings(interrupt, Finding(code="GP517", what="t4-1 stays cordoned", severity=Severity.WARNING))
+        raise interrupt
 
-    assert fakes.applied == 0
-    monkeypatch.setattr(jobs, "apply", apply)
-    page = tmp_path / "page.html"
-    assert run("apply", "--report", page).code == ExitCode.INTERRUPTED
+    changed = HostOutcome(name="t4-1", changes=("load ipmi_msghandler",))
+    fakes.hosts, page = HostsResult(hosts=(changed, HostOutcome(name="t4-2"))), tmp_path / "page.html"
+    monkeypatch.setattr(ApplyJob, "_apply_cluster", apply)
+    ran = run("apply", "--report", page)
+    assert ran.code == ExitCode.INTERRUPTED
+    assert "seen: hosts changed before: t4-1\n" in ran.err
+    assert "warning: GP517: t4-1 stays cordoned" in ran.err
     text = page.read_text()
-    assert ">interrupted</span></h1>" in text
-    assert "driver coming up: builds" in text
+    for told in (">interrupted</span></h1>", "driver coming up: builds", "t4-1 stays cordoned"):
+        assert told in text, told
     assert ("Test PASSED" in text, "<dd>7</dd>" in text) == (is_ours, is_ours)
 
 
@@ -127,17 +113,10 @@ def test_the_newest_run_is_shown_with_its_whole_record(run: Run) -> None:
     ran = run("report")
     assert ran.code == ExitCode.OK
     for told in (
-        "apply of sandbox: <span",
-        ">failed</span>",
-        "<dt>Run</dt><dd>3</dd>",
-        "Told from the local record of the run",
-        "2026-01-01 00:00:00 UTC",
-        "error GP501",
-        "GPU pods leave: default/train",
-        "driver does not build",
-        "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter",
-        "- DaemonSet gpu-operator-resources/nvidia-mig-manager",
-        "Vector addition of 50000 elements",
+        *("apply of sandbox: <span", ">failed</span>", "<dt>Run</dt><dd>3</dd>", "2026-01-01 00:00:00 UTC"),
+        *("Told from the local record of the run", "error GP501", "GPU pods leave: default/train"),
+        *("driver does not build", "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"),
+        *("- DaemonSet gpu-operator-resources/nvidia-mig-manager", "Vector addition of 50000 elements"),
     ):
         assert told in ran.out, told
 
@@ -151,7 +130,6 @@ def test_an_unfinished_run_is_shown_up_to_its_last_step(run: Run, ending: Ending
         record(replace(RECORD, ending=ending, back_to=2), RunResult())
     page = tmp_path / "page.html"
     ran = run("report", "3", "--out", page, "--json")
-    jsonschema.validate(ran.document, dict(output_schema()))
     assert (ran.document["report"], ran.document["run"]) == (str(page), 3)
     text = page.read_text()
     assert 'rollback of sandbox: <span class="interrupted">interrupted' in text

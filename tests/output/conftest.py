@@ -1,23 +1,14 @@
-"""Samples and golden texts for the views' tests."""
+"""Golden texts for the views' tests."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tests.output import samples as report_samples
-
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def samples() -> ModuleType:
-    """The hand-made values of samples.py."""
-    return report_samples
 
 
 @pytest.fixture

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
-from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.cluster import Manifest, ObjectRef
-from gpu_provision.model.findings import Finding, Severity
+import msgspec
+
+from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.plan import Action, Change, Eviction, FieldChange, NodePreview, Plan, Schedule, Wave
-from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, RunResult, State, Status
+from gpu_provision.model.progress import ComponentStatus, NodeStatus, RunResult, State, Status
+from tests.data_file import document
 
 NAMESPACE = "gpu-operator-resources"
 
@@ -24,34 +28,25 @@ def node_label(name: str) -> Change:
     )
 
 
-def exporter(version: str) -> Manifest:
-    """Return a small DaemonSet."""
-    container = {"name": "dcgm", "image": f"example.com/dcgm-exporter:{version}"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "nvidia-dcgm-exporter", "namespace": NAMESPACE},
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
-
-
-def upgrade(*, certain: bool = True) -> Change:
+def upgrade() -> Change:
     """Return the change of one image version."""
+    image = "example.com/dcgm-exporter"
+    template = {"spec": {"containers": [{"name": "dcgm", "image": f"{image}:4.4.1"}]}}
     return Change(
         component="dcgm_exporter",
         action=Action.UPDATE,
         ref=ObjectRef("apps/v1", "DaemonSet", NAMESPACE, "nvidia-dcgm-exporter"),
         fields=(
-            FieldChange(
-                "spec.template.spec.containers[dcgm].image",
-                "example.com/dcgm-exporter:4.2.0",
-                "example.com/dcgm-exporter:4.4.1",
-            ),
+            FieldChange("spec.template.spec.containers[dcgm].image", f"{image}:4.2.0", f"{image}:4.4.1"),
             FieldChange('spec.template.metadata.labels."gpu-provision.io/digest"', "aaaa", "bbbb"),
         ),
         nodes=("h100-1", "t4-1", "t4-2"),
-        certain=certain,
-        manifest=exporter("4.4.1"),
+        manifest={
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "nvidia-dcgm-exporter", "namespace": NAMESPACE},
+            "spec": {"template": template},
+        },
     )
 
 
@@ -84,14 +79,12 @@ def secret(old: str, new: str) -> Change:
 
 WHY = "driver 580.95.05 is wanted"
 SOAKED = 1_800_000_000.0
+_T = TypeVar("_T")
+_DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
-CONFLICT = Finding(
-    code="GP304",
-    where=f"ConfigMap {NAMESPACE}/mig-config",
-    what="field data.config belongs to helm",
-    fix="let helm give the field up",
-)
-WARNING = Finding(code="GP202", where="gpu-99", what="a GPU node is not in the inventory", severity=Severity.WARNING)
+
+def _made(kind: type[_T], name: str) -> _T:
+    return msgspec.convert(_DATA[name], kind)
 
 
 def train(number: int, **fields: Any) -> Eviction:
@@ -99,51 +92,27 @@ def train(number: int, **fields: Any) -> Eviction:
     return Eviction(namespace="ml", name=f"train-{number}", owner="StatefulSet train", use="requests GPUs", **fields)
 
 
+def _wave(first: int, last: int, **fields: Any) -> Wave:
+    nodes = (
+        NodePreview(node=f"gpu-{number:04}", why=WHY, evicts=(train(number),)) for number in range(first, last + 1)
+    )
+    return Wave(nodes=tuple(nodes), **fields)
+
+
 ROLLOUT = Schedule(
     under_way=("t4-9",),
     waves=(
-        Wave(nodes=(NodePreview(node="gpu-0001", why=WHY, evicts=(train(1),)),), is_canary=True),
-        *(
-            Wave(
-                nodes=tuple(
-                    NodePreview(node=f"gpu-{number:04}", why=WHY, evicts=(train(number),))
-                    for number in range(first, min(first + 10, 1001))
-                ),
-                not_before=SOAKED,
-            )
-            for first in range(2, 1001, 10)
-        ),
-        Wave(
-            nodes=(
-                NodePreview(
-                    node="t4-1",
-                    why="driver 570.1 is wanted",
-                    waits_for=(Eviction(namespace="ml", name="job-x", owner="Job job", certain=False),),
-                    evicts=(
-                        Eviction(
-                            namespace="web", name="demo", use="sets NVIDIA_VISIBLE_DEVICES", budgets=("demo", "all")
-                        ),
-                        Eviction(namespace="web", name="cpu", owner="ReplicaSet cpu", certain=False),
-                    ),
-                    stays=(
-                        Eviction(namespace="mon", name="netdata-a", owner="DaemonSet netdata", use="requests GPUs"),
-                    ),
-                    cordoned_by="kubectl-cordon",
-                ),
-            ),
-            not_before=SOAKED,
-        ),
+        _wave(1, 1, is_canary=True),
+        *(_wave(first, min(first + 9, 1000), not_before=SOAKED) for first in range(2, 1001, 10)),
+        Wave(nodes=(_made(NodePreview, "last_node"),), not_before=SOAKED),
     ),
     skipped=tuple((f"h100-{number}", "the node is NotReady") for number in range(1, 31)),
     stop_after=2,
 )
 """A thousand nodes that are alike, and one that is not."""
 
-PLAN = Plan(
-    inventory="prod",
-    release="26.7.0",
-    cluster="prod-a (v1.34.1)",
-    components=("prerequisites", "node_labels", "driver_validation", "dcgm_exporter"),
+PLAN = replace(
+    _made(Plan, "plan"),
     changes=(
         *(node_label(f"gpu-{number:02}") for number in range(1, 9)),
         validation("t4-1"),
@@ -161,82 +130,16 @@ PLAN = Plan(
             ref=ObjectRef("apps/v1", "DaemonSet", NAMESPACE, "nvidia-mig-manager"),
         ),
     ),
-    findings=(CONFLICT, WARNING),
 )
+CONFLICT, WARNING = PLAN.findings
 EMPTY_PLAN = Plan(inventory="prod", release="26.7.0", cluster="prod-a", components=("driver",), changes=())
-
-EVIDENCE = Evidence(
-    component="driver_validation",
-    node="t4-1",
-    pod="nvidia-driver-validation-t4-1-0a1b2c3d",
-    passed=True,
-    lines=("[Vector addition of 50000 elements]", "Test PASSED", "Done"),
-)
-
+RESULT, HOSTS = _made(RunResult, "result"), _made(HostsResult, "hosts")
+(EVIDENCE,) = RESULT.evidence
 STATUS = Status(
     inventory="sandbox",
     cluster="sandbox (v1.34.0)",
     release="26.7.0",
-    components=(
-        ComponentStatus(
-            component="driver",
-            title="NVIDIA driver",
-            version="580.95.05",
-            desired=3,
-            ready=2,
-            state=State.PROGRESSING,
-            reason="t4-2: ImagePullBackOff",
-        ),
-        ComponentStatus(
-            component="prerequisites", title="Prerequisites", version="", desired=1, ready=1, state=State.READY
-        ),
-    ),
-    nodes=(
-        NodeStatus(
-            node="t4-1",
-            pool="t4",
-            os="ubuntu 22.04",
-            gpu="Tesla-T4",
-            gpus=1,
-            driver="580.95.05",
-            allocatable=1,
-            state=State.READY,
-        ),
-        NodeStatus(
-            node="cpu-1",
-            pool="cpu",
-            os="ubuntu 22.04",
-            gpu="",
-            gpus=None,
-            driver="",
-            allocatable=None,
-            state=State.READY,
-            reason="no GPU: gets no GPU component",
-        ),
-    ),
+    components=_made(tuple[ComponentStatus, ...], "components"),
+    nodes=tuple(NodeStatus(**row, state=State.READY) for row in _DATA["nodes"]),
     evidence=(EVIDENCE,),
-)
-
-RESULT = RunResult(
-    changed=12,
-    requests=80,
-    seconds=61.25,
-    states=(
-        NodeState(component="nfd", node="", state=State.READY),
-        NodeState(component="driver", node="t4-1", state=State.READY),
-        NodeState(component="driver", node="t4-2", state=State.FAILED, reason="driver does not build"),
-        NodeState(component="toolkit", node="t4-1", state=State.READY),
-        NodeState(component="toolkit", node="t4-2", state=State.BLOCKED, reason="driver failed"),
-    ),
-    evidence=(EVIDENCE,),
-)
-HOSTS = HostsResult(
-    hosts=(
-        *(
-            HostOutcome(name=f"gpu-{number:02}", changes=("load kernel module ipmi_msghandler",), gpus=8)
-            for number in (1, 2, 3)
-        ),
-        HostOutcome(name="t4-1", gpus=1),
-        HostOutcome(name="t4-2", failed=True, reason="cannot be reached", gpus=None),
-    )
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -13,6 +12,7 @@ import pytest
 from gpu_provision.model.findings import Finding
 from gpu_provision.output import findings, plan, status
 from gpu_provision.output.findings import document, output_schema
+from tests.output import samples
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_documents_fit(validator: jsonschema.Draft202012Validator, samples: ModuleType) -> None:
+def test_documents_fit(validator: jsonschema.Draft202012Validator) -> None:
     """A failure has none of the command's own parts; a success promises them to scripts."""
     for made in (samples.PLAN, replace(samples.PLAN, rollout=samples.ROLLOUT)):
         parts = {"hosts": status.hosts_document(samples.HOSTS), **plan.document(made)}

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpu_provision import load
-from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.history import Ending, History, Record
-from gpu_provision.model.plan import Action, Change
 from gpu_provision.output import history
 
 RUN = Record(
@@ -52,9 +50,6 @@ def test_the_newest_run_comes_first() -> None:
     assert lines[0].split() == ["RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT"]
     assert lines[1].endswith("alice@laptop  rollback to run 5; driver on t4-1: broken")
     assert lines[2].split()[:3] == ["6", "-", "interrupted"]
-
-
-def test_a_stack_without_runs_has_a_sentence() -> None:
     assert history.text(History(())).startswith("No run on record")
 
 
@@ -64,7 +59,9 @@ def test_what_a_killed_run_has_written_is_not_known() -> None:
     row = history.text(History((killed,))).splitlines()[1].split()
     assert row[2:7] == ["-", "interrupted", "26.7.0", "-", "alice@laptop"]
     assert "written        -" in history.one(killed, {})
-    assert (history.document(killed)["changed"], history.document(RUN)["changed"]) == (None, 3)
+    found = history.document(RUN)
+    assert (history.document(killed)["changed"], found["changed"]) == (None, 3)
+    assert (found["number"], found["ending"], found["who"], "text" in found) == (7, "failed", "alice@laptop", False)
 
 
 def test_one_run_is_shown_with_its_inventory_and_its_evidence() -> None:
@@ -74,19 +71,3 @@ def test_one_run_is_shown_with_its_inventory_and_its_evidence() -> None:
     assert told.endswith("  name: prod")
     assert "alice@laptop" in told
     assert "Test PASSED" not in history.one(RUN, {})
-
-
-def test_json_has_everything_but_the_inventory() -> None:
-    found = history.document(RUN)
-    assert (found["number"], found["ending"], found["who"], "text" in found) == (7, "failed", "alice@laptop", False)
-
-
-def test_a_diff_is_unified_and_empty_if_there_is_none() -> None:
-    assert history.diff("a\nb\n", "a\nc\n", ("run 1", "run 2")).splitlines()[:2] == ["--- run 1", "+++ run 2"]
-    assert history.diff("a\n", "a\n", ("run 1", "run 2")) == ""
-
-
-def test_a_difference_is_printed_as_a_plan() -> None:
-    change = Change(component="gfd", action=Action.DELETE, ref=ObjectRef("v1", "ConfigMap", "n", "x"))
-    assert "- ConfigMap n/x" in history.meaning((change,))
-    assert "the same" in history.meaning(())

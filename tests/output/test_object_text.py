@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from gpu_provision.model.plan import Action, Change, FieldChange, Plan
+from gpu_provision.model.plan import Action, Change, FieldChange
 from gpu_provision.output import object_text
 from gpu_provision.output.object_text import (
     display_value,
@@ -19,39 +20,28 @@ from gpu_provision.output.object_text import (
     put_field,
     redacted,
 )
+from tests.data_file import document
+from tests.output import samples
 
 
-def _lines(plan: Plan, change: Change) -> list[str]:
-    return object_text.diff_text(replace(plan, changes=(change,))).splitlines()
+def _lines(change: Change) -> list[str]:
+    return object_text.diff_text(replace(samples.EMPTY_PLAN, changes=(change,))).splitlines()
 
 
-def test_an_update_shows_the_lines_that_change(samples: ModuleType) -> None:
-    """Old and new value stand in their YAML context."""
-    lines = _lines(samples.EMPTY_PLAN, samples.upgrade())
+def test_a_diff_shows_the_lines_that_change() -> None:
+    """In their YAML context; a created object is all additions, and a field whose place cannot be found is not lost."""
+    lines = _lines(samples.upgrade())
     assert "-        image: example.com/dcgm-exporter:4.2.0" in lines
     assert "+        image: example.com/dcgm-exporter:4.4.1" in lines
     assert "       - name: dcgm" in lines
-
-
-def test_a_new_object_is_all_additions(samples: ModuleType) -> None:
-    """A created object comes from /dev/null, as in any diff."""
-    created = replace(samples.upgrade(), action=Action.CREATE, fields=())
-    lines = _lines(samples.EMPTY_PLAN, created)
-    assert lines[0] == "--- /dev/null"
-    assert all(line.startswith(("+", "-", "@")) for line in lines)
-
-
-def test_a_secret_shows_that_it_changes_and_nothing_more(samples: ModuleType) -> None:
-    """Not even the diff of everything shows a secret."""
-    lines = _lines(samples.EMPTY_PLAN, samples.secret("b2xk", "bmV3"))
-    assert "@ data.token: (changed)" in lines
-    assert not any("b2xk" in line or "bmV3" in line for line in lines)
-
-
-def test_a_path_without_a_target_is_a_line(samples: ModuleType) -> None:
-    """A field whose place cannot be found is not lost."""
+    created = _lines(replace(samples.upgrade(), action=Action.CREATE, fields=()))
+    assert created[0] == "--- /dev/null"
+    assert all(line.startswith(("+", "-", "@")) for line in created)
     odd = replace(samples.upgrade(), fields=(FieldChange("spec.nodes[7].x", 1, 2),))
-    assert "@ spec.nodes[7].x: 1 -> 2" in _lines(samples.EMPTY_PLAN, odd)
+    assert "@ spec.nodes[7].x: 1 -> 2" in _lines(odd)
+    secret = _lines(samples.secret("b2xk", "bmV3"))
+    assert "@ data.token: (changed)" in secret
+    assert not any("b2xk" in line or "bmV3" in line for line in secret)
 
 
 def test_paths_are_read_as_plans_write_them() -> None:
@@ -72,78 +62,29 @@ def test_putting_back_what_was_removed_or_was_not_there() -> None:
     assert put_field({}, "a.b", 1) == {"a": {"b": 1}}
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, "(none)"),
-        ("true", "true"),
-        (True, "true"),
-        (8, "8"),
-        ({"b": 1, "a": 2}, '{"a": 2, "b": 1}'),
-        ("#!/bin/sh\nexit 0\n", "(2 lines)"),
-        ("x" * 100, "x" * 69 + "..."),
-    ],
-)
+CASES: dict[str, list[list[Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("value", "expected"), [*CASES["values"], ("x" * 100, "x" * 69 + "...")])
 def test_a_value_takes_one_short_line(value: object, expected: str) -> None:
     """Long values are cut, scripts are counted."""
     assert display_value(value) == expected
 
 
-CONTAINER = "spec.template.spec.containers[x]"
+@pytest.mark.parametrize("kind", ["secret", "shown"])
+def test_what_counts_as_a_secret(kind: str) -> None:
+    assert [case for case in CASES[kind] if is_secret(*case) is not (kind == "secret")] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "expected"),
-    [
-        ("Secret", "data.x", True),
-        ("Secret", "metadata.annotations.x", True),
-        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].value", True),
-        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT]", True),
-        ("DaemonSet", f"{CONTAINER}.env[GIT_PAT].valueFrom", False),
-        ("DaemonSet", f"{CONTAINER}.env[CDI_ENABLED].value", False),
-        ("DaemonSet", f"{CONTAINER}.env[DRIVER_CONFIG_DIGEST].value", True),
-        ("DaemonSet", 'spec.template.metadata.annotations."gpu-provision.io/digest"', True),
-        ("DaemonSet", "spec.template.spec.containers[env].image", False),
-        ("GPUStack", "spec.driver.env.GIT_PAT", True),
-        ("GPUStack", 'spec.pools.t4.driver.env."GIT.PAT"', True),
-        ("GPUStack", "spec.driver.env.GIT_PAT.secret.name", False),
-        ("GPUStack", "spec.driver.env.CONTAINERD_CONFIG", False),
-        ("GPUStack", "spec.driver.version", False),
-        ("ConfigMap", "data.x", False),
-    ],
-)
-def test_what_counts_as_a_secret(kind: str, path: str, *, expected: bool) -> None:
-    """All of a Secret, variables that the schema does not exempt, and digests that are made of them."""
-    assert is_secret(kind, path) is expected
-
-
-WHOLE: list[tuple[str, object]] = [
-    (CONTAINER, {"env": [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]}),
-    (f"{CONTAINER}.env", [{"name": "ROOT", "value": "/seen"}, {"name": "PAT", "value": "hunter2"}]),
-    (f"{CONTAINER}.env[HTTPS_PROXY].value", "http://me:hunter2@seen:3128"),
-    ("spec.driver", {"env": {"GIT_PAT": "hunter2", "ROOT": "/seen"}}),
-    ("spec.driver.env", {"GIT_PAT": "hunter2", "TOKEN": {"secret": {"name": "seen"}}}),
-    (f"{CONTAINER}.args[0]", "http://me:hunter2@seen:3128"),
-    (f"{CONTAINER}.args[0]", "--token=hunter2"),
-    ("spec.template.metadata.annotations", {"gpu-provision.io/digest": "hunter2", "example.com/x": "seen"}),
-]
-
-
-@pytest.mark.parametrize(("path", "value"), WHOLE)
+@pytest.mark.parametrize(("path", "value"), CASES["whole"])
 def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value: object) -> None:
     """In a line of text, in JSON, and in an object."""
     field = FieldChange(path, None, value)
     manifest = {"kind": "Pod", path.rpartition(".")[2]: value}
     for told in (field_line("DaemonSet", field), str(field_document("DaemonSet", field))):
         assert "hunter2" not in told
-        assert "seen" in told or "--token=" in told
+        assert "seen" in told or "--token=" in told or "@proxy" in str(value)
     assert "hunter2" not in str(redacted(manifest)) or "env[" in path
-
-
-def test_a_variable_that_is_no_address_is_hidden_as_a_whole() -> None:
-    """Of a proxy without a scheme nothing tells where its password ends."""
-    field = FieldChange(f"{CONTAINER}.env[HTTPS_PROXY].value", None, "me:hunter2@proxy:3128")
-    assert "hunter2" not in field_line("DaemonSet", field)
 
 
 def test_a_redacted_secret_keeps_its_keys() -> None:
@@ -152,20 +93,9 @@ def test_a_redacted_secret_keeps_its_keys() -> None:
     assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "is_downgrade"),
-    [
-        ("driver:595.91.07-ubuntu22.04", "driver:580.126.20-ubuntu22.04", True),
-        ("driver:580.126.20-ubuntu22.04", "driver:595.91.07-ubuntu22.04", False),
-        ("plugin:v0.20.0", "plugin:v0.9.1", True),
-        ("plugin:v0.20.0", "other/plugin:v0.9.1", False),
-        ("plugin:v0.20.0", "plugin:latest", False),
-        ("plugin:latest", "plugin:v0.20.0", False),
-        ("plugin:v0.20.0", None, False),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "is_downgrade"), CASES["images"])
 def test_an_image_that_goes_back_is_marked(old: str, new: str | None, is_downgrade: bool) -> None:  # noqa: FBT001 - a table
-    line = field_line("DaemonSet", FieldChange(f"{CONTAINER}.image", old, new))
+    line = field_line("DaemonSet", FieldChange("spec.template.spec.containers[x].image", old, new))
     assert line.endswith("(downgrade)") == is_downgrade
 
 
@@ -178,12 +108,8 @@ MANIFEST = {
 
 
 def test_what_is_written_reads_back_as_the_same_value() -> None:
-    """Strings that look like numbers or booleans stay strings."""
-    assert list(yaml.safe_load_all(object_text.yaml_stream([MANIFEST, MANIFEST]))) == [MANIFEST, MANIFEST]
-
-
-def test_it_reads_as_people_write_it() -> None:
-    """apiVersion, kind and metadata come first; scripts are block text."""
-    text = object_text.to_yaml(MANIFEST)
-    assert text.startswith("apiVersion: v1\nkind: ConfigMap\nmetadata:\n")
+    """Strings that look like numbers stay strings; apiVersion, kind and metadata come first; scripts are block text."""
+    text = object_text.yaml_stream([MANIFEST, MANIFEST])
+    assert list(yaml.safe_load_all(text)) == [MANIFEST, MANIFEST]
+    assert text.startswith("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n")
     assert "run.sh: |\n" in text

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 
 from gpu_provision.model.progress import State, Transition
-from gpu_provision.output.progress import NodeTimelines, timelines_of
+from gpu_provision.output.progress import NodeTimeline, timelines_of
 from gpu_provision.output.screen import console, picture, table
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 
 WAITS = "waits for a slot: max_parallel_upgrades is 1"
 
 
-def rollout() -> NodeTimelines:
+def rollout() -> dict[str, NodeTimeline]:
     """Return four nodes in the middle of a rollout, 40 seconds old: done, failed, evicting, waiting."""
 
     def on(node: str, *steps: tuple[float, str, str], state: State = State.PROGRESSING) -> list[Transition]:
@@ -35,30 +36,17 @@ def rollout() -> NodeTimelines:
     )
 
 
-def drawn(nodes: NodeTimelines, columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
+def drawn(nodes: dict[str, NodeTimeline], columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
     """Return the picture as a terminal of this size shows it."""
     stream = io.StringIO()
     console(stream, color=color, columns=columns, terminal=color).print(picture(nodes, 40.0, columns, lines))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
-def test_nodes_are_rows_with_their_past_and_what_they_wait_for() -> None:
-    """What goes on comes first, then failures, then those that wait, then those that are done."""
-    assert drawn(rollout(), 80) == [
-        "n3  .................eeeeeeee  GPU pods leave 12 s: default/train",
-        "n2  ......ccrrrrrrr!!!!!!!!!!  driver failed: no PCI bus",
-        "n4  .........................  waits for a slot: max_parallel_upgrades is 1",
-        "n1  ccrrrr===================  ready",
-        ". waiting, c cordon, e GPU pods leave, r driver restarts, = ready, ! failed",
-    ]
-    assert drawn(rollout(), 160)[0] == f"n3  {'.' * 28}{'e' * 12}  GPU pods leave 12 s: default/train"
-
-
-def test_what_does_not_fit_is_counted() -> None:
-    """The rows that are left are those that matter most."""
-    lines = drawn(rollout(), 80, 6)
-    assert [line.split()[0] for line in lines[:2]] == ["n3", "n2"]
-    assert lines[2] == "and 2 more: 1 waiting, 1 ready"
+def test_nodes_are_rows_with_their_past_and_what_they_wait_for(golden: Callable[[str, str], None]) -> None:
+    """What goes on comes first, then failures, then those that wait; what does not fit is counted."""
+    golden("picture", "\n".join([*drawn(rollout(), 80), "", *drawn(rollout(), 160), "", *drawn(rollout(), 80, 6)]))
+    assert drawn(rollout(), 80, 4) == drawn({}, 80) == []
 
 
 @pytest.mark.parametrize("columns", [160, 80, 50, 40, 25])
@@ -69,11 +57,6 @@ def test_a_reason_is_wrapped_and_never_cut(columns: int) -> None:
     told = " ".join(" ".join(line[4:] if line.startswith("n") else line.strip() for line in plain).split())
     assert "slot: max_parallel_upgrades is 1" in told
     assert "\x1b[" in "".join(drawn(rollout(), columns, color=True))
-
-
-def test_there_is_no_picture_without_room_or_nodes() -> None:
-    """Then the line above says it all."""
-    assert drawn(rollout(), 80, 4) == drawn(NodeTimelines(), 80) == []
 
 
 HEADERS = ("COMPONENT", "STATE", "REASON")
@@ -101,13 +84,8 @@ def test_a_table_wraps_its_last_column_at_the_terminal() -> None:
     ]
 
 
-def test_a_table_puts_below_the_row_what_has_no_room() -> None:
+def test_a_table_puts_below_the_row_what_has_no_room(golden: Callable[[str, str], None]) -> None:
     """Whole, with its header; an empty cell takes no line."""
-    rows = [("driver", "failed", "word " * 12), ("toolkit", "ready", "")]
-    assert table(HEADERS, rows, Style(columns=40)).splitlines() == [
-        "COMPONENT  STATE",
-        "driver     failed",
-        "    reason: word word word word word",
-        "    word word word word word word word",
-        "toolkit    ready",
-    ]
+    golden(
+        "table-40", table(HEADERS, [("driver", "failed", "word " * 12), ("toolkit", "ready", "")], Style(columns=40))
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 
@@ -12,28 +11,24 @@ from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.progress import Outside, State
 from gpu_provision.output import status
 from gpu_provision.output.text import Style
+from tests.output import samples
 
 Golden = Callable[[str, str], None]
 
 
-def test_the_result_reads_as_designed(samples: ModuleType, golden: Golden) -> None:
+def test_the_result_reads_as_designed(golden: Golden) -> None:
     """A table, the evidence, one closing sentence."""
     golden("run", status.run_text(samples.RESULT))
 
 
-def test_a_run_with_a_failed_node_did_not_succeed(samples: ModuleType) -> None:
-    """Failed and blocked, with the node."""
+def test_a_run_that_wrote_nothing_says_no_changes() -> None:
+    """The words that people look for in a second run; one with a failed node did not succeed."""
     assert not status.has_succeeded(samples.RESULT)
-    assert status.closing(samples.RESULT).startswith("Not as declared: driver, toolkit on t4-2.")
-
-
-def test_a_run_that_wrote_nothing_says_no_changes(samples: ModuleType) -> None:
-    """The words that people look for in a second run."""
     ready = tuple(replace(each, state=State.READY) for each in samples.RESULT.states)
     assert "No changes" in status.closing(replace(samples.RESULT, changed=0, states=ready))
 
 
-def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
+def test_a_driver_of_the_hosts_own_is_named() -> None:
     """A host without one, or that was not asked, has no such part."""
     own, plain = replace(samples.HOSTS.hosts[0], name="own-1", driver="550.90.07"), samples.HOSTS.hosts[0]
     lines = status.hosts_text(HostsResult(hosts=(own, replace(plain, driver="")))).splitlines()
@@ -41,14 +36,14 @@ def test_a_driver_of_the_hosts_own_is_named(samples: ModuleType) -> None:
     assert lines[2] == f"~ {plain.name}  8 GPUs"
 
 
-def test_the_tables_read_as_designed(samples: ModuleType, golden: Golden) -> None:
+def test_the_tables_read_as_designed(golden: Golden) -> None:
     """Components, nodes, evidence."""
     golden("status", status.text(samples.STATUS))
     golden("status-verbose", status.text(samples.STATUS, verbose=True))
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_the_tables_fit_the_terminal(samples: ModuleType, golden: Golden, columns: int) -> None:
+def test_the_tables_fit_the_terminal(golden: Golden, columns: int) -> None:
     """Also where pools differ, a node is cordoned, and a reason is long."""
     driver, *others = samples.STATUS.components
     versions = {"t4": "595.91.07", "h100": "580.126.20"}
@@ -61,36 +56,17 @@ def test_the_tables_fit_the_terminal(samples: ModuleType, golden: Golden, column
     assert max(map(len, text.splitlines())) <= columns
 
 
-def test_an_unknown_number_is_no_zero(samples: ModuleType) -> None:
-    """That the device plugin registered nothing is not the same as none allocatable."""
-    row = replace(samples.STATUS.nodes[0], allocatable=0, gpus=None)
-    cells = status.nodes([row]).splitlines()[1].split()
-    assert cells[3:5] == ["0/?", "580.95.05"]
-
-
-def test_equal_logs_are_shown_once_with_all_their_nodes(samples: ModuleType) -> None:
+def test_equal_logs_are_shown_once_with_all_their_nodes() -> None:
     """Six passed validations are six lines, not thirty-six."""
     second = replace(samples.EVIDENCE, node="t4-2", pod="nvidia-driver-validation-t4-2-9f8e7d6c")
     text = status.evidence([samples.EVIDENCE, second])
     assert text.count("Test PASSED") == 1
     assert text.startswith("driver_validation on t4-1, t4-2: passed (2 pods, such as ")
-
-
-def test_a_failed_validation_stands_apart(samples: ModuleType) -> None:
-    """What differs is never folded away."""
     failed = replace(samples.EVIDENCE, node="t4-2", passed=False, lines=("Failed to allocate",))
     assert "driver_validation on t4-2: failed" in status.evidence([samples.EVIDENCE, failed])
 
 
-def test_a_driver_of_the_hosts_own_is_marked(samples: ModuleType) -> None:
-    """Its upgrade is not in the inventory."""
-    row = replace(samples.STATUS.nodes[0], driver="550.90.07", driver_on_host=True)
-    assert "550.90.07 (host)" in status.nodes([row])
-    document = status.document(replace(samples.STATUS, nodes=(row,)))
-    assert document["nodes"][0]["driver_on_host"] is True
-
-
-def test_a_column_says_who_cordoned_nodes_if_any_is(samples: ModuleType) -> None:
+def test_a_column_says_who_cordoned_nodes_if_any_is() -> None:
     first, second = samples.STATUS.nodes
     cordoned = replace(first, cordoned=True, cordoned_by="gpu-provision: pod-restart-required")
     table = status.nodes([cordoned, second]).splitlines()
@@ -100,15 +76,18 @@ def test_a_column_says_who_cordoned_nodes_if_any_is(samples: ModuleType) -> None
     assert "CORDONED" not in status.nodes([first, second])
 
 
-def test_an_expected_driver_that_is_missing_is_not_loaded(samples: ModuleType) -> None:
+def test_an_expected_driver_that_is_missing_is_not_loaded() -> None:
     """Not on a node without a GPU, on one that the stack leaves alone, and where the host's own is not known."""
     gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
-    rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), replace(gpu, driver_on_host=True)]
-    told = [("not loaded" in line) for line in status.nodes(rows).splitlines()[1:]]
-    assert told == [True, False, False, False]
+    own = replace(gpu, driver="550.90.07", driver_on_host=True)
+    rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), replace(gpu, driver_on_host=True), own]
+    lines = status.nodes(rows).splitlines()[1:]
+    assert ["not loaded" in line for line in lines] == [True, False, False, False, False]
+    assert "550.90.07 (host)" in lines[-1]
+    assert "  0/?  " in status.nodes([replace(gpu, allocatable=0, gpus=None)])  # an unknown number is no zero
 
 
-def test_a_long_reason_is_cut_and_free_of_uids(samples: ModuleType) -> None:
+def test_a_long_reason_is_cut_and_free_of_uids() -> None:
     """The document has all of it."""
     pod = "container=nvidia-driver-ctr pod=nvidia-driver-x_gpu(9c38e58e-0000-4000-8000-000000000000)"
     reason = f"driver: CrashLoopBackOff: back-off 30s restarting failed {pod}, last exit 1{' and more' * 20}"
@@ -119,7 +98,7 @@ def test_a_long_reason_is_cut_and_free_of_uids(samples: ModuleType) -> None:
     assert status.document(found)["nodes"][0]["reason"] == reason
 
 
-def test_the_stack_is_ready_when_its_gpu_nodes_are(samples: ModuleType) -> None:
+def test_the_stack_is_ready_when_its_gpu_nodes_are() -> None:
     """Neither one without a GPU nor one that nothing declares is awaited; one that leaves is: there is work to do."""
     ready = replace(samples.STATUS, components=samples.STATUS.components[1:])
     node, without_gpu = samples.STATUS.nodes
@@ -129,7 +108,7 @@ def test_the_stack_is_ready_when_its_gpu_nodes_are(samples: ModuleType) -> None:
     assert not status.is_ready(replace(ready, nodes=(replace(node, state=State.LEAVING),)))
 
 
-def test_a_cluster_without_the_stack_is_one_sentence(samples: ModuleType) -> None:
+def test_a_cluster_without_the_stack_is_one_sentence() -> None:
     found = replace(samples.STATUS, installed=False)
     assert status.text(found).splitlines()[2:] == [
         "Not installed: cluster sandbox (v1.34.0) has nothing of inventory sandbox."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jsonschema
 
 from gpu_provision.output import views
 from gpu_provision.output.findings import document, output_schema
-from gpu_provision.output.text import Style
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 
@@ -26,37 +27,12 @@ FOUND = Verification(
         check("", CheckOutcome.PASSED, sentence="every daemonset is complete"),
     )
 )
-TEXT = """\
-NODE       PASSED  FAILED  SKIPPED
-gpu-01     1       0       1
-gpu-02     0       1       0
-gpu-03     0       1       0
-gpu-04     0       2       0
-(cluster)  1       0       0
-
-failed: gpu-02, gpu-03: nouveau is not loaded
-  /proc/modules has nouveau
-unreachable: gpu-04: 2 checks
-  cannot be logged in to: timed out
-skipped: gpu-01: dcgm exporter answers for every gpu
-  dcgm_exporter is off
-
-7 checks: 2 passed, 2 failed, 1 skipped, 2 unreachable"""
 
 
-def test_table_then_what_did_not_pass_then_the_sum() -> None:
+def test_table_then_what_did_not_pass_then_the_sum(golden: Callable[[str, str], None]) -> None:
     """Worst first; equal reasons together; a silent host is one line."""
-    assert views.verification_text(FOUND) == TEXT
-    assert "\x1b[" in views.verification_text(FOUND, Style(enabled=True))
-
-
-def test_nothing_asked_for_is_said() -> None:
-    """An empty table says nothing."""
+    golden("verify", views.verification_text(FOUND))
     assert views.verification_text(Verification(checks=())) == "no check was asked for"
-
-
-def test_document_fits_the_published_schema() -> None:
-    """Every check with its outcome."""
     made = document("verify", inventory="prod", **views.verification_document(FOUND))
     jsonschema.Draft202012Validator(output_schema()).validate(made)
     assert made["passed"] is False

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.cli import main, operator_run
+from gpu_provision.cli import main, operator
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
 from gpu_provision.operator import controller
@@ -95,7 +95,7 @@ def run(kubeconfig: str, file: Path, most: int) -> None:
 
 def warm_up(kubeconfig: str) -> None:
     assert controller
-    assert operator_run
+    assert operator
     connect(kubeconfig)
     inventory_of(stack_of({"name": "any", "cluster": {}, "pools": {}}))
 

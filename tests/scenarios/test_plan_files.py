@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpu_provision.output.plan_file import schema, seal
+from gpu_provision.cli.plan_file import schema, seal
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import OPERANDS, USES_GPU, World

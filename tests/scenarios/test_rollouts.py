@@ -101,7 +101,7 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
     assert {state for state, _ in of_drivers(result).values()} == {State.READY}
     assert_over(stack, "580.126.20", cordoned="t4-2")
     stack.api.uncordon("t4-2")
-    lanes = timelines_of(result.timeline).of
+    lanes = timelines_of(result.timeline)
     for node in GPU_NODES:
         found = cluster.writes_of(node, pods[node]["metadata"]["name"])
         is_proven = found.pop(("PATCH", "validation-required"), 0)  # none if it has passed before the next look
