@@ -250,7 +250,8 @@ def _tell(  # noqa: PLR0913, PLR0917 - what both commands say
 @options.on_cluster
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
-    from gpu_provision.operator.overview import read_overview, skew_findings
+    from gpu_provision.operator.install import skew_findings
+    from gpu_provision.operator.status import read_overview
 
     found = read_overview(cluster)
     warnings = skew_findings(cluster, found.version, found.lease)
