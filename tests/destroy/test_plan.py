@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -74,12 +75,10 @@ def test_what_others_have_made_loses_our_labels_alone(kind: str) -> None:
     plan = plan_destroy(left(live(item, "helm", "kube-controller-manager")), stack(), crds=True)
     (change,) = plan.changes
     assert change.action is Action.UPDATE
-    assert change.manifest == {
-        "metadata": {"uid": str(ref_of(item)), "labels": dict.fromkeys(item["metadata"]["labels"])}
-    }
-    assert [(finding.code, finding.evidence) for finding in plan.kept] == [
-        (codes.NOT_OURS_ALONE, "field managers: helm")
-    ]
+    labels = dict.fromkeys(item["metadata"]["labels"])
+    assert change.manifest == {"metadata": {"uid": str(ref_of(item)), "labels": labels}}
+    (kept,) = plan.kept
+    assert (kept.code, kept.evidence) == (codes.NOT_OURS_ALONE, "field managers: helm")
     (alone,) = plan_destroy(left(live(item, "kube-controller-manager")), stack(), crds=True).changes
     assert alone.action is Action.DELETE
 
@@ -94,10 +93,9 @@ def test_what_is_on_its_way_out_is_not_deleted_again() -> None:
     """But the pods of what is gone are awaited."""
     going = live(APPLIED[0], deletionTimestamp="now")
     assert plan_destroy(left(going), stack(), crds=True).stages == ()
-    pod = {"metadata": {"name": "p", "labels": {STACK: "prod", "gpu-provision.io/component": "driver"}}, "spec": {}}
-    pod = {**pod, "apiVersion": "v1", "kind": "Pod"}
-    pod["metadata"] |= {"ownerReferences": [{"uid": "gone", "kind": "DaemonSet", "name": "d"}]}
-    plan = plan_destroy(left(pods={ref_of(pod): pod}), stack(), crds=True)
+    marks, owners = {STACK: "prod", "gpu-provision.io/component": "driver"}, [{"uid": "gone"}]
+    pod = {"metadata": {"name": "p", "labels": marks, "ownerReferences": owners}, "spec": {}}
+    plan = plan_destroy(left(pods={ObjectRef("v1", "Pod", "", "p"): pod}), stack(), crds=True)
     assert [(stage.changes, stage.components) for stage in plan.stages] == [((), frozenset({"driver"}))]
 
 
@@ -119,7 +117,9 @@ def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
         _pod("elsewhere", "n3", gpu=True),
         _pod("waits", "", gpu=True),
     ]
-    plan = plan_destroy(everything(nodes=(node({}), _node("n2")), others=tuple(pods)), stack(), crds=False)
+    other = copy.deepcopy(node({}))
+    other["metadata"]["name"] = "n2"
+    plan = plan_destroy(everything(nodes=(node({}), other), others=tuple(pods)), stack(), crds=False)
     found = gpu_users(pods, ["n1", "n2"])
     assert {name: [pod["metadata"]["name"] for pod in each] for name, each in found.items()} == {
         "n1": ["asks", "class"],
@@ -128,8 +128,3 @@ def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
     assert plan.users == found
     records = left(records=everything().members, others=tuple(pods), nodes=(node({}),))
     assert plan_destroy(records, stack(), crds=False).users == {}, "no driver goes"
-
-
-def _node(name: str) -> Manifest:
-    made = node({})
-    return {**made, "metadata": {**made["metadata"], "name": name}}

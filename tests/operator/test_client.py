@@ -12,7 +12,6 @@ from gpu_provision.inventory import load
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError
 from gpu_provision.model.cluster import ref_of
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.client import (
     StackResource,
     apply_stack,
@@ -30,68 +29,57 @@ from tests.operator.conftest import SANDBOX, a_stack, as_stored, data_of, stored
 NOW = load(SANDBOX)
 
 
-def _stopping_after(failures: int) -> Inventory:
-    return replace(NOW, text=f"{NOW.text}rollout: {{stop_after_failures: {failures}}}\n")
+def compared(cluster: KubeClient, more: str = "", *, force: bool = True) -> StackResource:
+    """Return the resource beside an inventory that says more."""
+    found = compare_stack(cluster, replace(NOW, text=f"{NOW.text}{more}\n"), force=force)
+    assert found is not None
+    return found
+
+
+def stopping(after: int) -> str:
+    return f"rollout: {{stop_after_failures: {after}}}"
 
 
 def test_a_plan_names_who_declares_what_it_would_change(by_flux: KubeClient) -> None:
     """Refused without a word more; a takeover comes with a warning that it may not last."""
     for force, code in ((False, "GP304"), (True, "GP435")):
-        found = compare_stack(by_flux, _stopping_after(7), force=force)
-        assert found is not None
-        (finding,) = found.findings
+        (finding,) = compared(by_flux, stopping(7), force=force).findings
         assert (finding.code, "Flux's Kustomization gpu" in f"{finding.what} {finding.fix}") == (code, True)
-    same = compare_stack(by_flux, _stopping_after(2), force=True)
-    assert same is not None
-    assert same.findings == ()
+    assert compared(by_flux, stopping(2)).findings == ()
 
 
 def test_rollback_is_annotated_until_another_spec(by_flux: KubeClient) -> None:
     """Whether or not the takeover has left something to change."""
 
-    def declared(failures: int, back_to: int = 0) -> int:
-        resource = compare_stack(by_flux, _stopping_after(failures), force=True)
-        assert resource is not None
-        return rollback_run(apply_stack(by_flux, resource, force=True, back_to=back_to))
+    def declared(more: str, back_to: int = 0) -> int:
+        return rollback_run(apply_stack(by_flux, compared(by_flux, more), force=True, back_to=back_to))
 
-    assert declared(7, back_to=3) == 3
-    assert declared(8) == 0
-    assert declared(9, back_to=4) == 4
-    live = compare_stack(by_flux, NOW, force=True)
-    assert live is not None
-    edited = by_flux.merge(ref_of(live.live), {"spec": {"rollout": {"stop_after_failures": 5}}})
+    assert declared(stopping(7), back_to=3) == 3
+    assert declared(stopping(8)) == 0
+    assert declared(stopping(9), back_to=4) == 4
+    edited = by_flux.merge(ref_of(compared(by_flux).live), {"spec": {"rollout": {"stop_after_failures": 5}}})
     assert rollback_run(edited) == 0
-    without = compare_stack(by_flux, NOW, force=True)
-    assert without is not None
-    assert rollback_run(apply_stack(by_flux, without, force=True, back_to=6)) == 6
+    assert declared("", back_to=6) == 6
 
 
 def test_status_may_change_between_look_and_write(by_flux: KubeClient) -> None:
     """Also where something is taken out that the inventory does not say. Who changes the spec is not written over."""
-
-    def looked() -> StackResource:
-        found = compare_stack(by_flux, _stopping_after(7), force=True)
-        assert found is not None
-        return found
-
-    with_more = {"rollout": {"stop_after_failures": 2}, "history": {"keep": 5}}
-    before = by_flux.merge(ref_of(looked().live), {"spec": with_more})
-    resource = looked()
-    by_flux.merge(ref_of(before), {"status": {"observedGeneration": 1}}, part="status")
+    stack, with_more = ref_of(compared(by_flux).live), {"rollout": {"stop_after_failures": 2}, "history": {"keep": 5}}
+    by_flux.merge(stack, {"spec": with_more})
+    resource = compared(by_flux, stopping(7))
+    by_flux.merge(stack, {"status": {"observedGeneration": 1}}, part="status")
     assert "keep" not in apply_stack(by_flux, resource, force=True)["spec"].get("history", {})
 
-    by_flux.merge(ref_of(before), {"spec": with_more})
-    resource = looked()
-    by_flux.merge(ref_of(before), {"spec": {"rollout": {"stop_after_failures": 4}}})
+    by_flux.merge(stack, {"spec": with_more})
+    resource = compared(by_flux, stopping(7))
+    by_flux.merge(stack, {"spec": {"rollout": {"stop_after_failures": 4}}})
     with pytest.raises(ConflictError):
         apply_stack(by_flux, resource, force=True)
 
 
 def test_a_resource_takes_no_value_of_this_machine(by_flux: KubeClient) -> None:
     """An apply says so before it writes anything."""
-    inventory = replace(NOW, text=f"{NOW.text}driver: {{env: {{HOME: {{env: HOME}}}}}}\n")
-    found = compare_stack(by_flux, inventory, force=False)
-    assert found is not None
+    found = compared(by_flux, "driver: {env: {HOME: {env: HOME}}}", force=False)
     assert [(each.code, each.where.rpartition(" ")[2]) for each in found.findings] == [("GP432", "driver.env.HOME.env")]
     assert found.wanted is None
 

@@ -6,26 +6,16 @@ import json
 from random import Random
 from typing import Any
 
+from gpu_provision.operator import stack as stacks
 from gpu_provision.operator.crd import spec_schema
 from gpu_provision.operator.queue import OverlapChecker, ReconcileRequest
-from gpu_provision.operator.stack import (
-    BACK_TO,
-    HOME,
-    LED_BY,
-    inventory_of,
-    lease_of,
-    namespace_changed,
-    namespace_of,
-    rollback_run,
-    stack_of,
-)
 from gpu_provision.output import findings
 from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 from tests import fuzzing
 from tests.operator.conftest import INVENTORIES, data_of
 
-STACKS = [stack_of(data_of(file)) for file in INVENTORIES]
-ANNOTATIONS = {BACK_TO: "3 7", HOME: "gpu-operator-resources", LED_BY: "kube-system/x"}
+STACKS = [stacks.stack_of(data_of(file)) for file in INVENTORIES]
+ANNOTATIONS = {stacks.BACK_TO: "3 7", stacks.HOME: "gpu-operator-resources", stacks.LED_BY: "kube-system/x"}
 STORED = {"uid": "u", "generation": 7, "creationTimestamp": "2026-11-22T09:00:00Z"}
 
 
@@ -44,12 +34,12 @@ def mutated(dice: Random) -> dict[str, Any]:
 
 def read(stack: dict[str, Any]) -> None:
     """Read a stack as the controller does before any run."""
-    inventory, found = inventory_of(stack)
+    inventory, found = stacks.inventory_of(stack)
     assert inventory or found
     findings.text(found)
     if inventory:
-        namespace_changed(stack, inventory)
-    rollback_run(stack), namespace_of(stack), lease_of(stack)
+        stacks.namespace_changed(stack, inventory)
+    stacks.rollback_run(stack), stacks.namespace_of(stack), stacks.lease_of(stack)
     request = ReconcileRequest(stack)
     request.observation()
     assert request.is_equivalent(request)

@@ -32,14 +32,11 @@ def made(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
     return manifests.manifests(InstallOptions(**{"image": IMAGE, **shape}), stacks)
 
 
-def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [item for item in found if item["kind"] == kind]
-
-
 def rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every rule with the namespace that it holds in, empty for everywhere."""
-    for role in [*of_kind(found, "ClusterRole"), *of_kind(found, "Role")]:
-        yield from ((role["metadata"].get("namespace", ""), rule) for rule in role["rules"])
+    for role in found:
+        if role["kind"] in {"ClusterRole", "Role"}:
+            yield from ((role["metadata"].get("namespace", ""), rule) for rule in role["rules"])
 
 
 def may(found: list[dict[str, Any]], wanted: Permission) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.model.cluster import ObjectRef
+from gpu_provision.kube.informer import InformerCache
 from gpu_provision.model.plan import DestroyResult
 from gpu_provision.operator import remote_run
 from gpu_provision.operator.client import get_stack
@@ -20,55 +21,47 @@ from tests.operator.conftest import SANDBOX
 LEASE = lease_of(None)
 
 
-class Watched:
-    """Live copies of a lease, and the time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Stop the clock."""
-        self.now, self.lease = 100.0, dict[str, Any]()
-        monkeypatch.setattr(remote_run.time, "monotonic", lambda: self.now)
-        self.monitor = LeaderMonitor(LEASE, _since=self.now)
-
-    def of(self, _scope: Scope) -> dict[ObjectRef, dict[str, Any]]:
-        """Return the lease, as a mirror does."""
-        return {LEASE: self.lease} if self.lease else {}
-
-    def look(self, holder: str | None, version: str = "1", *, after: float = 0.0) -> LeaderMonitor:
-        """Have the lease held, None for no lease, and observe it."""
-        self.now += after
-        metadata = {"resourceVersion": version}
-        self.lease = {} if holder is None else {"metadata": metadata, "spec": {"holderIdentity": holder}}
-        self.monitor.observe(cast("InformerCache", self))
-        return self.monitor
+Look = Callable[..., LeaderMonitor]
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
+def look(monkeypatch: pytest.MonkeyPatch) -> Look:
+    """Has the lease held, None for no lease, after some seconds, and returns who has observed it."""
+    clock, monitor = SimpleNamespace(now=100.0), LeaderMonitor(LEASE, _since=100.0)
+    monkeypatch.setattr(remote_run.time, "monotonic", lambda: clock.now)
+
+    def observed(holder: str | None, version: str = "1", *, after: float = 0.0) -> LeaderMonitor:
+        clock.now += after
+        lease = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": holder}}
+        live = {} if holder is None else {LEASE: lease}
+        monitor.observe(cast("InformerCache", SimpleNamespace(of=lambda _: live)))
+        return monitor
+
+    return observed
 
 
-def test_holder_counts_once_it_renews_while_we_watch(watched: Watched) -> None:
+def test_holder_counts_once_it_renews_while_we_watch(look: Look) -> None:
     """Who was killed holds it for ever."""
-    assert not watched.look("a").renewal_seen
-    assert not watched.look("a", after=TAKEOVER_SECONDS).is_missing()
-    assert watched.look("a", after=0.1).is_missing()
-    assert watched.look("a", "2").renewal_seen
-    assert not watched.monitor.is_missing()
+    assert not look("a").renewal_seen
+    assert not look("a", after=TAKEOVER_SECONDS).is_missing()
+    assert look("a", after=0.1).is_missing()
+    assert look("a", "2").renewal_seen
+    assert not look("a", "2").is_missing()
 
 
 @pytest.mark.parametrize("holder", [None, ""])
-def test_lease_without_a_holder_is_not_waited_for_long(watched: Watched, holder: str | None) -> None:
+def test_lease_without_a_holder_is_not_waited_for_long(look: Look, holder: str | None) -> None:
     """A moment: another one takes over."""
-    assert not watched.look(holder).is_missing()
-    assert watched.look(holder, after=3.5).is_missing()
-    assert not watched.look("b", "2").is_missing()
+    assert not look(holder).is_missing()
+    assert look(holder, after=3.5).is_missing()
+    assert not look("b", "2").is_missing()
 
 
-def test_lease_that_is_given_back_is_no_renewal(watched: Watched) -> None:
+def test_lease_that_is_given_back_is_no_renewal(look: Look) -> None:
     """A controller that ends in order writes it, too."""
-    watched.look("a")
-    assert not watched.look("", "2").renewal_seen
-    assert watched.look("b", "3").renewal_seen
+    look("a")
+    assert not look("", "2").renewal_seen
+    assert look("b", "3").renewal_seen
 
 
 def test_stack_names_the_lease_of_its_controllers() -> None:
