@@ -109,12 +109,10 @@ class Catalog:
 
     def groups(self) -> dict[str, list[str]]:
         """Return the versions of each group, preferred version first."""
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, dict[str, None]] = {}
         for info in self:
-            versions = groups.setdefault(info.group, [])
-            if info.version not in versions:
-                versions.append(info.version)
-        return groups
+            groups.setdefault(info.group, {})[info.version] = None
+        return {group: [*versions] for group, versions in groups.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,6 @@ def parse_path(path: str, catalog: Catalog) -> RequestInfo | None:
             pass
         case _:
             return None
-    namespace = ""
     match rest:
         case ["namespaces", namespace, plural, *_] if plural not in _OF_NAMESPACES:
             rest = rest[2:]

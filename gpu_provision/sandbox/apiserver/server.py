@@ -46,12 +46,6 @@ class HttpServer:
     log: RequestLog
     streams: set[asyncio.Task[object]] = field(default_factory=set)
 
-    def application(self) -> web.Application:
-        """Return the aiohttp application: one handler for everything."""
-        app = web.Application(client_max_size=_MAX_BODY_BYTES)
-        app.router.add_route("*", "/{path:.*}", self.serve)
-        return app
-
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one request and log it."""
         started = timestamp()
@@ -241,7 +235,9 @@ class Server:
             faults.on_change(None, item)
         self._log = RequestLog(self.request_log)
         self.http = HttpServer(self.registry, self.tokens, faults, self._log)
-        self._runner = web.AppRunner(self.http.application(), access_log=None, shutdown_timeout=_CLOSING_SECONDS)
+        application = web.Application(client_max_size=_MAX_BODY_BYTES)
+        application.router.add_route("*", "/{path:.*}", self.http.serve)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_CLOSING_SECONDS)
         self.port = 0
 
     @property

@@ -168,7 +168,7 @@ def test_a_server_answers_as_the_case_says(server: Server, namespace: str, case:
         pytest.skip("the programs at hand lack the controllers")
     if not server.user and any(step.get("as") == "user" for step in case["steps"]):
         pytest.skip("this cluster has no user to spare")
-    known = {"namespace": namespace}
+    known = {"namespace": namespace, "policy": "v1" if server.at_least(1, 22) else "v1beta1"}
     with contextlib.closing(Run(server, known | filled(values, known))) as run:
         for step in case["steps"]:
             run.step(step)
