@@ -28,6 +28,7 @@ PAGES = sorted(
     )
     for path in (CHECKOUT / folder).glob("*.md")
 )
+REMEDIES = CHECKOUT / "gpu_provision" / "diagnostics" / "remedies.toml"
 _PYTHON = re.compile(r"^```python\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\((?!https?:)(?P<target>[^)#]+)[^)]*\)")
 
@@ -98,7 +99,7 @@ def test_every_code_in_the_program_is_listed() -> None:
     """A message's code leads its reader to the page."""
     used = {
         code
-        for path in (CHECKOUT / "gpu_provision").rglob("*.py")
+        for path in (*(CHECKOUT / "gpu_provision").rglob("*.py"), REMEDIES)
         for code in re.findall(r"\"(GP\d{3})\"", path.read_text(encoding="utf-8"))
     }
     assert used - codes.meanings().keys() == set()
@@ -106,7 +107,7 @@ def test_every_code_in_the_program_is_listed() -> None:
 
 def test_every_code_on_the_list_is_in_the_program() -> None:
     """By itself or by its name; a reader looks for no message that does not exist."""
-    files = (CHECKOUT / "gpu_provision").rglob("*.py")
+    files = (*(CHECKOUT / "gpu_provision").rglob("*.py"), REMEDIES)
     program = "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "codes.py")
     words = set(re.findall(r"\w+", program))
     names = {value: name for name, value in vars(codes).items() if isinstance(value, str)}
