@@ -25,6 +25,7 @@ def test_a_user_cannot_break_selectors() -> None:
         labels = item["spec"]["template"]["metadata"]["labels"]
         assert item["spec"]["selector"]["matchLabels"].items() <= labels.items()
         assert labels["good"] == "x"
+        assert "x" not in (labels["app"], labels.get("app.kubernetes.io/part-of"))
 
 
 @pytest.mark.parametrize(
