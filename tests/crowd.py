@@ -48,21 +48,13 @@ _RANKS = {"toolkit": 1, "device_plugin": 2, "validator": 3, "device_plugin_valid
 
 @dataclass
 class Times:
-    """When something happened to a node, by a monotonic clock; 0 until then.
+    """When something happened to a node, by a monotonic clock; 0 until then."""
 
-    Attributes:
-        seen: NFD's labels were there.
-        labelled: The label that makes it a GPU node was there.
-        first_pod: Its first driver pod was created.
-        started: Its driver's upgrade started, the last time.
-        ended: That upgrade ended.
-    """
-
-    seen: float = 0.0
-    labelled: float = 0.0
-    first_pod: float = 0.0
-    started: float = 0.0
-    ended: float = 0.0
+    seen: float = 0.0  # NFD's labels were there
+    labelled: float = 0.0  # the label that makes it a GPU node was there
+    first_pod: float = 0.0  # its first driver pod was created
+    started: float = 0.0  # its driver's upgrade started, the last time
+    ended: float = 0.0  # that upgrade ended
 
     def note(self, before: Mapping[str, str], now: Mapping[str, str], moment: float) -> None:
         """Take the labels of a node, before and after a change."""
@@ -88,18 +80,12 @@ class _Running:
 
 @dataclass
 class Crowd:
-    """The cluster; `close` ends it.
-
-    Attributes:
-        takes: Seconds that pods of a component take until they are ready, or have succeeded.
-        times: Of each node.
-        served: Objects sent to clients so far, in lists, in watches and alone.
-    """
+    """The cluster; `close` ends it."""
 
     folder: Path
-    takes: Mapping[str, float] = field(default_factory=dict)
-    times: dict[str, Times] = field(default_factory=lambda: defaultdict(Times))
-    served: int = 0
+    takes: Mapping[str, float] = field(default_factory=dict)  # seconds until pods of a component are ready, or done
+    times: dict[str, Times] = field(default_factory=lambda: defaultdict(Times))  # of each node
+    served: int = 0  # objects sent to clients so far, in lists, in watches and alone
     _models: dict[tuple[str, int], Object] = field(default_factory=dict)
     _pods: dict[str, dict[str, _Running]] = field(default_factory=lambda: defaultdict(dict))
     _ready: set[str] = field(default_factory=set)

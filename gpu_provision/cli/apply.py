@@ -165,9 +165,13 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 
     page = report_path(report)
     asks = output.must_ask(work.inventory, yes=yes)
-    if asks and not _has_agreed_to_apply(work, out):
-        out.note("Nothing was changed.")
-        return ExitCode.FAILED
+    if asks:
+        output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
+        found = print_plan(work, out)
+        cluster = found.cluster.cluster if work.cluster else ""
+        if not _has_agreed(work.inventory, found, "Apply these changes to", cluster):
+            out.note("Nothing was changed.")
+            return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
     with account.write_page_at_end(out):
         with show_progress(out) as display:
@@ -188,13 +192,10 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _has_agreed_to_apply(work: ApplyJob, out: Output) -> bool:
-    """Show what would happen and ask; nothing to do needs no answer."""
-    output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
-    found = print_plan(work, out)
-    changed, cluster = len(found.hosts.changed), found.cluster.cluster if work.cluster else ""
-    question = f"Apply these changes to {describe_target(work.inventory, cluster, changed)}?"
-    return found.is_empty or output.ask(question)
+def _has_agreed(inventory: Inventory, found: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
+    """Ask; nothing to do needs no answer."""
+    target = describe_target(inventory, cluster, len(found.hosts.changed))
+    return found.is_empty or output.ask(f"{what} {target}?")
 
 
 @click.command()
@@ -248,9 +249,14 @@ def destroy(
     page = report_path(report, dry_run=dry_run)
     if dry_run:
         return _exit_code(_preview(removal, out))
-    if output.must_ask(removal.inventory, yes=yes) and not _has_agreed_to_destroy(removal, out):
-        out.note("Nothing was changed.")
-        return ExitCode.FAILED
+    if output.must_ask(removal.inventory, yes=yes):
+        output.require_terminal(out, look="destroy --dry-run")
+        found = _preview(removal, out)
+        cluster = found.cluster.cluster if found.cluster else ""
+        # What is refused needs no question.
+        if not (found.succeeded and _has_agreed(removal.inventory, found, "Remove all of this from", cluster)):
+            out.note("Nothing was changed.")
+            return ExitCode.FAILED
     account = ReportCollector(inventory=removal.inventory, page=page, command="destroy")
     with account.write_page_at_end(out):
         with show_progress(out) as listen:
@@ -270,15 +276,6 @@ def _preview(removal: DestroyJob, out: Output) -> StackRemoval:
 
 def _exit_code(found: StackRemoval) -> ExitCode:
     return ExitCode.OK if found.succeeded else ExitCode.FAILED
-
-
-def _has_agreed_to_destroy(removal: DestroyJob, out: Output) -> bool:
-    """Show what would go and ask; nothing to do needs no answer, and what is refused no question."""
-    output.require_terminal(out, look="destroy --dry-run")
-    found = _preview(removal, out)
-    changed, cluster = len(found.hosts.changed), found.cluster.cluster if found.cluster else ""
-    question = f"Remove all of this from {describe_target(removal.inventory, cluster, changed)}?"
-    return found.succeeded and (found.is_empty or output.ask(question))
 
 
 @click.command()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 from gpu_provision.cli.output import Output
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, State
-from gpu_provision.output.progress import NodeTimeline, Progress, follow, lines
+from gpu_provision.output.progress import NodeTimeline, Progress, add_transition, lines
 from gpu_provision.output.text import PLAIN, Style, for_terminal
 from gpu_provision.reconcile.states import Timeline
 
@@ -64,7 +64,7 @@ class Display:
         with self._lock:
             self._progress.observe(event)
             if (transition := self._timeline.observe(event, self._clock())) is not None:
-                follow(self._nodes, transition)
+                add_transition(self._nodes, transition)
 
     def say(self, text: str) -> None:
         """Write a text that stays, above the picture on a terminal."""

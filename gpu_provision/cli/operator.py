@@ -317,7 +317,8 @@ def run(  # noqa: PLR0913 - one argument per option
 
     def take(note: StackEvent) -> None:
         if out.json:
-            write(sys.stdout, json.dumps(_event_document(note), sort_keys=True))
+            told = {"time": _now(), "level": "warning" if note.is_warning else "info", "stack": note.stack}
+            write(sys.stdout, json.dumps({**told, "reason": note.reason, "message": note.message}, sort_keys=True))
         else:
             out.note(event_line(note))
 
@@ -342,11 +343,6 @@ def run(  # noqa: PLR0913 - one argument per option
     except KeyboardInterrupt:
         controller.stop()
     return ExitCode.OK
-
-
-def _event_document(note: StackEvent) -> dict[str, str]:
-    level = "warning" if note.is_warning else "info"
-    return {"time": _now(), "level": level, "stack": note.stack, "reason": note.reason, "message": note.message}
 
 
 def event_line(note: StackEvent) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -207,7 +207,7 @@ def _fields(change: Document) -> dict[str, tuple[Any, ...]]:
 
 
 def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
-    """Return what happens to each node, later entries before earlier ones."""
+    """Return what happens to each node; waves decide."""
     if rollout is None:
         return {}
     found = {
@@ -218,15 +218,12 @@ def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
     for number, wave in enumerate(rollout["waves"], start=1):
         for each in wave["nodes"]:
             parts = [f"wave {number}{', a canary' if wave['canary'] else ''}"]
-            parts += [f"evicts {', '.join(_owners(each['evicts']))}"] if each["evicts"] else []
+            # Whose pods they are: names of those that a controller makes change with every restart.
+            owners = {f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in each["evicts"]}
+            parts += [f"evicts {', '.join(sorted(owners))}"] if owners else []
             parts += [f"cordoned by {each['cordoned_by']}"] if each["cordoned_by"] else []
             found[each["node"]] = ", ".join(parts)
     return {f"node {node}": (told,) for node, told in found.items()}
-
-
-def _owners(pods: Iterable[Document]) -> list[str]:
-    """Return whose pods they are: the names of those that a controller makes change with every restart."""
-    return sorted({f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in pods})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
+
+from msgspec import convert
 
 from gpu_provision.history.restore import versions_on_record
 from gpu_provision.history.store import transition_of
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.kube.lease import holder_is_alive_here
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.plan import Action, Change, Plan
-from gpu_provision.model.progress import Evidence, NodeState, RunResult, State, Transition
+from gpu_provision.model.plan import Change, Plan
+from gpu_provision.model.progress import NodeState, RunResult, Transition
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.object_text import image_version, paint_diff
 from gpu_provision.output.text import PLAIN, Style, indented, table
@@ -158,7 +159,6 @@ def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
 
 
 _NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
-_ENUMS = {"state": State, "severity": Severity, "action": Action}
 _GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
 
 
@@ -168,17 +168,20 @@ def report_of_record(record: Mapping[str, Any]) -> RunReport:
     Raises KeyError, TypeError, ValueError or AttributeError if the record is none.
     """
     timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
-    seconds, cluster = record.get("seconds", 0.0), record.get("cluster", "")
+    # What a newer record holds besides is left out.
+    result = convert({**record, "run": record.get("number", 0), "timeline": ()}, RunResult)
+    cluster = record.get("cluster", "")
     outcome = Ending(record["ending"])
     goes_on = outcome is Ending.RUNNING and holder_is_alive_here(str(record.get("holder", "")))
     plan = None
     if "changes" in record:
+        changes = [{**each, "ref": [*ObjectRef(**each["ref"])]} for each in record["changes"]]
         plan = Plan(
             inventory=record["inventory"],
             release=record["release"],
             cluster=cluster,
             components=tuple(record.get("components", ())),
-            changes=_restored(Change, [{**each, "ref": ObjectRef(**each["ref"])} for each in record["changes"]]),
+            changes=convert(changes, tuple[Change, ...]),
         )
     return RunReport(
         command="rollback" if record.get("back_to") else "apply",
@@ -187,32 +190,8 @@ def report_of_record(record: Mapping[str, Any]) -> RunReport:
         cluster=cluster,
         outcome=Ending.INTERRUPTED if outcome is Ending.RUNNING and not goes_on else outcome,
         began=datetime.fromisoformat(record["began"]).astimezone(UTC),
-        seconds=max(seconds, timeline[-1].at if timeline else 0.0),
+        seconds=max(result.seconds, timeline[-1].at if timeline else 0.0),
         plan=plan,
         note=f"{_GOES_ON} {_NOTE}" if goes_on else _NOTE,
-        result=RunResult(
-            run=record.get("number", 0),
-            changed=record.get("changed", 0),
-            requests=record.get("requests", 0),
-            seconds=seconds,
-            states=_restored(NodeState, record.get("states", ())) or last_states(timeline),
-            evidence=_restored(Evidence, record.get("evidence", ())),
-            findings=_restored(Finding, record.get("findings", ())),
-            timeline=timeline,
-        ),
+        result=replace(result, states=result.states or last_states(timeline), timeline=timeline),
     )
-
-
-_T = TypeVar("_T")
-
-
-def _restored(made: type[_T], found: Iterable[Mapping[str, Any]]) -> tuple[_T, ...]:
-    """Return values with what is known of them; a newer record may hold more."""
-    names = [field.name for field in fields(made)]  # type: ignore[arg-type]
-    return tuple(made(**{name: _value(name, each[name]) for name in names if name in each}) for each in found)
-
-
-def _value(name: str, value: Any) -> Any:
-    if name in _ENUMS:
-        return _ENUMS[name](value)
-    return tuple(value) if isinstance(value, list) else value

@@ -255,11 +255,11 @@ def timelines_of(timeline: Iterable[Transition]) -> dict[str, NodeTimeline]:
     """Return the lanes of a run that is over, by node."""
     lanes: dict[str, NodeTimeline] = {}
     for transition in timeline:
-        follow(lanes, transition)
+        add_transition(lanes, transition)
     return lanes
 
 
-def follow(lanes: dict[str, NodeTimeline], transition: Transition) -> None:
+def add_transition(lanes: dict[str, NodeTimeline], transition: Transition) -> None:
     """Take a transition in; one of a component that is not per node is none of a lane."""
     if transition.node:
         lanes.setdefault(transition.node, NodeTimeline(transition.node)).add(transition)

@@ -92,16 +92,14 @@ def _waves(waves: Sequence[Wave]) -> Iterator[str]:
         alike = [wave for _, wave in members]
         names = in_order(outlook.node for wave in alike for outlook in wave.nodes)
         first, number = number + 1, number + len(alike)
-        which, size = (f"wave {first}", "") if len(alike) == 1 else (f"waves {first}..{number}", _size(alike))
+        which, size, most = f"wave {first}", "", max(len(wave.nodes) for wave in alike)
+        if len(alike) > 1:
+            which = f"waves {first}..{number}"
+            size = ", one node at a time" if most == 1 else f", up to {most} nodes at a time"
         when = ""
         if (moment := alike[0].not_before) is not None:
             when = f", not before {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S UTC}"
         yield f"{which}{' (canary)' if alike[0].is_canary else ''}{when}{size}: {names}"
-
-
-def _size(alike: list[Wave]) -> str:
-    most = max(len(wave.nodes) for wave in alike)
-    return ", one node at a time" if most == 1 else f", up to {most} nodes at a time"
 
 
 def _eviction(nodes: list[str], group: list[Eviction]) -> str:

@@ -47,6 +47,7 @@ def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fake
         text = page.read_text()
         assert ">failed</span></h1>" in text
         assert "the driver is not ready" in text
+        assert ("It ended early, see below." in text) is (each is not failure)
         page.unlink()
 
 

@@ -34,13 +34,14 @@ def test_a_run_tells_what_it_declared_otherwise() -> None:
         "gpu: {model: T4, count: 1}", "gpu: {model: T4, count: 1}\n    driver: {version: 580.126.20}"
     )
     all_pools = f"{older}\ndriver: {{version: 580.126.20}}\n"
-    texts = (text, text, older, f"{older}\nhistory: {{keep: 5}}\n", one_pool, all_pools, "")
+    texts = (text, text, older, f"{older}\nhistory: {{keep: 5}}\n", one_pool, all_pools, "", older)
     records = [Record(id=str(number), number=number, text=each) for number, each in enumerate(texts, start=1)]
     assert history.changes_by_run(records, load("inventories/sandbox.yaml")) == {
         3: ("device_plugin v0.20.0 -> v0.19.3",),
         4: ("other settings",),
         5: ("driver (t4) 595.91.07 -> 580.126.20",),
         6: ("driver (h100) 595.91.07 -> 580.126.20",),
+        8: ("driver 580.126.20 -> 595.91.07",),
     }
 
 

@@ -66,16 +66,6 @@ def test_equal_logs_are_shown_once_with_all_their_nodes() -> None:
     assert "driver_validation on t4-2: failed" in status.evidence([samples.EVIDENCE, failed])
 
 
-def test_a_column_says_who_cordoned_nodes_if_any_is() -> None:
-    first, second = samples.STATUS.nodes
-    cordoned = replace(first, cordoned=True, cordoned_by="gpu-provision: pod-restart-required")
-    table = status.nodes([cordoned, second]).splitlines()
-    place = table[0].index("CORDONED BY")
-    assert table[1][place:].rstrip() == "gpu-provision: pod-restart-required"
-    assert table[2][place:].split()[0] == "-"
-    assert "CORDONED" not in status.nodes([first, second])
-
-
 def test_an_expected_driver_that_is_missing_is_not_loaded() -> None:
     """Not on a node without a GPU, on one that the stack leaves alone, and where the host's own is not known."""
     gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
