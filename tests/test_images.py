@@ -32,26 +32,17 @@ TOKEN = "token-of-the-test"  # noqa: S105 - the test's own
 
 @dataclass(slots=True)
 class Registry:
-    """What the registry has and wants, and what it was asked.
-
-    Attributes:
-        images: ``name:version`` -> the architectures that it exists for; none for a bare manifest.
-        wants: ``""``, ``bearer`` or ``basic``.
-        user: ``name:password`` that it lets in; empty for everybody.
-        realm: Where it sends for tokens; empty for itself.
-        status: A status that it answers to everything, if set.
-        asked: (method, path, Authorization) of every request.
-        content: The body of every answer, instead of what fits; None for what fits.
-    """
+    """What the registry has and wants, and what it was asked."""
 
     port: int = 0
+    # ``name:version`` -> the architectures that it exists for; none for a bare manifest
     images: dict[str, list[str]] = field(default_factory=dict)
-    wants: str = ""
-    user: str = ""
-    realm: str = ""
-    status: int = 0
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
-    content: str | None = None
+    wants: str = ""  # ``bearer`` or ``basic``
+    user: str = ""  # ``name:password`` that it lets in; empty for everybody
+    realm: str = ""  # where it sends for tokens; empty for itself
+    status: int = 0  # that it answers to everything, if set
+    asked: list[tuple[str, str, str]] = field(default_factory=list)  # (method, path, Authorization)
+    content: str | None = None  # the body of every answer, instead of what fits
 
     @property
     def host(self) -> str:
