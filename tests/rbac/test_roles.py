@@ -49,11 +49,6 @@ def test_a_rule_grants_as_the_server_reads_it(case: dict[str, Any]) -> None:
     assert grants(case["rule"], wanted) is case["is_granted"]
 
 
-def test_permissions_are_grouped_by_scope() -> None:
-    wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
-    assert describe(wanted) == ["list pods in the whole cluster", 'get daemonsets.apps "a" in namespace here']
-
-
 WANTED = [
     Permission("list", "", "nodes"),
     Permission("create", "", "pods", "here"),
