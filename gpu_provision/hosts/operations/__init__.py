@@ -33,10 +33,8 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
 
-
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 """Before a command of root's: an ordinary user's may lack them, and sudo may keep it."""
-
 
 Arguments = ParamSpec("Arguments")
 

@@ -34,11 +34,9 @@ from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
 
-
 _OWN_PREFIX = ("k3s", "rke2", "k0s")
 """Beginnings of the units that hand variables with the prefix on to their containerd, and no others: their kubelet is
 not to be sent through a proxy (https://github.com/k3s-io/k3s/pull/4009, k0s' documentation, environment variables)."""
-
 
 _DROP_IN_TEXT = f"""# Written by gpu-provision: the proxies that images are pulled through.
 [Service]
@@ -232,7 +230,6 @@ def start_change(change: EnvironmentChange, patience: int) -> StringCommand:
 
 
 _FIRST_WITH_DROP_IN = (1, 18)
-
 
 _FIRST_WITH_IMPORTS = 2
 """Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
