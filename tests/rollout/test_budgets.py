@@ -120,8 +120,6 @@ def test_a_pool_has_own_limits_if_it_declares_a_policy(tmp_path: Path) -> None:
 
 
 BERLIN = "Europe/Berlin"
-
-
 NIGHT = MaintenanceWindow(days=(Day.SATURDAY,), start="22:30", minutes=240, timezone=BERLIN)
 
 
