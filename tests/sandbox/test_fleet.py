@@ -15,7 +15,6 @@ EXPECTED = re.compile(r"# (GP\d+)(?: line (\d+))?(?: (\S+))?: (.*?)(?: -> (.*))?
 
 
 def written(tmp_path: Path, text: str) -> Fleet:
-    """Load a fleet from a text."""
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     return load_fleet(path)

@@ -15,7 +15,6 @@ PODS = ApiResource("", "v1", "pods")
 
 
 def pod(name: str, version: int, *, uid: str = "", **metadata: Any) -> Object:
-    """Return a pod."""
     own = {"name": name, "namespace": "n", "uid": uid or name, "resourceVersion": str(version)}
     return {"metadata": own | metadata}
 

@@ -70,7 +70,6 @@ def paper_node(server: Server) -> Iterator[Callable[..., str]]:
 
 
 def conditions(*, ready: bool) -> list[Object]:
-    """Return the conditions that a kubelet reports."""
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     times = {"lastHeartbeatTime": time, "lastTransitionTime": time}
     good = [

@@ -24,12 +24,10 @@ def pod_spec(*containers: Object, **more: Any) -> Object:
 
 
 def unready(name: str = "main") -> Object:
-    """Return a container that runs and never gets ready."""
     return container(name, *NEVER_READY, readinessProbe=PROBE)
 
 
 def template(app: str, spec: Object | None = None, **labels: str) -> Object:
-    """Return a pod template with a label ``app``."""
     return {"metadata": {"labels": {"app": app, **labels}}, "spec": spec or pod_spec()}
 
 
@@ -44,7 +42,6 @@ def image_change(image: str) -> Object:
 
 
 def owner(obj: Object, **more: Any) -> Object:
-    """Return a reference to an owner."""
     metadata = obj["metadata"]
     return {
         "apiVersion": obj["apiVersion"],

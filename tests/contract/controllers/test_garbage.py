@@ -7,25 +7,22 @@ import uuid
 import pytest
 
 from tests.contract.client import Object, until
-from tests.contract.controllers.cluster import Cluster, names
+from tests.contract.controllers.cluster import Cluster
 from tests.contract.controllers.manifests import owner, pod_spec, workload
 
 HELD = "contract.example/held"
 
 
 def config_map(cluster: Cluster, name: str, *owners: Object, finalizers: tuple[str, ...] = ()) -> Object:
-    """Create a ConfigMap with owners."""
     metadata = {"ownerReferences": list(owners), "finalizers": list(finalizers)}
     return cluster.create("ConfigMap", name, metadata=metadata)
 
 
 def owners_of(obj: Object) -> list[str]:
-    """Return the names of an object's owners."""
     return [one["name"] for one in obj["metadata"].get("ownerReferences") or ()]
 
 
 def let_go(cluster: Cluster, name: str) -> None:
-    """Take the finalizers of a ConfigMap."""
     cluster.patch("ConfigMap", name, {"metadata": {"finalizers": None}})
 
 
@@ -78,15 +75,6 @@ def test_in_the_foreground_a_replica_set_that_goes_makes_no_pods(cluster: Cluste
     cluster.create("Pod", "after", spec=pod_spec())
     seen = cluster.history("Pod", since, lambda event: event.name == "after")
     assert {event.name for event in seen} == {pod["metadata"]["name"], "after"}
-
-
-def test_a_daemonset_deleted_as_orphan_leaves_pods_and_revisions(cluster: Cluster) -> None:
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    before = cluster.await_pods(3)
-    cluster.delete("DaemonSet", "agent", propagationPolicy="Orphan")
-    cluster.await_gone("DaemonSet", "agent")
-    assert names(cluster.pods()) == names(before)
-    assert [owners_of(one) for one in (*cluster.pods(), *cluster.every("ControllerRevision"))] == [[]] * 4
 
 
 def test_a_dependent_with_another_owner_stays(cluster: Cluster) -> None:
