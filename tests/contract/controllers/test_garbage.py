@@ -110,22 +110,16 @@ def test_an_owner_in_another_namespace_is_none(cluster: Cluster) -> None:
 
 
 def test_a_cluster_object_outlives_a_namespaced_owner(cluster: Cluster) -> None:
+    """But an owner without a namespace may own what is in one."""
     head, name = config_map(cluster, "head"), f"{cluster.namespace}-role"
-    cluster.create("ClusterRole", name, metadata={"ownerReferences": [owner(head)]}, rules=[])
+    role = cluster.create("ClusterRole", name, metadata={"ownerReferences": [owner(head)]}, rules=[])
+    config_map(cluster, "tail", owner(role))
     inside = Cluster(cluster.server, "default")  # where events of what has no namespace are
     assert 'does not exist in namespace ""' in inside.await_event("OwnerRefInvalidNamespace", name)["message"]
     assert not cluster.gone("ClusterRole", name)
     cluster.delete("ClusterRole", name)
-
-
-def test_an_owner_without_a_namespace_may_own_what_is_in_one(cluster: Cluster) -> None:
-    role = f"{cluster.namespace}-role"
-    head = cluster.create("ClusterRole", role, rules=[])
-    config_map(cluster, "tail", owner(head))
-    config_map(cluster, "free")
-    cluster.delete("ClusterRole", role)
     cluster.await_gone("ConfigMap", "tail")
-    assert not cluster.gone("ConfigMap", "free")
+    assert not cluster.gone("ConfigMap", "head")
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])

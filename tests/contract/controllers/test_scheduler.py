@@ -45,13 +45,16 @@ def told(pod: Object) -> str:
 
 
 def test_a_pod_is_bound_and_says_so(cluster: Cluster) -> None:
+    """The pods of another scheduler are left alone."""
+    cluster.create("Pod", "theirs", spec=pod_spec(schedulerName="contract"))
     cluster.create("Pod", "web", spec=pod_spec())
     node = await_bound(cluster, "web")
     pod = cluster.await_("Pod", "web", is_ready)
     assert condition(pod, "PodScheduled")["status"] == "True"
-    event = cluster.await_event("Scheduled", "web")
-    assert event["message"] == f"Successfully assigned {cluster.namespace}/web to {node}"
-    assert event["type"] == "Normal"
+    event, message = cluster.await_event("Scheduled", "web"), f"Successfully assigned {cluster.namespace}/web to {node}"
+    assert (event["type"], event["message"]) == ("Normal", message)
+    theirs = cluster.get("Pod", "theirs")
+    assert (node_of(theirs), theirs["status"].get("conditions") or []) == ("", [])
 
 
 def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
@@ -155,14 +158,6 @@ def test_required_anti_affinity_keeps_pods_apart(cluster: Cluster, paper_node: P
     cluster.delete("Pod", "quiet")
     cluster.delete("Pod", "first", gracePeriodSeconds=0)
     assert await_bound(cluster, "second") == name
-
-
-def test_another_scheduler_s_pods_are_left_alone(cluster: Cluster) -> None:
-    cluster.create("Pod", "theirs", spec=pod_spec(schedulerName="contract"))
-    cluster.create("Pod", "ours", spec=pod_spec())
-    await_bound(cluster, "ours")
-    assert not node_of(cluster.get("Pod", "theirs"))
-    assert not cluster.get("Pod", "theirs")["status"].get("conditions")
 
 
 @pytest.mark.parametrize(
