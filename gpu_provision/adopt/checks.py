@@ -1,4 +1,4 @@
-"""Why a cluster cannot be taken over as things stand, and what its users should know before."""
+"""Errors that block an adoption, and warnings before it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _MAX_NODES = 10
 
 
 def check_cluster(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
-    """Yield what stands against an adoption."""
+    """Yield the findings about the operator, its ClusterPolicy and the inventory."""
     if not found.policies:
         yield nothing_to_adopt(found.cluster)
         return
-    yield from _upgrading(found)
-    yield from _installed_otherwise(found)
+    yield from _check_upgrades(found)
+    yield from _check_installer(found)
     yield from check_policy(found)
-    yield from _not_as_inventory(found, context)
+    yield from _check_inventory(found, context)
 
 
 def nothing_to_adopt(cluster: str) -> Finding:
-    """Return what to say where there is no ClusterPolicy."""
+    """Return the warning that the cluster has no ClusterPolicy."""
     return Finding(
         code=codes.NOTHING_TO_ADOPT,
         what="there is nothing to take over: the cluster has no ClusterPolicy, or has been taken over already",
@@ -45,9 +45,9 @@ def nothing_to_adopt(cluster: str) -> Finding:
 
 
 def check_policy(found: OperatorInstall) -> Iterator[Finding]:
-    """Yield what the ClusterPolicy says and an inventory cannot: an error for what workloads may need."""
+    """Yield the ClusterPolicy settings that an inventory lacks: an error for those that workloads may need."""
     policy = found.policy
-    notes = tuple(unsupported_settings(policy["spec"])) if policy else ()
+    settings = tuple(unsupported_settings(policy["spec"])) if policy else ()
     for severity, what, fix in (
         (
             Severity.ERROR,
@@ -60,34 +60,34 @@ def check_policy(found: OperatorInstall) -> Iterator[Finding]:
             "nothing, if no workload needs it",
         ),
     ):
-        said = [note for note in notes if note.is_needed == (severity is Severity.ERROR)]
-        if policy and said:
-            evidence = "".join(f"\n    {note.path}: {note.value}  ({note.meaning})" for note in said)
+        reported = [setting for setting in settings if setting.is_needed == (severity is Severity.ERROR)]
+        if policy and reported:
+            evidence = "".join(f"\n    {setting.path}: {setting.value}  ({setting.meaning})" for setting in reported)
             where = str(ref_of(policy))
             yield Finding(
                 code=codes.NOT_EXPRESSIBLE, what=what, where=where, evidence=evidence, fix=fix, severity=severity
             )
 
 
-def _upgrading(found: OperatorInstall) -> Iterator[Finding]:
+def _check_upgrades(found: OperatorInstall) -> Iterator[Finding]:
     states = {
         node["metadata"]["name"]: state
         for node in found.nodes
         if (state := labels_of(node).get(STATE, "")) not in _IDLE
-        # Our own writes are those of an adoption that was killed in its rollout: the next run resumes it.
+        # Own writes are from an adoption that was interrupted in its rollout; the next run resumes it.
         and FIELD_MANAGER not in managers_of(node, "metadata", "labels", STATE)
     }
     if states:
         yield Finding(
             code=codes.UPGRADING,
             what="the GPU Operator is in the middle of a driver upgrade",
-            where=_nodes(states),
+            where=_name_nodes(states),
             evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MAX_NODES]),
             fix=f"wait until the label {STATE} of every node says upgrade-done, or repair the nodes that failed",
         )
 
 
-def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
+def _check_installer(found: OperatorInstall) -> Iterator[Finding]:
     for item in found.operators:
         if owners := item["metadata"].get("ownerReferences"):
             yield Finding(
@@ -106,7 +106,7 @@ def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
         )
 
 
-def _not_as_inventory(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
+def _check_inventory(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     if found.namespace and found.namespace != context.namespace:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
@@ -121,13 +121,13 @@ def _not_as_inventory(found: OperatorInstall, context: RenderContext) -> Iterato
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="these nodes have a driver of the GPU Operator's, and the inventory has none for them",
-            where=_nodes(lost),
+            where=_name_nodes(lost),
             fix="list them in a pool with a GPU and a driver (gpu-provision adopt --inventory-out writes such a file)",
         )
 
 
 def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
-    """Yield which nodes get their driver restarted, and why."""
+    """Yield the warnings about drivers that the apply replaces, with their differences."""
     by_cause: dict[tuple[str, ...], list[str]] = {}
     for each in drivers:
         if not each.keeps:
@@ -136,7 +136,7 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
         yield Finding(
             code=codes.DRIVER_RESTARTS,
             what="the driver of these nodes is not the one that is declared; it is replaced, by the rules of a rollout",
-            where=_nodes(nodes),
+            where=_name_nodes(nodes),
             evidence="; ".join(differs),
             consequence="pods that use GPUs are evicted from each of them",
             fix="declare what runs, if they are to keep it; then change it later, when it suits you",
@@ -145,7 +145,7 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
 
 
 def check_release(found: OperatorInstall) -> Iterator[Finding]:
-    """Yield what Helm still knows: an uninstall would delete by name what has become ours."""
+    """Yield the warning about Helm's release record: an uninstall would delete adopted objects by name."""
     name, namespace = found.release
     if name:
         yield Finding(
@@ -160,6 +160,6 @@ def check_release(found: OperatorInstall) -> Iterator[Finding]:
         )
 
 
-def _nodes(names: Iterable[str]) -> str:
+def _name_nodes(names: Iterable[str]) -> str:
     found = sorted(names)
     return f"{'Node' if len(found) == 1 else 'Nodes'} {join_limited(found, _MAX_NODES)}"
