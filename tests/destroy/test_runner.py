@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, listable_kinds
-from gpu_provision.destroy.runner import eviction_warnings, gpu_pod_eviction, why_there
+from gpu_provision.destroy.runner import eviction_warnings, explain_remaining, gpu_pod_eviction
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ObjectRef, ref_of
@@ -109,7 +109,7 @@ def test_the_first_cause_is_reported(metadata: dict[str, Any], node: str, condit
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     nodes = {"away": {"metadata": {"name": "away"}}, "well": {"metadata": {"name": "well", **_GOING}, **ready}}
     item = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"conditions": conditions}}
-    assert cause in why_there(item, nodes)
+    assert cause in explain_remaining(item, nodes)
 
 
 def job(name: str, *, owner: str = "Job", **metadata: Any) -> dict[str, Any]:
