@@ -18,7 +18,7 @@ from celpy import json_to_cel
 
 from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.crd import RULES_KEY, Schema, are_known, spec_schema
+from gpu_provision.operator.crd import RULES_KEY, Schema, spec_schema, supports_cel_rules
 from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
 from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
 from tests.operator.conftest import REPOSITORY, as_stored, stored
@@ -134,4 +134,4 @@ def test_every_rule_is_about_keys_with_a_type() -> None:
     [("v1.20.2", False), ("1.28", False), ("v1.29.0-gke.1", True), ("v1.34.1+k3s1", True), ("", True), ("2.0", True)],
 )
 def test_rules_are_for_servers_that_have_them_for_good(kubernetes: str, *, known: bool) -> None:
-    assert are_known(kubernetes) is known
+    assert supports_cel_rules(kubernetes) is known

@@ -81,7 +81,7 @@ def test_a_resource_takes_no_value_of_this_machine(by_flux: KubeClient) -> None:
     """An apply says so before it writes anything."""
     found = compared(by_flux, "driver: {env: {HOME: {env: HOME}}}", force=False)
     assert [(each.code, each.where.rpartition(" ")[2]) for each in found.findings] == [("GP432", "driver.env.HOME.env")]
-    assert found.wanted is None
+    assert found.desired is None
 
 
 def test_what_a_server_has_written_into_a_stack_says_nothing_new(file: Path) -> None:

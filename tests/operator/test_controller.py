@@ -36,11 +36,11 @@ def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, 
     for name in ("gpu-operator", "shared"):
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def aim(inventory: Inventory) -> Inventory:
+    def retarget(inventory: Inventory) -> Inventory:
         return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
 
     events = list[StackEvent]()
-    controller = Controller(connect(kubeconfig), aim=aim, take=events.append)
+    controller = Controller(connect(kubeconfig), retarget=retarget, on_event=events.append)
     thread = threading.Thread(target=controller.run, daemon=True)
     thread.start()
     try:
@@ -79,11 +79,11 @@ def test_another_run_is_waited_for_and_is_no_failure(
 
 def test_a_broken_watch_makes_the_controller_unready(cluster: KubeClient) -> None:
     """Old copies of objects must not pass for what is there."""
-    controller = Controller(cluster, aim=lambda found: found, take=lambda _: None)
-    assert controller.why_unready() == ""
+    controller = Controller(cluster, retarget=lambda found: found, on_event=lambda _: None)
+    assert controller.readiness_problem() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
     controller._mirror = cast("InformerCache", SimpleNamespace(problem=problem))
-    assert controller.why_unready() == problem
+    assert controller.readiness_problem() == problem
 
 
 def test_a_stack_whose_loading_fails_does_not_end_the_controller(
@@ -104,5 +104,5 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
         assert (found["broken"][0], found["invalid"][0]) == ("InternalError", "InvalidSpec")
         assert "KeyError: 'not thought of'" in found["broken"][1]
         assert "GP130 gpustack/invalid spec.release" in found["invalid"][1]
-        assert controller.why_dead() == ""
+        assert controller.liveness_problem() == ""
         assert {event.stack for event in events if "in fail_for_one" in event.message} == {"broken"}

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.kube.observe import MEMBER_KINDS
 from gpu_provision.model.progress import State
-from gpu_provision.operator.crd import MOST_PROBLEMS, definition, spec_schema
+from gpu_provision.operator.crd import MAX_PROBLEMS, definition, spec_schema
 from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.status import StackObservation, status_of
 from gpu_provision.planning.states import states
@@ -44,7 +44,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
     schema = schema_of("status")
     assert prune(status, schema) == status
     problems = schema["properties"]["nodes"]["properties"]["problems"]
-    assert (problems["maxItems"], problems["items"]["properties"]["state"]["enum"]) == (MOST_PROBLEMS, [*State])
+    assert (problems["maxItems"], problems["items"]["properties"]["state"]["enum"]) == (MAX_PROBLEMS, [*State])
 
 
 def parts(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:

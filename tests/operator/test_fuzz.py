@@ -43,7 +43,8 @@ def read(stack: dict[str, Any]) -> None:
     request = ReconcileRequest(stack)
     request.observation()
     assert request.is_equivalent(request)
-    OverlapChecker().look([stack, {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}], [])
+    other = {**STACKS[0], "metadata": stack["metadata"] | {"name": "other", "uid": "v"}}
+    OverlapChecker().find_overlaps([stack, other], [])
 
 
 def test_stacks_of_any_content_are_read() -> None:

@@ -12,7 +12,7 @@ import yaml
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import manifests
-from gpu_provision.operator.manifests import InstallOptions, grouped, kustomization
+from gpu_provision.operator.manifests import InstallOptions, group_by_file, kustomization
 from gpu_provision.operator.stack import inventory_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.permissions import for_destroy
@@ -101,6 +101,6 @@ def test_the_example_is_what_is_rendered() -> None:
     """``make docs`` writes it; a difference here is one that every user's repository will show."""
     folder = Path(__file__).parents[2] / "examples/operator/manifests"
     files = {path.name: [*yaml.safe_load_all(path.read_text(encoding="utf-8"))] for path in folder.glob("*.yaml")}
-    expected = grouped(made())
+    expected = group_by_file(made())
     assert files.pop("kustomization.yaml") == [kustomization([*expected])]
     assert files == expected

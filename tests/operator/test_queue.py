@@ -23,11 +23,11 @@ def test_scheduler(steps: list[dict[str, Any]]) -> None:
     for step in steps:
         now, edited = step["at"], {*step.get("edited", ())}
         if step.keys() & {"look", "edited"}:
-            scheduler.look({*step.get("look", ()), *edited}, now, edited=edited)
+            scheduler.observe({*step.get("look", ()), *edited}, now, edited=edited)
         if "start" in step:
             scheduler.on_start(now)
         if "finish" in step:
-            scheduler.on_finish({*step["finish"]}, now, is_well=step.get("well", False))
+            scheduler.on_finish({*step["finish"]}, now, succeeded=step.get("well", False))
         if "preempt" in step:
             scheduler.on_preempt()
         if "new_edits" in step:
@@ -40,15 +40,15 @@ def test_scheduler(steps: list[dict[str, Any]]) -> None:
 
 def test_failures_double_the_pause_until_a_success() -> None:
     backoff = Backoff()
-    assert backoff.left(100.0) == 0.0
+    assert backoff.seconds_left(100.0) == 0.0
     for seconds in (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0):
-        backoff.failed(100.0)
-        assert backoff.left(100.0) == seconds
-    assert (backoff.left(699.0), backoff.left(701.0)) == (1.0, 0.0)
-    backoff.succeeded()
-    assert backoff.left(100.0) == 0.0
-    backoff.failed(100.0)
-    assert backoff.left(100.0) == 5.0
+        backoff.record_failure(100.0)
+        assert backoff.seconds_left(100.0) == seconds
+    assert (backoff.seconds_left(699.0), backoff.seconds_left(701.0)) == (1.0, 0.0)
+    backoff.reset()
+    assert backoff.seconds_left(100.0) == 0.0
+    backoff.record_failure(100.0)
+    assert backoff.seconds_left(100.0) == 5.0
 
 
 def request(**metadata: Any) -> ReconcileRequest:
@@ -79,7 +79,7 @@ def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = ""
 
 @pytest.mark.parametrize("case", OVERLAPS.values(), ids=OVERLAPS)
 def test_older_stack_keeps_what_both_want(case: dict[str, Any]) -> None:
-    found = OverlapChecker().look([claiming(**each) for each in case["stacks"]], [])
+    found = OverlapChecker().find_overlaps([claiming(**each) for each in case["stacks"]], [])
     assert found.keys() == ({"b"} if "problem" in case else set())
     for each in found.values():
         assert (each.reason, each.message.partition(": delete")[0]) == (Reason.OVERLAP, case["problem"])
@@ -97,8 +97,8 @@ def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pyte
     monkeypatch.setattr(queue, "inventory_of", counted)
     checker, a, b = OverlapChecker(), claiming("a", ["n1"]), claiming("b", ["n1", "n2"], since=2)
     for _ in range(3):
-        assert checker.look([a, b], []).keys() == {"b"}
+        assert checker.find_overlaps([a, b], []).keys() == {"b"}
     assert read == ["a", "b"]
-    checker.look([a, claiming("b", ["n2"], since=2, generation=2)], [])
+    checker.find_overlaps([a, claiming("b", ["n2"], since=2, generation=2)], [])
     assert read == ["a", "b", "b"]
-    assert checker.look([claiming("broken", ["n1"], since=0), a, b], []).keys() == {"b"}
+    assert checker.find_overlaps([claiming("broken", ["n1"], since=0), a, b], []).keys() == {"b"}

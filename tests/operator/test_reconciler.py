@@ -25,7 +25,7 @@ class Kept(SimpleNamespace):
         super().__init__(now=0.0, silence=0.0, runs=0, told=[], notes=[], waits=[])
         nothing = frozenset[str]()
         seen = Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
-        self.figures = SimpleNamespace(take_needs=lambda *_: None)
+        self.figures = SimpleNamespace(record_needs=lambda *_: None)
         self.look, self.next_deadline = lambda _: seen, lambda _: float("inf")
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)
@@ -66,12 +66,12 @@ def test_no_run_begins_from_copies_that_may_be_old(kept: Kept) -> None:
     assert kept.runs == 0
     assert kept.waits[1:] == [1.0, 1.0, 1.0]
     assert [(note.reason, note.is_warning) for note in kept.notes] == [("Waiting", True)]
-    assert "a watch has ended" in kept.told[-1].hold_up
+    assert "a watch has ended" in kept.told[-1].wait_reason
     assert kept.told[-1].is_working
     kept.silence = 0.0
     kept.turn()
     assert kept.runs == 1
-    assert kept.told[-1].hold_up == ""
+    assert kept.told[-1].wait_reason == ""
 
 
 def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,5 +95,5 @@ def test_unknown_version_on_record_holds_to_nothing(kept: Kept, monkeypatch: pyt
 
     monkeypatch.setattr(reconciler, "active_inventory", unknown)
     monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))
-    assert kept.reconciler._in_force() is None
+    assert kept.reconciler._active_inventory() is None
     assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]

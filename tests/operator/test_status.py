@@ -10,18 +10,18 @@ from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.crd import MAX_PROBLEMS
 from gpu_provision.operator.status import (
     Reason,
     StackObservation,
     StackPhase,
     StackProblem,
+    add_later_problem,
     evaluate_status,
     failed_components,
     problem_of,
-    since,
+    rollback_problem,
     status_of,
-    was_rolled_back,
 )
 from gpu_provision.planning.states import Key, states
 from tests.planning.builders import GPU_NODES, Stack, labelled, with_node
@@ -141,16 +141,16 @@ def test_findings_are_listed_with_fixes_while_there_is_room() -> None:
 def test_rollback_lasts_until_another_spec() -> None:
     """Also for a controller that has just begun. Failures since then do not add up, however often it restarts."""
     back, failure = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.RUN_FAILED, "GP301 silence")
-    both = since(back, failure)
+    both = add_later_problem(back, failure)
     assert both == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
-    assert (since(None, failure), since(back, None)) == (failure, back)
-    assert [was_rolled_back(of(problem=each)) for each in (back, both)] == [back, back]
+    assert (add_later_problem(None, failure), add_later_problem(back, None)) == (failure, back)
+    assert [rollback_problem(of(problem=each)) for each in (back, both)] == [back, back]
     others = [of(4, problem=back), of(), {"metadata": {"generation": 3}}]
-    assert [was_rolled_back(each) for each in others] == [None] * 3
+    assert [rollback_problem(each) for each in others] == [None] * 3
 
 
 def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
-    names = [f"n{number:04}" for number in range(MOST_PROBLEMS + 10)]
+    names = [f"n{number:04}" for number in range(MAX_PROBLEMS + 10)]
     seen = Stack().situation
     nodes = tuple(NodeFacts(name=name) for name in names)
     pool = seen.context.targets[0]
@@ -161,7 +161,7 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
     )
     broken = {key: state for name in names for key, state in failed(name).items()}
     found = status_of(StackObservation(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
-    assert len(found["nodes"]["problems"]) == MOST_PROBLEMS
+    assert len(found["nodes"]["problems"]) == MAX_PROBLEMS
     assert found["nodes"]["summary"] == f"0/{len(names)}"
 
 
@@ -175,7 +175,7 @@ def test_a_status_comes_to_a_verdict() -> None:
     trying, problem = of(states=failed(), is_working=True), StackProblem(Reason.INVALID, "no such release")
     stacks = (trying, of(generation=4), {"metadata": {"generation": 1}})
     assert [evaluate_status(each).phase for each in stacks] == [StackPhase.WORKING, *[StackPhase.UNSEEN] * 2]
-    assert evaluate_status(of(problem=problem)).told == "InvalidSpec: no such release"
+    assert evaluate_status(of(problem=problem)).summary == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.operator import telemetry
 from gpu_provision.operator.telemetry import (
-    EVERYWHERE,
+    ALL_ADDRESSES,
     Collector,
     ControllerMetrics,
     StackEvent,
@@ -44,7 +44,7 @@ def status_with(conditions: Conditions) -> dict[str, Any]:
 def figures(conditions: Conditions) -> StackMetrics:
     found = StackMetrics()
     counts = {"nodes": {"total": 4, "ready": 3, "gpus": 24}, "rollout": {"done": 1, "underWay": 2}}
-    found.take_status(status_with(conditions) | counts)
+    found.record_status(status_with(conditions) | counts)
     return found
 
 
@@ -54,8 +54,8 @@ READY, WELL = ("True", "AllReady"), ("False", "AsExpected")
 
 def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
     found = figures({"Ready": READY})
-    found.take_needs(2, 10.0)
-    found.take_run(14.0, is_well=False)
+    found.record_needs(2, 10.0)
+    found.record_run(14.0, succeeded=False)
     registry = CollectorRegistry()
     registry.register(Collector(lambda: SNAPSHOT._replace(stacks={"main": found})))
     lines = generate_latest(registry).decode().splitlines()
@@ -96,7 +96,7 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are(name: str) -> None:
 
 
 def port_of(address: str, *, dead: str = "", unready: str = "") -> int:
-    return serve(address, 0, look=lambda: SNAPSHOT, is_alive=lambda: dead, is_ready=lambda: unready)
+    return serve(address, 0, read_metrics=lambda: SNAPSHOT, is_alive=lambda: dead, is_ready=lambda: unready)
 
 
 def get(address: str, port: int, path: str = "/healthz") -> str:
@@ -108,10 +108,10 @@ def get(address: str, port: int, path: str = "/healthz") -> str:
 def test_everywhere_is_both_families_and_loopback_alone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine without IPv6 everywhere is what there is."""
     if socket.has_dualstack_ipv6():
-        port = port_of(EVERYWHERE)
+        port = port_of(ALL_ADDRESSES)
         assert {get("127.0.0.1", port), get("::1", port)} == {"ok\n"}
     monkeypatch.setattr(telemetry.socket, "has_dualstack_ipv6", lambda: False)
-    assert get("127.0.0.1", port_of(EVERYWHERE)) == "ok\n"
+    assert get("127.0.0.1", port_of(ALL_ADDRESSES)) == "ok\n"
     port = port_of("127.0.0.1")
     assert "gpu_provision_api_requests_total 7.0" in get("127.0.0.1", port, "/metrics")
     with pytest.raises(OSError, match=r"refused|unreachable|unsupported|assign"):
@@ -163,7 +163,7 @@ def test_slow_clients_are_closed_at_their_deadline(monkeypatch: pytest.MonkeyPat
 
 def test_a_probe_is_answered_while_slow_clients_hold_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest connections end for new ones, and no more threads run than there are places."""
-    monkeypatch.setattr(telemetry, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(telemetry, "_MAX_CONNECTIONS", 4)
     monkeypatch.setattr(telemetry, "_CONNECTION_SECONDS", 600.0)
     before, port = {*threading.enumerate()}, port_of("127.0.0.1")
     with half_requests(port, 12) as opened:
