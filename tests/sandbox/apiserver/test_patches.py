@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import types_of
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import type_of
 from gpu_provision.sandbox.apiserver.rest import json_patch, strategic_merge_patch
 from gpu_provision.sandbox.objects import deep_copy
 from tests import data_file
 
 CASES = data_file.document((Path(__file__).parent / "data" / "patches.yaml").read_text())
-POD_TYPE = types_of({"apiVersion": "v1", "kind": "Pod"}, None).root
+POD_TYPE = type_of({"apiVersion": "v1", "kind": "Pod"}, None).root
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

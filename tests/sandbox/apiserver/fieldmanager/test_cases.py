@@ -23,7 +23,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     step_order,
     union,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, FieldShape, Type, builtin
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, FieldShape, Type, builtin_type
 from gpu_provision.sandbox.apiserver.resources import builtin_resources
 from tests import data_file
 
@@ -169,6 +169,6 @@ def test_steps_have_the_servers_order() -> None:
 def test_every_served_kind_has_a_type() -> None:
     """Each has metadata, and all its types can be read; reviews are not kept and have none."""
     for info in builtin_resources():
-        types = builtin(info.api_version, info.kind)
+        types = builtin_type(info.api_version, info.kind)
         assert info.verbs == ("create",) or types.root.of("metadata").of("finalizers").shape is FieldShape.SET  # type: ignore[union-attr]
-    assert builtin("nfd.k8s-sigs.io/v1alpha1", "NodeFeature") is None
+    assert builtin_type("nfd.k8s-sigs.io/v1alpha1", "NodeFeature") is None
