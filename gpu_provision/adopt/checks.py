@@ -22,15 +22,15 @@ _IDLE = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
 _MAX_NODES = 10
 
 
-def check_cluster(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
+def check_cluster(install: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     """Yield the findings about the operator, its ClusterPolicy and the inventory."""
-    if not found.policies:
-        yield nothing_to_adopt(found.cluster)
+    if not install.policies:
+        yield nothing_to_adopt(install.cluster)
         return
-    yield from _check_upgrades(found)
-    yield from _check_installer(found)
-    yield from check_policy(found)
-    yield from _check_inventory(found, context)
+    yield from _check_upgrades(install)
+    yield from _check_installer(install)
+    yield from check_policy(install)
+    yield from _check_inventory(install, context)
 
 
 def nothing_to_adopt(cluster: str) -> Finding:
@@ -44,9 +44,9 @@ def nothing_to_adopt(cluster: str) -> Finding:
     )
 
 
-def check_policy(found: OperatorInstall) -> Iterator[Finding]:
+def check_policy(install: OperatorInstall) -> Iterator[Finding]:
     """Yield the ClusterPolicy settings that an inventory lacks: an error for those that workloads may need."""
-    policy = found.policy
+    policy = install.policy
     settings = tuple(unsupported_settings(policy["spec"])) if policy else ()
     for severity, what, fix in (
         (
@@ -69,10 +69,10 @@ def check_policy(found: OperatorInstall) -> Iterator[Finding]:
             )
 
 
-def _check_upgrades(found: OperatorInstall) -> Iterator[Finding]:
+def _check_upgrades(install: OperatorInstall) -> Iterator[Finding]:
     states = {
         node["metadata"]["name"]: state
-        for node in found.nodes
+        for node in install.nodes
         if (state := labels_of(node).get(STATE, "")) not in _IDLE
         # Own writes are from an adoption that was interrupted in its rollout; the next run resumes it.
         and FIELD_MANAGER not in managers_of(node, "metadata", "labels", STATE)
@@ -87,8 +87,8 @@ def _check_upgrades(found: OperatorInstall) -> Iterator[Finding]:
         )
 
 
-def _check_installer(found: OperatorInstall) -> Iterator[Finding]:
-    for item in found.operators:
+def _check_installer(install: OperatorInstall) -> Iterator[Finding]:
+    for item in install.operators:
         if owners := item["metadata"].get("ownerReferences"):
             yield Finding(
                 code=codes.NOT_EXPRESSIBLE,
@@ -97,26 +97,26 @@ def _check_installer(found: OperatorInstall) -> Iterator[Finding]:
                 evidence=f"owner: {owners[0]['kind']} {owners[0]['name']}",
                 fix="uninstall the operator with the tool that installed it, but keep its ClusterPolicy until then",
             )
-    if found.drivers:
+    if install.drivers:
         yield Finding(
             code=codes.NOT_EXPRESSIBLE,
             what="drivers come of NVIDIADriver resources, which cannot be taken over",
-            where=f"NVIDIADriver {', '.join(item['metadata']['name'] for item in found.drivers)}",
+            where=f"NVIDIADriver {', '.join(item['metadata']['name'] for item in install.drivers)}",
             fix="go over to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
         )
 
 
-def _check_inventory(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
-    if found.namespace and found.namespace != context.namespace:
+def _check_inventory(install: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
+    if install.namespace and install.namespace != context.namespace:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="the operands run in another namespace than the inventory names; pods cannot move",
-            where=f"namespace {found.namespace}",
+            where=f"namespace {install.namespace}",
             evidence=f"cluster.namespace of the inventory is {context.namespace}",
-            fix=f"set cluster.namespace to {found.namespace}",
+            fix=f"set cluster.namespace to {install.namespace}",
         )
     groups = {target.name: target.driver_group for target in context.targets}
-    with_driver = {pod["spec"].get("nodeName") for pod in found.driver_pods()} - {None, ""}
+    with_driver = {pod["spec"].get("nodeName") for pod in install.driver_pods()} - {None, ""}
     if lost := [node for node in with_driver if not groups.get(node)]:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
@@ -144,9 +144,9 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
         )
 
 
-def check_release(found: OperatorInstall) -> Iterator[Finding]:
+def check_release(install: OperatorInstall) -> Iterator[Finding]:
     """Yield the warning about Helm's release record: an uninstall would delete adopted objects by name."""
-    name, namespace = found.release
+    name, namespace = install.release
     if name:
         yield Finding(
             code=codes.HELM_RECORDS,
@@ -161,5 +161,5 @@ def check_release(found: OperatorInstall) -> Iterator[Finding]:
 
 
 def _name_nodes(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return f"{'Node' if len(found) == 1 else 'Nodes'} {join_limited(found, _MAX_NODES)}"
+    ordered = sorted(names)
+    return f"{'Node' if len(ordered) == 1 else 'Nodes'} {join_limited(ordered, _MAX_NODES)}"

@@ -124,11 +124,11 @@ def is_discovery(item: Manifest) -> bool:
 
 def _is_of_chart(item: Manifest, release: str) -> bool:
     """Whether an object is the chart's own one, and not from a user's values."""
-    annotations, found = item["metadata"].get("annotations") or {}, labels_of(item)
+    annotations, marks = item["metadata"].get("annotations") or {}, labels_of(item)
     if annotations.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
-    is_of_discovery = is_discovery(item) and found.get(_INSTANCE) == release
-    return is_of_discovery or found.get(labels.COMPONENT_OF_APP) == labels.OPERATOR
+    is_of_discovery = is_discovery(item) and marks.get(_INSTANCE) == release
+    return is_of_discovery or marks.get(labels.COMPONENT_OF_APP) == labels.OPERATOR
 
 
 def discover(cluster: KubeClient, inventory: Inventory | None = None) -> OperatorInstall:

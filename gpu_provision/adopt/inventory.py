@@ -40,8 +40,8 @@ _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 @cache
 def read_table(file: str) -> Mapping[str, Any]:
     """Return a YAML table of this package; it is read on first use, since `status` imports this module."""
-    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
-    return found
+    table: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    return table
 
 
 class UnsupportedSetting(NamedTuple):
@@ -78,16 +78,16 @@ _CARRIED_OVER = {*_SETTINGS, *(f"{each}.{part}" for each in (*OPERANDS, "driver.
 
 def _settings(spec: Spec) -> dict[str, Any]:
     """Return the nested inventory settings of a ClusterPolicy's spec, without images."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for field, setting in _SETTINGS.items():
         value = _value_at(spec, field)
         if value in _EMPTY_VALUES or (written := _to_inventory_value(setting, value)) in _EMPTY_VALUES:
             continue
-        part, (*parents, last) = found, setting.split(".")
+        part, (*parents, last) = settings, setting.split(".")
         for step in parents:
             part = part.setdefault(step, {})
         part[last] = written
-    return found
+    return settings
 
 
 def _to_inventory_value(setting: str, value: Any) -> Any:
@@ -152,10 +152,10 @@ def _value_at(value: Any, path: str) -> Any:
     return value
 
 
-def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
+def derive_inventory(install: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
     """Return an inventory of the operator's stack; ``cluster`` has the user's ``kubeconfig`` and ``context``."""
-    spec = (found.policy or {}).get("spec", {})
-    release = release_of(found)
+    spec = (install.policy or {}).get("spec", {})
+    release = release_of(install)
     settings = _drop_schema_defaults(_settings(spec), schema())
     for component, named in _images(spec).items():
         default = releases.release(release).image(component)
@@ -163,15 +163,15 @@ def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str,
             is_manager = component == "driver_manager"
             section = settings.setdefault("driver" if is_manager else component, {})
             (section.setdefault("manager", {}) if is_manager else section).update(image)
-    has_host_drivers = any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
-    if settings.get("driver", {}).get("enabled", True) and has_host_drivers:
+    driver_labels = {node.labels.get(labels.DEPLOY_DRIVER) for node in install.facts.nodes}
+    if settings.get("driver", {}).get("enabled", True) and labels.PRE_INSTALLED in driver_labels:
         settings.setdefault("driver", {})["enabled"] = "auto"
-    if not found.discovery and any(labels.nfd_has_spoken(node.labels) for node in found.facts.nodes):
+    if not install.discovery and any(labels.nfd_has_spoken(node.labels) for node in install.facts.nodes):
         settings = {"nfd": {"enabled": False}, **settings}  # another NFD labels the nodes
-    pools, nodes = _pools(found)
+    pools, nodes = _pools(install)
     return {
         "name": name,
-        "cluster": {**{key: value for key, value in cluster.items() if value}, "namespace": found.namespace},
+        "cluster": {**{key: value for key, value in cluster.items() if value}, "namespace": install.namespace},
         "release": release,
         "host_prerequisites": {"enabled": False},
         **settings,
@@ -180,12 +180,12 @@ def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str,
     }
 
 
-def release_of(found: OperatorInstall) -> str:
+def release_of(install: OperatorInstall) -> str:
     """Return the release that the chart, the operator's image or its validator names, else the default."""
-    texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in found.operators]
-    images = [str(item["spec"]["template"]["spec"]["containers"][0]["image"]) for item in found.operators]
+    texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in install.operators]
+    images = [str(item["spec"]["template"]["spec"]["containers"][0]["image"]) for item in install.operators]
     texts += [image.rpartition(":")[2] for image in images]
-    texts += [_images((found.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
+    texts += [_images((install.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
     versions = (version[1] for version in map(_VERSION.search, texts) if version)
     return next((version for version in versions if version in releases.names()), releases.DEFAULT)
 
@@ -203,10 +203,10 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     return kept
 
 
-def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def _pools(install: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """Group nodes with equal GPUs and systems into pools, named after their differences; return pools and nodes."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
-    for node in found.facts.nodes:
+    for node in install.facts.nodes:
         if labels.has_gpu(node.labels):
             os = observed_os(node)
             kind = _gpu_model(node), _gpu_count(node), f"{os.id}{os.version}" if os else ""

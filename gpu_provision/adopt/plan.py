@@ -122,52 +122,53 @@ class Adoption:
         return tuple(item for item in self.objects if item.fate in fates)
 
 
-def plan_adoption(found: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
+def plan_adoption(install: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
     """Plan the adoption of a cluster by an inventory."""
     wanted = by_ref(item for items in desired.values() for item in items if item["kind"] not in _PER_NODE)
-    drivers = tuple(_plan_drivers(found, context, desired))
+    drivers = tuple(_plan_drivers(install, context, desired))
+    findings = (*checks.check_cluster(install, context), *checks.check_drivers(drivers))
     return Adoption(
-        cluster=found.cluster,
+        cluster=install.cluster,
         inventory=context.inventory.name,
-        release=" in namespace ".join(filter(None, found.release)),
-        policies=found.policies,
-        operators=found.operators,
-        objects=tuple(_plan_objects(found, wanted, frozenset(desired))),
+        release=" in namespace ".join(filter(None, install.release)),
+        policies=install.policies,
+        operators=install.operators,
+        objects=tuple(_plan_objects(install, wanted, frozenset(desired))),
         drivers=drivers,
         targets=tuple(target.name for target in context.targets if target.facts),
-        nodes=tuple(_plan_node_labels(found, desired)),
+        nodes=tuple(_plan_node_labels(install, desired)),
         discovery=context.inventory.specs.nfd.namespace if "nfd" in desired else "",
-        leftovers=tuple(pod for pod in found.pods if is_owned(pod, found.policy_uids)),
-        created=tuple(ref for ref in wanted if ref not in found.objects),
-        findings=(*checks.check_cluster(found, context), *checks.check_drivers(drivers), *checks.check_release(found)),
+        leftovers=tuple(pod for pod in install.pods if is_owned(pod, install.policy_uids)),
+        created=tuple(ref for ref in wanted if ref not in install.objects),
+        findings=(*findings, *checks.check_release(install)),
     )
 
 
 def _plan_objects(
-    found: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
+    install: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
 ) -> Iterator[ObjectPlan]:
     keeps_discovery = "nfd" not in components
     # One without an owner counts as well: an interrupted run may have removed it.
-    others = [item for ref, item in found.objects.items() if ref not in wanted and ref not in found.chart]
+    others = [item for ref, item in install.objects.items() if ref not in wanted and ref not in install.chart]
     staying = [
         item for item in others if item["kind"] == "DaemonSet" and PART_OF not in labels_of(item) and _is_kept(item)
     ]
-    for ref, item in {**found.owned, **found.chart}.items():
+    for ref, item in {**install.owned, **install.chart}.items():
         if ref in wanted:
             yield _take_over(item, wanted[ref])
-        elif ref in found.discovery and keeps_discovery:
+        elif ref in install.discovery and keeps_discovery:
             yield ObjectPlan(ref=ref, fate=Disposition.LEFT, live=item)
-        elif ref in found.chart:
+        elif ref in install.chart:
             effects = ("stopped first, removed last",) if is_operator(item) else ()
             yield ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
         else:
             yield _plan_operand(item, staying, components)
-    if found.discovery and not keeps_discovery:
+    if install.discovery and not keeps_discovery:
         # Every Node Feature Discovery installs these definitions; Helm never removes them.
         for ref in wanted:
             is_definition = ref.kind == "CustomResourceDefinition" and ref.name.endswith(_NFD_GROUP)
-            if is_definition and ref in found.objects and PART_OF not in labels_of(found.objects[ref]):
-                yield _take_over(found.objects[ref], wanted[ref])
+            if is_definition and ref in install.objects and PART_OF not in labels_of(install.objects[ref]):
+                yield _take_over(install.objects[ref], wanted[ref])
 
 
 def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
@@ -234,15 +235,15 @@ def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
             return labels_of(item).get(labels.APP) == labels_of(daemon_set).get(labels.APP)
 
 
-def _plan_drivers(found: OperatorInstall, context: RenderContext, desired: Desired) -> Iterator[RunningDriver]:
+def _plan_drivers(install: OperatorInstall, context: RenderContext, desired: Desired) -> Iterator[RunningDriver]:
     templates = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item["spec"]["template"]
         for item in desired.get("driver", ())
         if item["kind"] == "DaemonSet"
     }
     groups = {target.name: target.driver_group for target in context.targets}
-    asked = (found.policy or {}).get("spec", {}).get("daemonsets") or {}
-    for pod in found.driver_pods():
+    asked = (install.policy or {}).get("spec", {}).get("daemonsets") or {}
+    for pod in install.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
         if template is not None and labels.COMPONENT not in labels_of(pod):
             yield _compare_driver(pod, template, asked)
@@ -306,9 +307,9 @@ def _command(container: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, Any]:
-    found = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
-    found |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
-    return {name: value for name, value in found.items() if name not in _OF_NO_EFFECT}
+    variables = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
+    variables |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
+    return {name: value for name, value in variables.items() if name not in _OF_NO_EFFECT}
 
 
 def _mounted_sources(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
@@ -321,9 +322,9 @@ def _mounted_sources(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
     return (maps | secrets) - {f"ConfigMap {_PROBE}"}
 
 
-def _plan_node_labels(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
+def _plan_node_labels(install: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
     """Yield missing node labels: the DaemonSet controller deletes pods on nodes that its selector lacks."""
-    facts = {node.name: node for node in found.facts.nodes}
+    facts = {node.name: node for node in install.facts.nodes}
     for item in desired.get("node_labels", ()):
         node = facts.get(item["metadata"]["name"])
         if node is not None and (changes := label_changes(item, node)):

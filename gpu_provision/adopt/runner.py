@@ -62,8 +62,8 @@ _MAX_NODES = 3
 def plan(session: Session) -> Adoption:
     """Plan an adoption. Raises UnreachableError, ForbiddenError."""
     reading = session.reading()
-    found = discover(session.cluster, session.inventory)
-    return plan_adoption(found, reading.context, reading.desired)
+    install = discover(session.cluster, session.inventory)
+    return plan_adoption(install, reading.context, reading.desired)
 
 
 def transfer_ownership(session: Session, listen: Listen) -> None:
@@ -165,12 +165,12 @@ class AdoptionRunner:
         self._run_parallel(self._delete, [item for item in removable if item["kind"] in _WORKLOADS])
         self._run_parallel(self._delete, [item for item in removable if item["kind"] not in _WORKLOADS])
         self._run_parallel(self._delete, filter(is_operator, removed))
-        found = look()
-        if found.owned:
+        install = look()
+        if install.owned:
             finding = _stuck_finding(
                 "something still belongs to the ClusterPolicy and would go with it, so it stays",
-                found.cluster,
-                evidence=", ".join(str(ref) for ref in sorted(found.owned)),
+                install.cluster,
+                evidence=", ".join(str(ref) for ref in sorted(install.owned)),
                 fix="see whether the operator was started again; then run this again, which resumes",
             )
             raise RunFailedError(finding)

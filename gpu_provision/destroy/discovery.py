@@ -112,7 +112,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
     config_maps = own.result().items
     parents = [item["metadata"] for item in config_maps if SET_ID in item["metadata"]["labels"]]
     stacks = {f"{metadata['namespace']}/{metadata['name']}" for metadata in parents}
-    found = StackObjects(
+    objects = StackObjects(
         cluster=f"{cluster.name} ({version.result()})",
         members=members,
         records=by_ref(item for item in config_maps if _is_record(item, inventory)),
@@ -129,7 +129,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         nodes=tuple(nodes.result().items),
         stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
     )
-    uids, foreign = found.uids | known, dict[ObjectRef, tuple[str, ...]]()
+    uids, foreign = objects.uids | known, dict[ObjectRef, tuple[str, ...]]()
     may_go = {ref: item for ref, item in members.items() if not other_managers(item)}
     kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in may_go) else []
     for ref, item in may_go.items():
@@ -137,7 +137,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
             foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, uids))
         elif ref.kind == "CustomResourceDefinition" and crds:
             foreign[ref] = tuple(_foreign_objects_of(cluster, item, uids))
-    return replace(found, foreign=foreign)
+    return replace(objects, foreign=foreign)
 
 
 def labels_of(item: Manifest) -> Mapping[str, str]:
@@ -191,10 +191,10 @@ def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
 def _kinds_of(cluster: KubeClient, version: str) -> Iterator[ListableKind]:
     if version.partition("/")[0].endswith(_COMPUTED):
         return
-    found = []
+    resources = []
     with contextlib.suppress(NotFoundError):  # discovery still lists a group for a moment after its deletion
-        found = cluster.ask(_api_path(version)).get("resources", ())
-    for each in found:
+        resources = cluster.ask(_api_path(version)).get("resources", ())
+    for each in resources:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
             yield ListableKind(version, each["kind"], each["name"])
 

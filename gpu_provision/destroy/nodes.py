@@ -189,15 +189,15 @@ def gpu_users(
     A DaemonSet's pod that only may use GPUs, such as a monitor, does not count: its controller would recreate it.
     """
     known, held = frozenset(nodes), claims_of(claims)
-    found: dict[str, tuple[Manifest, ...]] = {}
+    users: dict[str, tuple[Manifest, ...]] = {}
     for pod in sorted(pods, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])):
         node = pod_view.node_of(pod) if pod["spec"].get("nodeName") else ""
         if node not in known or is_ours(pod):
             continue
         seen = pod_of(pod, claims=held)
         if not seen.is_over and seen.use in (_CERTAIN if seen.is_daemon else _USES):
-            found[node] = (*found.get(node, ()), pod)
-    return dict(sorted(found.items()))
+            users[node] = (*users.get(node, ()), pod)
+    return dict(sorted(users.items()))
 
 
 def running_operator(pods: Iterable[Manifest]) -> str:

@@ -161,17 +161,17 @@ def waves() -> list[frozenset[str]]:
     dependents = {each.name: {other.name for other in COMPONENTS if each.name in other.requires} for each in COMPONENTS}
     order = TopologicalSorter(dependents)
     order.prepare()
-    found = []
+    result = []
     while wave := order.get_ready():
         order.done(*wave)
-        found.append(frozenset(wave))
-    return found
+        result.append(frozenset(wave))
+    return result
 
 
-def _delete_workloads(found: StackObjects, components: frozenset[str]) -> tuple[Change, ...]:
+def _delete_workloads(objects: StackObjects, components: frozenset[str]) -> tuple[Change, ...]:
     """Return the deletions of DaemonSets, Deployments and pods without an owner."""
-    running = (item for ref, item in found.members.items() if ref.kind in _WORKLOADS)
-    single = (pod for pod in found.pods.values() if not pod["metadata"].get("ownerReferences"))
+    running = (item for ref, item in objects.members.items() if ref.kind in _WORKLOADS)
+    single = (pod for pod in objects.pods.values() if not pod["metadata"].get("ownerReferences"))
     return _delete_changes(item for item in (*running, *single) if component_of(item) in components)
 
 

@@ -185,11 +185,11 @@ class DestroyRunner:
         """Remove the stack's fields from the present node; return whether a write was needed."""
         for _ in range(_TRIES):
             node = self.cluster.get(ref)
-            found = find_remnants(node, self.plan.stack) if node else None
-            if found is None or found.is_clean:
+            remnants = find_remnants(node, self.plan.stack) if node else None
+            if remnants is None or remnants.is_clean:
                 return False
             with contextlib.suppress(ConflictError):
-                self.cluster.merge(ref, found.patch())
+                self.cluster.merge(ref, remnants.patch())
                 return True
         return False
 

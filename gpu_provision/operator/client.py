@@ -184,7 +184,8 @@ def deletion_finding(live: Manifest) -> Finding:
 
 def specs_equivalent(one: Manifest, other: Manifest) -> bool:
     """Whether two stacks declare the same inventory; a stack that the loader refuses equals none."""
-    first, second = (found and replace(found, text="", digest="") for found, _ in map(inventory_of, (one, other)))
+    inventories = (inventory_of(stack)[0] for stack in (one, other))
+    first, second = (inventory and replace(inventory, text="", digest="") for inventory in inventories)
     return first is not None and first == second
 
 

@@ -200,10 +200,10 @@ def _minimal_inventory(stack: Manifest) -> Inventory:
     spec = stack.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     home = {"cluster": cluster} if isinstance(cluster, dict) else {}
-    found = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
-    if found is None:
+    inventory = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
+    if inventory is None:
         raise AssertionError  # an empty declaration is valid
-    return found
+    return inventory
 
 
 class Controller:
@@ -304,7 +304,7 @@ class Controller:
             elector.release()
 
     def _assign_requests(self, mirror: InformerCache, elector: LeaderElector) -> None:
-        """Start a worker for every new stack, and hand each worker its current stack."""
+        """Start a worker for every new stack, and give each worker its current stack."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
         self._stop_workers([uid for uid in self._workers if uid not in stacks])
         overlaps: Mapping[str, StackProblem] = {}

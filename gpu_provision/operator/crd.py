@@ -31,17 +31,17 @@ def supports_cel_rules(kubernetes: str) -> bool:
 
 
 def _template() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("crd.yaml").read_text(encoding="utf-8"))
-    return found
+    template: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("crd.yaml").read_text(encoding="utf-8"))
+    return template
 
 
 def definition(*, rules: bool = False) -> Manifest:
     """Return the CustomResourceDefinition, with CEL rules for servers that have them (`supports_cel_rules`)."""
-    found: Manifest = _template()["definition"]
-    parts = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    crd: Manifest = _template()["definition"]
+    parts = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     parts["metadata"]["properties"]["name"]["pattern"] = schema()["$defs"]["name"]["pattern"]
     parts["spec"] = spec_schema(rules=rules)
-    return found
+    return crd
 
 
 _BOUNDS = ("enum", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "pattern")
@@ -58,13 +58,13 @@ _KEYED_BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys":
 
 def spec_schema(*, rules: bool = False) -> Schema:
     """Return the schema of a stack's ``spec``, with or without CEL rules."""
-    made = _to_structural(schema(), (), in_entry=False)
-    for path, said in _template()["rules"].items() if rules else ():
-        part = made
+    spec = _to_structural(schema(), (), in_entry=False)
+    for path, part_rules in _template()["rules"].items() if rules else ():
+        part = spec
         for key in filter(None, path.split(".")):
             part = part["properties"][key]
-        part[RULES_KEY] = said
-    return made
+        part[RULES_KEY] = part_rules
+    return spec
 
 
 def _to_structural(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:

@@ -179,7 +179,7 @@ def _await_object(
     where = f" -n {ref.namespace}" if ref.namespace else ""
     fix = f"kubectl{where} describe {ref.kind.lower()}/{ref.name}"
     late = Finding(code=codes.NOT_IN_TIME, where=str(ref), what="is not ready in time", fix=fix)
-    _await(cluster, scope_of_object(ref), lambda found: any(map(is_so, found)), late, until=until, say=say)
+    _await(cluster, scope_of_object(ref), lambda objects: any(map(is_so, objects)), late, until=until, say=say)
 
 
 def _await(  # noqa: PLR0913 - condition and timeout
@@ -226,7 +226,7 @@ def uninstall(
 
     def await_end(scope: Scope, where: str, fix: str) -> None:
         late = Finding(code=codes.NOT_IN_TIME, where=where, what="still there", fix=fix)
-        _await(cluster, scope, lambda found: not found, late, until=time.monotonic() + seconds, say=say)
+        _await(cluster, scope, lambda objects: not objects, late, until=time.monotonic() + seconds, say=say)
 
     deleted = _delete(cluster, stacks)
     if stacks:
@@ -242,12 +242,12 @@ def uninstall(
     kinds = discovery.listable_kinds(cluster)
     for name in sorted(homes - ALWAYS_THERE):
         namespace = cluster.get(ObjectRef(*NAMESPACE, "", name))
-        if namespace and (found := discovery.foreign_objects_in(cluster, name, kinds, ())):
+        if namespace and (foreign := discovery.foreign_objects_in(cluster, name, kinds, ())):
             stays = Finding(
                 code=codes.NAMESPACE_STAYS,
                 where=str(ref_of(namespace)),
                 what="stays, since something is in it",
-                evidence=join_limited(found, _MAX_NAMED),
+                evidence=join_limited(foreign, _MAX_NAMED),
                 severity=Severity.WARNING,
             )
             warnings.append(stays)
@@ -270,17 +270,17 @@ def _delete(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
 
 def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Finding, ...]:
     """Return warnings about a definition and a leader of other versions; an empty ``controller`` is unknown."""
-    ours, found = version("gpu-provision"), list[Finding]()
-    if controller not in {"", ours}:
+    own_version, findings = version("gpu-provision"), list[Finding]()
+    if controller not in {"", own_version}:
         other_controller = Finding(
             code=codes.OTHER_VERSION,
             where=lease,
-            what=f"the controller is gpu-provision {controller}, and this is {ours}",
+            what=f"the controller is gpu-provision {controller}, and this is {own_version}",
             consequence="plan and apply may see differences here that the controller does not see",
             fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
             severity=Severity.WARNING,
         )
-        found.append(other_controller)
+        findings.append(other_controller)
     live = None
     with contextlib.suppress(ForbiddenError):  # a role that reads stacks need not read their definition
         live = cluster.get(ObjectRef(*DEFINITION, "", CRD_NAME))
@@ -296,5 +296,5 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
             fix="gpu-provision operator install brings it to this version",
             severity=Severity.WARNING,
         )
-        found.append(other_definition)
-    return tuple(found)
+        findings.append(other_definition)
+    return tuple(findings)

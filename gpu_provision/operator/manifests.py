@@ -44,11 +44,11 @@ def stack_permissions(inventories: Iterable[Inventory]) -> frozenset[Permission]
     Those for any name cover the default namespaces, and no objects that a spec names: a licence's Secret, a runtime
     class.
     """
-    known = [*inventories]
-    if known:
-        return frozenset(one for inventory in known for one in _permissions_for_stack(inventory))
-    found = [inventory_of(stack_of({"name": name, **_WIDEST_SPEC}))[0] for name in ("a", "b")]
-    one, other = (frozenset(_permissions_for_stack(inventory)) for inventory in found if inventory)
+    declared = [*inventories]
+    if declared:
+        return frozenset(one for inventory in declared for one in _permissions_for_stack(inventory))
+    examples = [inventory_of(stack_of({"name": name, **_WIDEST_SPEC}))[0] for name in ("a", "b")]
+    one, other = (frozenset(_permissions_for_stack(inventory)) for inventory in examples if inventory)
     return frozenset(each if each in other else each._replace(name="") for each in one)
 
 
@@ -104,17 +104,17 @@ def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[M
     account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
     rights = roles(CONTROLLER_NAME, {*stack_permissions(stacks), *controller_permissions()}, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
-    found = [definition(rules=crd.supports_cel_rules(shape.kubernetes))]
-    found += [_add_labels(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
-    found.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
-    found += [_add_labels(item) for item in rights if item["kind"] != "Namespace"]
-    return [*found, *(_controller_objects(shape) if shape.image else ())]
+    objects = [definition(rules=crd.supports_cel_rules(shape.kubernetes))]
+    objects += [_add_labels(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
+    objects.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
+    objects += [_add_labels(item) for item in rights if item["kind"] != "Namespace"]
+    return [*objects, *(_controller_objects(shape) if shape.image else ())]
 
 
-def group_by_file(found: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+def group_by_file(objects: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     """Return objects by file name, with files in the order to apply them."""
     files: dict[str, list[Manifest]] = {}
-    for item in found:
+    for item in objects:
         files.setdefault(_FILE_OF.get(item["kind"], "rights.yaml"), []).append(item)
     return files
 

@@ -215,13 +215,13 @@ class OverlapChecker:
         """Return the problems of blocked stacks, by name. A blocked stack owns nothing."""
         self._nodes = {node["metadata"]["name"]: self._facts(node) for node in nodes}
         owners: list[_Claim] = []
-        found: dict[str, StackProblem] = {}
+        problems: dict[str, StackProblem] = {}
         for claim in sorted(self._claims(stacks)):
             if overlap := next(filter(None, (_overlap_message(owner, claim) for owner in owners)), ""):
-                found[claim.stack] = StackProblem(Reason.OVERLAP, overlap)
+                problems[claim.stack] = StackProblem(Reason.OVERLAP, overlap)
             else:
                 owners.append(claim)
-        return found
+        return problems
 
     def _claims(self, stacks: Iterable[Manifest]) -> Iterator[_Claim]:
         facts = ClusterFacts(nodes=tuple(each for _, each in self._nodes.values()))

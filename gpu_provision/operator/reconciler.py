@@ -118,15 +118,15 @@ class StackReconciler:
     def _active_inventory(self) -> Inventory | None:
         """Return the inventory that a rolled back stack keeps; None, which suspends it, without a usable record."""
         try:
-            found = active_inventory(Session(self.inventory).cluster, self.inventory)
+            active = active_inventory(Session(self.inventory).cluster, self.inventory)
         except (RunFailedError, InvalidInventoryError) as error:
             self._emit("Halted", str(error.findings[0]), is_warning=True)
             return None
-        if found is None:
+        if active is None:
             return None
-        self._back_to = found.run
-        self._emit("Holding", f"to the versions of run {found.run}")
-        return found.inventory
+        self._back_to = active.run
+        self._emit("Holding", f"to the versions of run {active.run}")
+        return active.inventory
 
     def _reconcile_until(self, inventory: Inventory | None) -> None:
         """Reconcile until `run` ends or a run rolls the stack back."""
@@ -151,12 +151,12 @@ class StackReconciler:
 
     def _tick(self, observer: StackObserver, mirror: InformerCache) -> None:
         now, used = time.monotonic(), time.thread_time()
-        found = observer.look(now)
+        observed = observer.look(now)
         spent = time.thread_time() - used
-        self.reporter.figures.record_needs(len(found.needs), now)
-        self._scheduler.observe(found.needs, now, edited=found.edited)
+        self.reporter.figures.record_needs(len(observed.needs), now)
+        self._scheduler.observe(observed.needs, now, edited=observed.edited)
         if self._session and not self._session.is_running:
-            self._finish_run(self._session, found, now)
+            self._finish_run(self._session, observed, now)
         if self._is_target_rolled_back:
             return
         if self._session and self._session.is_following and (edits := self._scheduler.new_edits(now)):
@@ -167,8 +167,8 @@ class StackReconciler:
         is_due = self._session is None and not self._is_suspended and self._scheduler.is_due(now)
         self._update_wait_reason(mirror, now, is_due=is_due)
         if is_due and not self._wait_reason:
-            self._start_run(observer, found, now)
-        soon, observation = self._wait(time.monotonic()), self._observation(found)
+            self._start_run(observer, observed, now)
+        soon, observation = self._wait(time.monotonic()), self._observation(observed)
         can_wait = bool(self._session) if is_due else soon < SETTLE_SECONDS  # the first writes of a run have priority
         reported = min(soon, SETTLE_SECONDS) if can_wait else self.reporter.report(observation, now)
         waits = (reported, soon, observer.next_deadline(now), _MAX_WAIT)
@@ -194,19 +194,19 @@ class StackReconciler:
         elif is_due and now < self._yields_until:
             self._wait_reason = _OTHER_RUN
 
-    def _observation(self, found: Observation) -> StackObservation:
-        if not found.needs and all(state.state is not State.FAILED for state in found.states.values()):
+    def _observation(self, observed: Observation) -> StackObservation:
+        if not observed.needs and all(state.state is not State.FAILED for state in observed.states.values()):
             self._problem = None  # the cluster has recovered without a run
-        is_about_to = bool(found.needs - self._scheduler.undone) and not self._is_suspended
+        is_about_to = bool(observed.needs - self._scheduler.undone) and not self._is_suspended
         return self.request.observation(
-            seen=found.seen,
-            states=found.states,
+            seen=observed.seen,
+            states=observed.states,
             is_working=self._session is not None or is_about_to,
             wait_reason=self._wait_reason,
             problem=add_later_problem(self.rolled_back, self._problem),
         )
 
-    def _start_run(self, observer: StackObserver, found: Observation, now: float) -> None:
+    def _start_run(self, observer: StackObserver, observed: Observation, now: float) -> None:
         inventory = self._target or self.inventory
         session = Session(inventory, resident=observer, back_to=self._back_to, leadership=self.leadership)
         session.listen(self._log)
@@ -215,14 +215,14 @@ class StackReconciler:
             if not session.reading().plan.is_empty:
                 session.start()
                 self._session = session
-                self._emit("RunStarted", _pending_message(found.needs))
+                self._emit("RunStarted", _pending_message(observed.needs))
                 return
             self._problem = None
         except ProvisionError as error:
             self._problem = problem_of(error.findings)
-        self._scheduler.on_finish(found.needs, now, succeeded=self._problem is None)
+        self._scheduler.on_finish(observed.needs, now, succeeded=self._problem is None)
 
-    def _finish_run(self, session: Session, found: Observation, now: float) -> None:
+    def _finish_run(self, session: Session, observed: Observation, now: float) -> None:
         """Record the result of a run that has ended. A lock of another run, such as a validation, is no failure."""
         problem, was_preempted = _run_problem(session), self._is_preempted
         self._session, self._is_preempted = None, False
@@ -246,7 +246,7 @@ class StackReconciler:
             declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
             self._emit("RunSucceeded", f"the stack is as declared{declared}")
         self.reporter.figures.record_run(now, succeeded=problem is None)
-        self._scheduler.on_finish(found.needs, now, succeeded=problem is None)
+        self._scheduler.on_finish(observed.needs, now, succeeded=problem is None)
 
     def _emit(self, reason: str, message: str, *, is_warning: bool = False) -> None:
         self.on_event(StackEvent(reason=reason, message=message, stack=self.request.name, is_warning=is_warning))

@@ -179,15 +179,15 @@ class RemoteRun:
         observer = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
-            found, stack = observer.look(now), self._current_stack(mirror)
+            observed, stack = observer.look(now), self._current_stack(mirror)
             if stack is not None:
                 status = evaluate_status(stack)
-                failed = _failed_states(found.states, stack) if status.phase is StackPhase.FAILED else {}
-                states = with_steps({**found.states, **failed}, found.seen)
+                failed = _failed_states(observed.states, stack) if status.phase is StackPhase.FAILED else {}
+                states = with_steps({**observed.states, **failed}, observed.seen)
                 self._reporter.show(states)
                 self._on_states(states)
-                if (findings := self._final_findings(status, found, now)) is not None:
-                    return found.seen, findings
+                if (findings := self._final_findings(status, observed, now)) is not None:
+                    return observed.seen, findings
             self._require_leader(mirror)
             mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
@@ -207,7 +207,7 @@ class RemoteRun:
             raise RunFailedError(superseded)
         return stack if generation == self._generation else None
 
-    def _final_findings(self, status: StackEvaluation, found: Observation, now: float) -> tuple[Finding, ...] | None:
+    def _final_findings(self, status: StackEvaluation, observed: Observation, now: float) -> tuple[Finding, ...] | None:
         """Return at the end the findings that the states do not show; None before the end."""
         if self._cancelled:
             return ()
@@ -216,7 +216,7 @@ class RemoteRun:
             is_in_states = status.reason == Reason.FAILED and has_failures
             return () if is_in_states else (not_reached_finding(self._resource.name, status.summary),)
         self._ready_since = min(self._ready_since, now) if status.phase is StackPhase.READY else float("inf")
-        if status.phase is StackPhase.READY and not found.needs:
+        if status.phase is StackPhase.READY and not observed.needs:
             return ()
         if now - self._ready_since <= _REPAIR_SECONDS:
             return None
@@ -224,7 +224,7 @@ class RemoteRun:
             code=codes.NOT_REACHED,
             where=self._resource.name,
             what="the controller calls the stack ready, and this version of gpu-provision would still change it",
-            evidence=", ".join(sorted(found.needs)),
+            evidence=", ".join(sorted(observed.needs)),
             fix="bring the controller to the same version: gpu-provision operator install",
         )
         return (undone,)

@@ -53,9 +53,9 @@ def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
 
     The spec always names the release, since the default differs between controller versions.
     """
-    kept, left = cluster_part(data)
-    said = {key: value for key, value in kept.items() if key != "cluster" or value}
-    return {"release": releases.DEFAULT} | said, left
+    part, left = cluster_part(data)
+    spec = {key: value for key, value in part.items() if key != "cluster" or value}
+    return {"release": releases.DEFAULT} | spec, left
 
 
 def stack_of(data: Mapping[str, Any]) -> Manifest:
@@ -98,15 +98,15 @@ def is_released(stack: Manifest) -> bool:
 
 def namespace_of(stack: Manifest) -> str:
     """Return the namespace of the installed stack; empty before the installation, and for an invalid name."""
-    found = _annotation(stack, HOME)
-    return found if _is_name(found) else ""
+    name = _annotation(stack, HOME)
+    return name if _is_name(name) else ""
 
 
 def lease_of(stack: Manifest | None) -> ObjectRef:
     """Return the leader election lease of a stack's controllers."""
-    found = _annotation(stack, LED_BY) if stack else ""
-    is_valid = found.count("/") == 1 and all(map(_is_name, found.split("/")))
-    return ObjectRef("coordination.k8s.io/v1", "Lease", *(found if is_valid else DEFAULT_LEASE).split("/"))
+    value = _annotation(stack, LED_BY) if stack else ""
+    is_valid = value.count("/") == 1 and all(map(_is_name, value.split("/")))
+    return ObjectRef("coordination.k8s.io/v1", "Lease", *(value if is_valid else DEFAULT_LEASE).split("/"))
 
 
 def _annotation(stack: Manifest, key: str) -> str:
@@ -164,7 +164,7 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
 
 def _relocate(finding: Finding, label: str) -> Finding:
     """Replace the place in the generated text by the field of the stack."""
-    found = _PLACE.match(finding.where.removeprefix(label))
-    path = found["path"] if found else ""
+    match = _PLACE.match(finding.where.removeprefix(label))
+    path = match["path"] if match else ""
     field = "metadata.name" if path == "name" else f"spec.{path}" if path else ""
     return replace(finding, where=f"{label} {field}".rstrip(), what=_OTHER_LINE.sub("", finding.what))

@@ -103,8 +103,8 @@ def status_of(observation: StackObservation, before: Mapping[str, Any], now: str
     status = {"observedGeneration": observation.generation, "release": observation.release, "conditions": rows}
     if observation.seen:
         status |= _component_and_node_rows(observation.seen, observation.states or {})
-    found: dict[str, Any] = _without_empty_texts(status)
-    return found
+    result: dict[str, Any] = _without_empty_texts(status)
+    return result
 
 
 def _without_empty_texts(value: Any) -> Any:
@@ -180,11 +180,11 @@ def _component_and_node_rows(seen: ClusterState, states: Mapping[Key, NodeState]
 
 
 def _rollout_counts(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
-    found = Counter(upgrade.state_named(node.labels.get(upgrade.STATE, "")) for node in nodes)
+    counts = Counter(upgrade.state_named(node.labels.get(upgrade.STATE, "")) for node in nodes)
     states = upgrade.UpgradeState
-    done, failed = found[states.DONE], found[states.FAILED]
-    waiting = found[states.UPGRADE_REQUIRED]
-    under_way = sum(number for state, number in found.items() if state in upgrade.EARLY | upgrade.LATE)
+    done, failed = counts[states.DONE], counts[states.FAILED]
+    waiting = counts[states.UPGRADE_REQUIRED]
+    under_way = sum(number for state, number in counts.items() if state in upgrade.EARLY | upgrade.LATE)
     summary = f"{done}/{done + failed + waiting + under_way}" if failed + waiting + under_way else ""
     return {"done": done, "failed": failed, "waiting": waiting, "underWay": under_way, "summary": summary}
 
@@ -200,14 +200,14 @@ def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) 
     if not errors:
         return None
     codes = {finding.code for finding in errors}
-    found = next((_REASONS[code] for code in _REASONS if code in codes), reason)
+    own_reason = next((_REASONS[code] for code in _REASONS if code in codes), reason)
     sentences = []
     for finding in errors:
         place = f"{finding.where}: " if finding.where else ""
         seen = f" ({finding.evidence})" if finding.evidence else ""
         fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
         sentences.append(f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}")
-    return StackProblem(found, truncate(join_limited(sentences, _MAX_FINDINGS, "; "), _MAX_PROBLEM))
+    return StackProblem(own_reason, truncate(join_limited(sentences, _MAX_FINDINGS, "; "), _MAX_PROBLEM))
 
 
 def add_later_problem(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
@@ -219,10 +219,10 @@ def add_later_problem(rolled_back: StackProblem | None, problem: StackProblem | 
 
 def rollback_problem(stack: Manifest) -> StackProblem | None:
     """Return the problem of a stack whose present spec failed and was rolled back, without later problems."""
-    found = _conditions(stack).get("Degraded", {})
-    if found.get("reason") != Reason.ROLLED_BACK:
+    degraded = _conditions(stack).get("Degraded", {})
+    if degraded.get("reason") != Reason.ROLLED_BACK:
         return None
-    return StackProblem(Reason.ROLLED_BACK, found["message"].partition(_LATER_PROBLEM)[0])
+    return StackProblem(Reason.ROLLED_BACK, degraded["message"].partition(_LATER_PROBLEM)[0])
 
 
 class StackPhase(Enum):
@@ -250,8 +250,8 @@ def evaluate_status(stack: Manifest) -> StackEvaluation:
     if not conditions:
         return StackEvaluation(StackPhase.UNSEEN)
     if "Progressing" not in true and "Degraded" in true:
-        found = conditions["Degraded"]
-        return StackEvaluation(StackPhase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
+        degraded = conditions["Degraded"]
+        return StackEvaluation(StackPhase.FAILED, degraded["reason"], f"{degraded['reason']}: {degraded['message']}")
     is_ready = "Progressing" not in true and "Ready" in true
     return StackEvaluation(StackPhase.READY if is_ready else StackPhase.WORKING)
 

@@ -128,8 +128,8 @@ class StackMetrics:
         return float((self.status.get(part) or {}).get(key, 0) if key else getattr(self, source))
 
     def _reason_if_true(self, condition: str) -> str:
-        found = condition_of({"status": self.status}, condition)
-        return str(found["reason"]) if found.get("status") == "True" else ""
+        state = condition_of({"status": self.status}, condition)
+        return str(state["reason"]) if state.get("status") == "True" else ""
 
 
 _PAUSE_SECONDS = 1.0  # between two writes of a status, which limits the load of a rollout of a fleet
@@ -219,10 +219,10 @@ class Collector:
         yield CounterMetricFamily("gpu_provision_api_retries_total", "Requests that were repeated.", value=now.retries)
         for name, (source, description) in self._stack_metrics.items():
             is_counter = name.endswith("_total") and "." not in source
-            found = (CounterMetricFamily if is_counter else GaugeMetricFamily)(name, description, labels=["stack"])
+            family = (CounterMetricFamily if is_counter else GaugeMetricFamily)(name, description, labels=["stack"])
             for stack, figures in sorted(now.stacks.items()):
-                found.add_metric([stack], figures.value(source))
-            yield found
+                family.add_metric([stack], figures.value(source))
+            yield family
 
 
 Probe = Callable[[], str]  # returns the reason of a failed probe; empty for success
