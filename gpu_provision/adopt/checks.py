@@ -37,9 +37,9 @@ def nothing_to_adopt(cluster: str) -> Finding:
     """Return the warning that the cluster has no ClusterPolicy."""
     return Finding(
         code=codes.NOTHING_TO_ADOPT,
-        what="there is nothing to take over: the cluster has no ClusterPolicy, or has been taken over already",
+        what="there is nothing to take over: the cluster has no ClusterPolicy, or the adoption is complete",
         where=cluster,
-        fix="gpu-provision plan shows how the cluster stands to the inventory",
+        fix="compare the cluster with the inventory: gpu-provision plan",
         severity=Severity.WARNING,
     )
 
@@ -51,12 +51,12 @@ def check_policy(install: OperatorInstall) -> Iterator[Finding]:
     for severity, what, fix in (
         (
             Severity.ERROR,
-            "workloads may need what the ClusterPolicy says, and an inventory cannot say it",
-            "stay with the GPU Operator, or turn it off in the ClusterPolicy first, and see that no workload misses it",
+            "workloads may need ClusterPolicy settings that an inventory does not have",
+            "stay with the GPU Operator, or turn these settings off in the ClusterPolicy first, and check workloads",
         ),
         (
             Severity.WARNING,
-            "what the ClusterPolicy says beyond an inventory is not carried over",
+            "these ClusterPolicy settings are not carried over, since an inventory does not have them",
             "nothing, if no workload needs it",
         ),
     ):
@@ -100,9 +100,9 @@ def _check_installer(install: OperatorInstall) -> Iterator[Finding]:
     if install.drivers:
         yield Finding(
             code=codes.NOT_EXPRESSIBLE,
-            what="drivers come of NVIDIADriver resources, which cannot be taken over",
+            what="NVIDIADriver resources manage the drivers; these cannot be adopted",
             where=f"NVIDIADriver {', '.join(item['metadata']['name'] for item in install.drivers)}",
-            fix="go over to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
+            fix="switch to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
         )
 
 
@@ -135,11 +135,11 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
     for differs, nodes in by_cause.items():
         yield Finding(
             code=codes.DRIVER_RESTARTS,
-            what="the driver of these nodes is not the one that is declared; it is replaced, by the rules of a rollout",
+            what="these nodes run another driver than the declared one; a rollout replaces it",
             where=_name_nodes(nodes),
             evidence="; ".join(differs),
             consequence="pods that use GPUs are evicted from each of them",
-            fix="declare what runs, if they are to keep it; then change it later, when it suits you",
+            fix="declare the running driver to keep it now, and change it later",
             severity=Severity.WARNING,
         )
 
@@ -152,9 +152,9 @@ def check_release(install: OperatorInstall) -> Iterator[Finding]:
             code=codes.HELM_RECORDS,
             what="Helm keeps its record of the release, which this leaves to you; never run helm uninstall or upgrade",
             where=f"Secrets sh.helm.release.v1.{name}.* in namespace {namespace}",
-            consequence="helm uninstall deletes by name what it once made, and removes the labels of all nodes;"
+            consequence="helm uninstall deletes the release's objects by name, and removes the labels of all nodes;"
             " helm upgrade brings the operator back",
-            fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; take the"
+            fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; remove the"
             " release out of Argo CD, Flux or the like before",
             severity=Severity.WARNING,
         )

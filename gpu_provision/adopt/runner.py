@@ -168,10 +168,10 @@ class AdoptionRunner:
         install = look()
         if install.owned:
             finding = _stuck_finding(
-                "something still belongs to the ClusterPolicy and would go with it, so it stays",
+                "the ClusterPolicy stays, since its deletion would delete the objects that it still owns",
                 install.cluster,
                 evidence=", ".join(str(ref) for ref in sorted(install.owned)),
-                fix="see whether the operator was started again; then run this again, which resumes",
+                fix="check whether the operator was started again; then run gpu-provision adopt again, which resumes",
             )
             raise RunFailedError(finding)
         for policy in adoption.policies:
@@ -193,7 +193,7 @@ class AdoptionRunner:
             self._wait_until(
                 partial(self._has_stopped, item),
                 f"{ref_of(item)} still has pods, although it is scaled to 0",
-                "see what holds them: kubectl get pods; then run this again, which resumes",
+                "see why they remain: kubectl get pods; then run gpu-provision adopt again, which resumes",
             )
 
     def _has_stopped(self, deployment: Manifest) -> bool:
@@ -239,8 +239,8 @@ class AdoptionRunner:
             live = self.cluster.get(ref)
             return live is None or live["metadata"]["uid"] != uid
 
-        fix = f"see metadata.finalizers of it: kubectl get {ref.kind} {ref.name}"
-        self._wait_until(is_gone, f"{ref} does not go", fix)
+        fix = f"see its metadata.finalizers: kubectl get {ref.kind} {ref.name} -o yaml"
+        self._wait_until(is_gone, f"{ref} is not deleted", fix)
 
     def _await_discovery(self, adoption: Adoption) -> None:
         """Wait until the inventory's NFD has published every node; others would lose their labels and operands."""
@@ -304,5 +304,5 @@ def unseen_nodes(
     return missing
 
 
-def _stuck_finding(what: str, where: str, *, evidence: str = "", fix: str = "run this again, which resumes") -> Finding:
+def _stuck_finding(what: str, where: str, *, evidence: str = "", fix: str = "run adopt again to resume") -> Finding:
     return Finding(code=codes.NOT_DONE, what=what, where=where, evidence=evidence, fix=fix)

@@ -83,7 +83,7 @@ def discover(
                 code=codes.PROGRAMS_KEPT,
                 what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
                 where=f"Node {', '.join(sorted(nodes))}",
-                fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn "
+                fix=f"on each node, once no container uses them: rm -r {folder}; or turn "
                 "host_prerequisites on, and run gpu-provision destroy --hosts-only",
                 severity=Severity.WARNING,
             )
@@ -216,7 +216,7 @@ def foreign_objects_in(
     there = [(kind.kind, item) for kind, items in lists.items() for item in items or ()]
     uids = {item["metadata"]["uid"] for _, item in there} | set(own)
     foreign = sorted({_object_name(kind, item) for kind, item in there if _is_foreign(kind, item, uids, own)})
-    return [*foreign, *(f"{plural}, which we may not list" for plural in unknown)]
+    return [*foreign, *(f"{plural}, which the account may not list" for plural in unknown)]
 
 
 def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[Manifest] | None:

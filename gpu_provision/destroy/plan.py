@@ -123,7 +123,7 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
     if definitions and not crds:
         kept = Finding(
             code=codes.CRDS_KEPT,
-            what="these stay, for with them all their objects would go",
+            what="these stay, since their deletion would delete all their objects",
             where="CustomResourceDefinition " + ", ".join(sorted(ref.name for ref in definitions)),
             fix="add --crds to remove them, too",
             severity=Severity.WARNING,
@@ -151,7 +151,7 @@ def _kept_findings(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
             what=f"{what} stays, since others write it, too",
             where=f"Node {', '.join(sorted(names))}",
             evidence=evidence,
-            fix=f"if it is of no use to them: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
+            fix=f"if they do not need it: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
             severity=Severity.WARNING,
         )
 
@@ -207,14 +207,14 @@ def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | Non
     """
     ref = ref_of(item)
     if managers := other_managers(item):
-        why, evidence = "others have made it, or written to it", f"field managers: {', '.join(sorted(managers))}"
-        fix = f"if it has no other use: kubectl delete {ref.kind.lower()} {ref.name}"
+        why, evidence = "other field managers have written to it", f"field managers: {', '.join(sorted(managers))}"
+        fix = f"if nothing else uses it: kubectl delete {ref.kind.lower()} {ref.name}"
     elif foreign:
-        why, evidence = "deleting it would delete what others have in it", join_limited(foreign, _MAX_FOREIGN)
-        fix = f"when that is gone: kubectl delete {ref.kind.lower()} {ref.name}"
+        why, evidence = "its deletion would delete foreign objects in it", join_limited(foreign, _MAX_FOREIGN)
+        fix = f"once these are gone: kubectl delete {ref.kind.lower()} {ref.name}"
     else:
         return Change(component=component_of(item), action=Action.DELETE, ref=ref), None
-    what = f"it stays without our labels: {why}"
+    what = f"it stays without gpu-provision's labels: {why}"
     warning = Finding(
         code=codes.NOT_OURS_ALONE, what=what, where=str(ref), evidence=evidence, fix=fix, severity=Severity.WARNING
     )
@@ -231,6 +231,6 @@ def hosts_skipped_finding() -> Finding:
     """Return the error that the host phase was skipped, since containers may still use the hosts' packages."""
     return Finding(
         code=codes.HOSTS_HELD_BACK,
-        what="hosts were left as they are: the cluster still has something of the stack, which may need them",
-        fix="see to what is left there and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
+        what="hosts were not changed: the cluster still has objects of the stack, which may need their packages",
+        fix="remove these objects and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
     )

@@ -116,8 +116,8 @@ class DestroyRunner:
             what="pods use GPUs; nothing was removed",
             where=f"Node {', '.join(users)}",
             evidence="; ".join(f"{node}: {name_pods(pods)}" for node, pods in users.items()),
-            consequence="without the driver they would fail, and could not be started again",
-            fix="end them, or add --evict, which has them evicted as their PodDisruptionBudgets allow",
+            consequence="without the driver they would fail, and could not restart",
+            fix="end them, or evict them within their PodDisruptionBudgets: --evict",
         )
 
     def _remove(self) -> None:
@@ -264,10 +264,10 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
         return tuple(
             Finding(
                 code=codes.GPUS_IN_USE,
-                what=f"the pod still uses a GPU {seconds} s after it was to be evicted; drivers were not removed",
+                what=f"the pod still uses a GPU {seconds} s after the eviction request; drivers were not removed",
                 where=f"Pod {pod.namespace}/{pod.name}",
                 evidence=pod.refusal or ("it is still terminating" if pod.is_terminating else ""),
-                fix="end it, or change what its PodDisruptionBudget allows, and run again, which goes on from here",
+                fix="end it, or change its PodDisruptionBudget, and run again, which resumes",
             )
             for pod in pods
         )
@@ -280,11 +280,11 @@ def _remaining_finding(item: Manifest, nodes: Mapping[str, Manifest], seconds: i
     ref = ref_of(item)
     return Finding(
         code=codes.NOT_GONE,
-        what=f"it is still there {seconds} s after it was to go",
+        what=f"it is still there {seconds} s after its deletion",
         where=str(ref),
         evidence=explain_remaining(item, nodes),
         fix=f"kubectl get {ref.kind.lower()} {ref.name}{f' -n {ref.namespace}' if ref.namespace else ''} -o yaml shows"
-        " all of it; see to what holds it, and run again",
+        " why; then run again",
     )
 
 
@@ -316,10 +316,10 @@ def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) ->
     if lost := [pod for pod in pods if not pod.owner]:
         yield Finding(
             code=codes.UNMANAGED_PODS,
-            what="--evict takes these pods away, and no controller starts them again",
+            what="--evict deletes these pods, and no controller recreates them",
             where=f"Pod {name_pods(lost)}",
-            consequence="whatever is kept in such a pod alone is gone with it",
-            fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",
+            consequence="data inside these pods is lost",
+            fix="let them end first, or save their manifests: kubectl get pod NAME -o yaml",
             severity=Severity.WARNING,
         )
     by_budget: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
@@ -337,6 +337,6 @@ def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) ->
             evidence=f"pods that use GPUs: {name_pods(covered)}",
             consequence=f"the removal {will} wait, and end with drivers in place after --timeout, unless others of its "
             "pods become ready elsewhere",
-            fix="have more replicas run where no driver is removed, or change what the budget allows",
+            fix="run more replicas on other nodes, or change the budget",
             severity=Severity.WARNING,
         )

@@ -71,8 +71,7 @@ def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> 
         refusal = Finding(
             code=codes.NOT_FOR_RESOURCE,
             where=stack_label(live),
-            what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
-            "text to change it to",
+            what="a controller manages this stack, and an inventory made in Python has no text for its resource",
             fix="apply an inventory file, or change the resource itself",
         )
         return StackResource(live=live, findings=(refusal,))
@@ -94,7 +93,7 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
         owner = managed_by(live) or ", ".join(other_managers(live)) or "its owner"
-        fix = f"change it where {owner} has it from; or --take-over makes these fields ours"
+        fix = f"change it where {owner} declares it; or take these fields over: --take-over"
         found = tuple(replace(each, where=stack_label(live), fix=fix) for each in conflict.findings)
         return StackResource(live=live, desired=wanted, fields=differences(wanted, live), findings=found)
     except ForbiddenError:  # a user with read permission alone still gets a plan
@@ -110,9 +109,9 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
     error = Finding(
         code="GP304",
         where=stack_label(live),
-        what=f"another field manager owns what the inventory does not say: {managers}",
+        what=f"another field manager owns fields that the inventory omits: {managers}",
         evidence=", ".join(each.path for each in left),
-        fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
+        fix=f"take it out where {managed_by(live) or managers} declares it; or remove it here: --take-over",
     )
     return StackResource(live=live, desired=wanted, fields=fields, findings=(error,))
 
@@ -165,10 +164,10 @@ def not_reached_finding(label: str, evidence: str) -> Finding:
     return Finding(
         code=codes.NOT_REACHED,
         where=label,
-        what="the controller has not made the stack as it is declared",
+        what="the controller has not reached the declared state",
         evidence=evidence,
-        consequence="it tries again by itself, but for a rollout that it has taken back",
-        fix=f"kubectl describe {label} tells more; mend the cause, or declare something else and apply that",
+        consequence="the controller tries again, except after a rollback",
+        fix=f"kubectl describe {label} shows why; repair the cause, or apply another spec",
     )
 
 
@@ -177,7 +176,7 @@ def deletion_finding(live: Manifest) -> Finding:
     return Finding(
         code=codes.IN_BETWEEN,
         where=stack_label(live),
-        what="the resource is being deleted, and the controller takes the stack off the cluster",
+        what="the resource is being deleted, and the controller uninstalls the stack",
         fix=f"wait until it is gone (kubectl wait --for=delete {stack_label(live)}), then run again",
     )
 
@@ -265,15 +264,15 @@ _GITOPS_MARKS = (
 _DECLARED_ELSEWHERE = {
     "release": (
         "declares it, too, so that it may come back",
-        "a controller looks after the stack again",
-        f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: its being pruned is the release",
+        "a controller manages the stack again",
+        f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: the pruning releases the stack",
     ),
     "destroy": (
         "declares it, too, so that it may come back",
         "the controller installs the stack again",
-        "take it out there: its being pruned removes the stack, too",
+        "take it out there: the pruning removes the stack, too",
     ),
-    "take over": ("declares it, too, and may set back what is taken over", "the controller follows", "change it there"),
+    "take over": ("declares it, too, and may set back these fields", "the controller follows", "change it there"),
 }
 
 

@@ -63,7 +63,7 @@ class OperatorExecutor:
         declared, _ = inventory_of(resource.desired or resource.live)
         if declared and _timeouts(declared) != _timeouts(inventory):
             fix = "leave --timeout out, or set timeout there"
-            raise UsageError(_unsupported_finding(resource, "other deadlines than the inventory's", fix))
+            raise UsageError(_unsupported_finding(resource, "other timeouts than the inventory's", fix))
         return RemoteRun(
             cluster, reading, resource, force=self.force, back_to=back_to, listen=listen, on_states=on_states
         )
@@ -79,6 +79,6 @@ def _unsupported_finding(resource: StackResource, what: str, fix: str) -> Findin
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
         where=resource.name,
-        what=f"a controller looks after this stack, and its resource cannot say {what}; nothing was written",
+        what=f"a controller manages this stack, and its resource cannot express {what}; nothing was written",
         fix=fix,
     )

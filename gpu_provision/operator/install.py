@@ -102,10 +102,9 @@ def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:
                 yield Finding(
                     code=codes.UNKNOWN_KEYS,
                     where=finding.where,
-                    what="this version of gpu-provision has no such key; once installed, what is declared there is "
-                    "dropped",
+                    what="this version of gpu-provision has no such key; once installed, the API server drops it",
                     evidence=finding.what,
-                    fix=f"kubectl edit gpustack {name} takes it out, then install again. {finding.fix}",
+                    fix=f"kubectl edit gpustack {name} removes it, then install again. {finding.fix}",
                 )
 
 
@@ -123,7 +122,7 @@ def _conflicts(cluster: KubeClient, wanted: Iterable[Manifest]) -> Iterator[Find
                 where=str(ref),
                 what=f"applied by {', '.join(sorted(conflict.managers))}, otherwise than this version installs it",
                 evidence=conflict.findings[0].what.partition(": ")[2],
-                fix="bring what is applied there to this version (gpu-provision operator render); "
+                fix="update the applied manifests to this version (gpu-provision operator render); "
                 "or gpu-provision operator install --take-over, if no other tool applies it any more",
             )
 
@@ -146,9 +145,9 @@ def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> 
             code=codes.RULES_REFUSED,
             where=str(ref_of(wanted)),
             what="installed without rules in CEL, which this API server refuses; "
-            "what is wrong with a stack is not told by kubectl apply, but in the stack's status",
+            "the controller reports violations in the stack's status instead",
             evidence=why,
-            fix="nothing has to be done; in a repository that GitOps applies, have it so as well: "
+            fix="nothing for this cluster; for GitOps, render the same: "
             "gpu-provision operator render --kubernetes 1.28. Please report it with the version of the cluster",
             severity=Severity.WARNING,
         )
@@ -218,9 +217,9 @@ def uninstall(
         refusal = Finding(
             code=codes.STACKS_EXIST,
             where=names,
-            what="there are stacks, and only the operator takes them off the cluster",
-            fix="--with-stacks removes them first, with everything that they have installed; "
-            "gpu-provision operator release NAME lets one go, and leaves what it has installed",
+            what="stacks exist, and only the operator can uninstall them",
+            fix="remove them first, with everything that they have installed: --with-stacks; or "
+            "keep the installed objects of a stack: gpu-provision operator release NAME",
         )
         raise RunFailedError(refusal)
 
@@ -230,7 +229,7 @@ def uninstall(
 
     deleted = _delete(cluster, stacks)
     if stacks:
-        fix = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
+        fix = "kubectl get gpus shows why; without a running controller, start one: gpu-provision operator run"
         await_end(Scope(STACK), names, fix)
     deleted += _delete(cluster, _list_labelled(cluster, _CONTROLLER_KINDS))
     await_end(Scope(POD, _LABEL_SELECTOR), "the controller's pods", f"kubectl -n {CONTROLLER_NAMESPACE} get pods")
@@ -276,7 +275,7 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
             code=codes.OTHER_VERSION,
             where=lease,
             what=f"the controller is gpu-provision {controller}, and this is {own_version}",
-            consequence="plan and apply may see differences here that the controller does not see",
+            consequence="plan and apply may show differences that the controller does not see",
             fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
             severity=Severity.WARNING,
         )
@@ -290,9 +289,9 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
         other_definition = Finding(
             code=codes.OTHER_VERSION,
             where=f"CustomResourceDefinition {CRD_NAME}",
-            what="the definition of stacks is not that of this version of gpu-provision",
+            what="the definition of stacks is of another version of gpu-provision",
             evidence=join_limited([each.path for each in changes], _MAX_NAMED),
-            consequence="keys that it does not know are dropped from stacks",
+            consequence="the API server drops unknown keys from stacks",
             fix="gpu-provision operator install brings it to this version",
             severity=Severity.WARNING,
         )

@@ -125,7 +125,7 @@ class StackReconciler:
         if active is None:
             return None
         self._back_to = active.run
-        self._emit("Holding", f"to the versions of run {active.run}")
+        self._emit("Holding", f"at the versions of run {active.run}")
         return active.inventory
 
     def _reconcile_until(self, inventory: Inventory | None) -> None:

@@ -162,16 +162,16 @@ class RemoteRun:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
             name, lease, holder = self._resource.live["metadata"]["name"], self._leader.lease, self._leader.holder
-            later = "the resource is changed, and a controller that comes later carries it out"
+            later = "the resource is changed, and the next controller reconciles it"
             no_leader = Finding(
                 code=codes.NO_CONTROLLER,
                 where=self._resource.name,
-                what="this resource declares the stack, and no controller works that would look after it",
-                evidence=f"{lease} {f'is held by {holder}, who does not renew it' if holder else 'has no holder'}",
+                what="this resource declares the stack, but no controller leads",
+                evidence=f"{lease} {f'is held by {holder}, which does not renew it' if holder else 'has no holder'}",
                 consequence=later if self.is_following else "nothing was written",
                 fix=f"see gpu-provision operator status and kubectl -n {lease.namespace} get pods; "
-                "gpu-provision operator run is a controller, too; "
-                f"gpu-provision operator release {name} gives the stack back to the command line",
+                "start a controller: gpu-provision operator run; or "
+                f"return the stack to the command line: gpu-provision operator release {name}",
             )
             raise RunFailedError(no_leader)
 
@@ -201,7 +201,7 @@ class RemoteRun:
             superseded = Finding(
                 code=codes.IN_BETWEEN,
                 where=label,
-                what=f"what this command has declared is not waited for any more: {why}",
+                what=f"the command stops waiting for its change: {why}",
                 fix=f"see kubectl get {label} -o yaml --show-managed-fields, then run again",
             )
             raise RunFailedError(superseded)
@@ -223,7 +223,7 @@ class RemoteRun:
         undone = Finding(
             code=codes.NOT_REACHED,
             where=self._resource.name,
-            what="the controller calls the stack ready, and this version of gpu-provision would still change it",
+            what="the controller reports ready, and this version of gpu-provision would still change it",
             evidence=", ".join(sorted(observed.needs)),
             fix="bring the controller to the same version: gpu-provision operator install",
         )
@@ -269,15 +269,15 @@ def release_stack(
                 late = Finding(
                     code=codes.NOT_IN_TIME,
                     where=stack_label(live),
-                    what="the controller has not let go of the stack in time",
+                    what="the controller has not released the stack in time",
                     evidence=f"{leader.holder} works" if leader.holder else "",
-                    consequence="the resource goes as soon as the controller's run has ended; the stack stays",
-                    fix=f"kubectl describe {stack_label(live)} tells what it does; then run again",
+                    consequence="the resource is deleted once the controller's run has ended; the stack stays",
+                    fix=f"kubectl describe {stack_label(live)} shows its progress; then run again",
                 )
                 raise RunFailedError(late)
             elif not is_reported:
                 is_reported = True
-                say(f"waiting for the controller to let go of {stack_label(live)}")
+                say(f"waiting for the controller to release {stack_label(live)}")
             mirror.wait(_LOOK_SECONDS)
     return True
 
@@ -295,7 +295,7 @@ def add_to_removal(result: DestroyResult, stack: Manifest | None, *, dry_run: bo
     result = replace(result, findings=(*result.findings, *warn_if_declared_elsewhere(stack, "destroy")))
     if not dry_run:
         return result
-    effect = "the controller lets go of the stack, and what it has installed is removed after that"
+    effect = "the controller releases the stack, and its objects are removed after that"
     change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
     return replace(result, changes=(change, *result.changes))
 
@@ -319,6 +319,6 @@ def _managed_finding(stack: Manifest, fix: str) -> Finding:
     return Finding(
         code=codes.LOOKED_AFTER,
         where=stack_label(stack),
-        what="a controller looks after this stack, and would get in the way; nothing was written",
+        what="a controller manages this stack, which would interfere; nothing was written",
         fix=fix,
     )
