@@ -1,4 +1,4 @@
-"""The controller and its workers: what cannot be done for one stack is reported, and is nothing to the others."""
+"""The controller and its workers: an error of one stack is reported, and does not affect the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.operator.conftest import a_stack
 
 @contextmanager
 def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, list[StackEvent]]]:
-    """Run a controller in a cluster that knows stacks."""
+    """Run a controller in a cluster with the definition."""
     cluster.apply(definition())
     for name in ("gpu-operator", "shared"):
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -51,7 +51,7 @@ def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, 
 
 
 def degraded(cluster: KubeClient) -> dict[str, tuple[str, str]]:
-    """Return why each stack is degraded: reason and message."""
+    """Return reason and message of each stack's condition Degraded."""
     return {
         stack["metadata"]["name"]: (condition["reason"], condition["message"])
         for stack in cluster.list(STACK).items
@@ -63,7 +63,7 @@ def degraded(cluster: KubeClient) -> dict[str, tuple[str, str]]:
 def test_another_run_is_waited_for_and_is_no_failure(
     cluster: KubeClient, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as a validation that a user has asked for."""
+    """Such as a validation by a user."""
     monkeypatch.setattr(reconciler, "OTHER_RUN_SECONDS", 0.1)
     lease = ObjectRef("coordination.k8s.io/v1", "Lease", "shared", "busy")
     pid, start = os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
@@ -78,7 +78,7 @@ def test_another_run_is_waited_for_and_is_no_failure(
 
 
 def test_a_broken_watch_makes_the_controller_unready(cluster: KubeClient) -> None:
-    """Old copies of objects must not pass for what is there."""
+    """The cache may be stale."""
     controller = Controller(cluster, retarget=lambda found: found, on_event=lambda _: None)
     assert controller.readiness_problem() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
@@ -89,7 +89,7 @@ def test_a_broken_watch_makes_the_controller_unready(cluster: KubeClient) -> Non
 def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     cluster: KubeClient, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its status says so, and the log has the traceback."""
+    """The status reports the error, and the log has the traceback."""
 
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)

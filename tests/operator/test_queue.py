@@ -1,4 +1,4 @@
-"""When the worker of a stack begins a run, and how long it waits after failures and repeated edits."""
+"""The start of runs, and the delay after failures and repeated edits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ KEEP = {"annotations": {"gpu-provision.io/on-delete": "keep"}}
 
 
 def test_annotation_to_keep_counts_while_a_removal_waits() -> None:
-    """And ends no run while the stack is not deleted."""
+    """Without a deletion it ends no run."""
     assert not is_released(request(annotations={"gpu-provision.io/on-delete": "remove"}).stack)
     assert request().is_equivalent(request(**KEEP))
     assert not request(**GOING).is_equivalent(request(**GOING, **KEEP))
@@ -70,7 +70,7 @@ OVERLAPS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("test_qu
 
 
 def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = "", **metadata: Any) -> dict[str, Any]:
-    """Return a stack that wants nodes and a namespace, its own by default."""
+    """Return a stack with nodes and a namespace, by default its own."""
     listed = [{"name": node, "pool": "gpu"} for node in nodes]
     known = {"uid": name, "generation": 1, "creationTimestamp": f"2026-11-22T09:00:0{since}Z", **metadata}
     made = a_stack(name, cluster={"namespace": namespace or f"home-of-{name}"}, nodes=listed)
@@ -86,7 +86,7 @@ def test_older_stack_keeps_what_both_want(case: dict[str, Any]) -> None:
 
 
 def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader compares at every event, and a large one takes a second."""
+    """The leader compares stacks at every event, and loading a large one takes a second."""
     read: list[str] = []
 
     def counted(stack: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The manifests of the controllers' half of the contract, as short as they can be."""
+"""Minimal manifests for the controllers' part of the contract."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PROBE = {"exec": {"command": ["true"]}}
 
 
 def container(name: str = "main", *command: str, **more: Any) -> Object:
-    """Return a container that serves for ever unless told otherwise."""
+    """Return a container that by default serves without end."""
     return {"name": name, "image": IMAGE, "command": list(command or SERVES), **more}
 
 
 def pod_spec(*containers: Object, **more: Any) -> Object:
-    """Return the spec of a pod that ends at once when it is deleted."""
+    """Return the spec of a pod without a grace period."""
     return {"containers": list(containers or [container()]), "terminationGracePeriodSeconds": 0, **more}
 
 
 def unready(name: str = "main") -> Object:
-    """Return a container that runs and never gets ready."""
+    """Return a container that runs and never becomes ready."""
     return container(name, *NEVER_READY, readinessProbe=PROBE)
 
 
@@ -39,7 +39,7 @@ def workload(app: str, spec: Object | None = None, **more: Any) -> Object:
 
 
 def image_change(image: str) -> Object:
-    """Return the merge patch that gives a workload's only container another image."""
+    """Return the merge patch that changes the image of a workload's only container."""
     return {"spec": {"template": {"spec": {"containers": [container(image=image)]}}}}
 
 

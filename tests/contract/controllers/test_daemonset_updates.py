@@ -1,4 +1,4 @@
-"""How a DaemonSet goes from one template to the next, by either strategy."""
+"""Template changes of DaemonSets with both update strategies."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ ON_DELETE = {"type": "OnDelete"}
 
 
 def rolling(allowed: int | str) -> Object:
-    """Return the strategy that misses so many pods at most."""
+    """Return the RollingUpdate strategy with a maxUnavailable."""
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": allowed}}
 
 
 def images(pods: Iterable[Object]) -> set[str]:
-    """Return the images of pods."""
     return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
 
 def revision_of(obj: Object) -> str:
-    """Return the hash of the revision that a pod or ControllerRevision is of."""
+    """Return the revision hash of a pod or ControllerRevision."""
     return str(obj["metadata"]["labels"]["controller-revision-hash"])
 
 
-def missing(events: Iterable[Event], nodes: int) -> list[int]:
-    """Return how many nodes had no pod that served, after each event."""
+def count_missing(events: Iterable[Event], nodes: int) -> list[int]:
+    """Return the number of nodes without a serving pod after each event."""
     serving: set[str] = set()
     seen = []
     for event in events:
@@ -44,7 +43,7 @@ def missing(events: Iterable[Event], nodes: int) -> list[int]:
 
 
 def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> None:
-    """The new revision is there at once."""
+    """The controller creates the new revision at once."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     before = cluster.await_pods(3)
     cluster.patch("DaemonSet", "agent", image_change(NEW))
@@ -72,7 +71,7 @@ def test_on_delete_recreates_a_pod_with_the_new_template(cluster: Cluster) -> No
 
 @pytest.mark.parametrize(("allowed", "most"), [(1, 1), (2, 2), ("34%", 2), ("100%", 3)])
 def test_a_rolling_update_never_misses_more_than_it_may(cluster: Cluster, allowed: int | str, most: int) -> None:
-    """Every state is looked at; a percentage is rounded up."""
+    """After every event; a percentage is rounded up."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=rolling(allowed)))
     cluster.await_pods(3)
     await_counts(cluster, "agent", available=3, updated=3)
@@ -80,13 +79,13 @@ def test_a_rolling_update_never_misses_more_than_it_may(cluster: Cluster, allowe
         events = [watch.next() for _ in NODES]
         cluster.patch("DaemonSet", "agent", image_change(NEW))
         seen = _to_the_end(watch.until, events)
-    assert max(missing(seen, 3)[len(NODES) - 1 :]) == most
+    assert max(count_missing(seen, 3)[len(NODES) - 1 :]) == most
     await_counts(cluster, "agent", updated=3, available=3)
     assert images(cluster.pods()) == {NEW}
 
 
 def _to_the_end(until_: Callable[[Callable[[Event], object]], list[Event]], before: list[Event]) -> list[Event]:
-    """Return the events up to where all pods are ready with the new image."""
+    """Return the events until all pods are ready with the new image."""
     new: set[str] = set()
 
     def done(event: Event) -> bool:
@@ -98,7 +97,7 @@ def _to_the_end(until_: Callable[[Callable[[Event], object]], list[Event]], befo
 
 
 def test_a_rolling_update_stops_at_pods_that_do_not_get_ready(cluster: Cluster) -> None:
-    """Those are replaced first and at once, whatever may be missed."""
+    """The update replaces unready pods first, regardless of maxUnavailable."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
     await_counts(cluster, "agent", available=3)
@@ -110,7 +109,7 @@ def test_a_rolling_update_stops_at_pods_that_do_not_get_ready(cluster: Cluster) 
 
 
 def test_going_back_uses_the_old_revision_again(cluster: Cluster) -> None:
-    """Old revisions go beyond the limit."""
+    """The controller deletes revisions beyond the limit."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", revisionHistoryLimit=1))
     (first, *_) = cluster.await_pods(3)
     for image in (NEW, OLD):
@@ -125,7 +124,7 @@ def test_going_back_uses_the_old_revision_again(cluster: Cluster) -> None:
 
 
 def test_a_change_outside_the_template_replaces_no_pod(cluster: Cluster) -> None:
-    """A rolling update that misses one pod is the default."""
+    """The default is a rolling update with maxUnavailable 1."""
     made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
     strategy = made["spec"]["updateStrategy"]
     assert (strategy["type"], strategy["rollingUpdate"]["maxUnavailable"]) == ("RollingUpdate", 1)
@@ -138,7 +137,7 @@ def test_a_change_outside_the_template_replaces_no_pod(cluster: Cluster) -> None
 
 
 def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
-    """A reader who sees observedGeneration below generation must not trust the numbers yet."""
+    """Numbers are outdated while observedGeneration is below generation."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     cluster.await_pods(3)
     await_counts(cluster, "agent", updated=3)
@@ -152,7 +151,7 @@ def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
 
 
 def test_a_rolling_update_ends_pods_that_only_stay(cluster: Cluster, change_node: Callable[..., None]) -> None:
-    """A pod stays on a node with a NoSchedule taint until the template changes, and does not return."""
+    """After a NoSchedule taint a pod stays until the template changes, and does not return."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     cluster.await_pods(3)
     change_node("sim-2", taints=({"key": "contract.example/late", "effect": "NoSchedule"},))

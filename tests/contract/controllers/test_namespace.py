@@ -1,4 +1,4 @@
-"""The end of a namespace: its contents first, and its conditions say what holds it back."""
+"""The deletion of a namespace: content first, with conditions that name blocking objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HELD = "contract.example/held"
 
 
 def test_a_namespace_takes_its_contents_with_it(cluster: Cluster) -> None:
-    """Its pods are ended as by any deletion, with their grace."""
+    """Pods end with their grace period."""
     spec = pod_spec(container()) | {"terminationGracePeriodSeconds": 5}
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     cluster.create("ConfigMap", "notes", data={"a": "b"})
@@ -25,7 +25,7 @@ def test_a_namespace_takes_its_contents_with_it(cluster: Cluster) -> None:
 
 
 def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
-    """Nothing new is made in it any more, and resources of a group are named with it."""
+    """Creates are refused, and conditions name resources with their group."""
     cluster.create("ConfigMap", "notes", metadata={"finalizers": [HELD]})
     cluster.create("DaemonSet", "agent", metadata={"finalizers": [HELD]}, spec=workload("agent"))
     cluster.await_pods(3)
@@ -55,7 +55,7 @@ def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
 
 
 def test_a_new_namespace_is_furnished(cluster: Cluster) -> None:
-    """A service account, and the authority of the API server for its pods."""
+    """With a service account, and the API server's CA for pods."""
     assert cluster.get("ServiceAccount", "default")["metadata"]["name"] == "default"
     until(lambda: not cluster.gone("ConfigMap", "kube-root-ca.crt"))
     authority = cluster.get("ConfigMap", "kube-root-ca.crt")["data"]["ca.crt"]
