@@ -27,21 +27,21 @@ INVENTORY: dict[str, Any] = {
 
 def node(name: str = "gpu-1", **labels: str) -> Manifest:
     """Return a node with a GPU as Node Feature Discovery and GPU Feature Discovery have labelled it."""
-    said = {
+    discovered = {
         "feature.node.kubernetes.io/pci-10de.present": "true",
         "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
         "feature.node.kubernetes.io/system-os_release.VERSION_ID": "24.04",
         "nvidia.com/gpu.product": "Tesla-T4",
         "nvidia.com/gpu.count": "1",
     }
-    metadata = {"name": name, "uid": f"uid-{name}", "labels": {**said, **labels}}
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": {**discovered, **labels}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {}}
 
 
 def policy(**spec: Any) -> Manifest:
     """Return the chart's ClusterPolicy, with sections merged into its spec."""
     made: Manifest = chart()["policy"]
-    merged = {name: {**made["spec"].get(name, {}), **said} for name, said in spec.items()}
+    merged = {name: {**made["spec"].get(name, {}), **section} for name, section in spec.items()}
     metadata = {**made["metadata"], "uid": "uid-policy"}
     return {**made, "metadata": metadata, "spec": {**made["spec"], **merged}}
 

@@ -210,8 +210,8 @@ def test_marks_of_the_cluster_policy_alone_go(tmp_path: Path) -> None:
 def test_what_reaches_the_installation_is_a_difference(tmp_path: Path, case: dict[str, Any]) -> None:
     """The DaemonSet adopts the driver as outdated, and a rollout restarts it."""
     driver = driver_of(tmp_path, case)
-    assert driver.keeps is ("told" not in case), driver.differs
-    assert case.get("told", "") in "; ".join(driver.differs)
+    assert driver.keeps is ("difference" not in case), driver.differs
+    assert case.get("difference", "") in "; ".join(driver.differs)
     assert driver.labels.keys() & {labels.DIGEST, labels.INSTALLATION} == (
         {labels.DIGEST, labels.INSTALLATION} if driver.keeps else set()
     )

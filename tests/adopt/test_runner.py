@@ -93,25 +93,25 @@ def test_the_wait_for_discovery_asks_nothing_again_and_again(
 
     After the deadline the chart's NFD stays, since its labels would go with it.
     """
-    user, ours = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
+    user, client = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
     space = adoption_of(tmp_path, operator_install()).discovery
     for made in (*nfd.crds(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}):
         user.create(made)
-    told: list[str] = []
+    messages: list[str] = []
     nodes = iter(["gpu-2", "gpu-1"])
 
     def publish(message: str) -> None:
-        told.append(message.partition(";")[0])
+        messages.append(message.partition(";")[0])
         user.create(feature(next(nodes), space))
 
     waiting = replace(adoption_of(tmp_path, operator_install()), targets=("gpu-1", "gpu-2"))
-    AdoptionRunner(ours, publish)._await_discovery(waiting)
+    AdoptionRunner(client, publish)._await_discovery(waiting)
     sees = "waiting for Node Feature Discovery to see gpu-1 (no worker pod)"
-    assert told == [f"{sees}, gpu-2 (no worker pod)", sees]
-    assert ours.requests == 4
+    assert messages == [f"{sees}, gpu-2 (no worker pod)", sees]
+    assert client.requests == 4
     monkeypatch.setattr(runner, "WAIT_SECONDS", 0.0)
     with pytest.raises(RunFailedError, match="gpu-9"):
-        AdoptionRunner(ours)._await_discovery(replace(waiting, targets=("gpu-9",)))
+        AdoptionRunner(client)._await_discovery(replace(waiting, targets=("gpu-9",)))
 
 
 def session(*conflicts: str) -> Any:

@@ -263,8 +263,8 @@ def _encoded(body: Any) -> bytes | None:
 
 def _answer(code: int, headers: http.client.HTTPMessage, content: bytes) -> Answer:
     is_json = headers.get_content_type() == JSON
-    told = {name: ", ".join(headers.get_all(name) or ()) for name in headers}
-    return Answer(code, json.loads(content) if is_json and content else content.decode(), told)
+    fields = {name: ", ".join(headers.get_all(name) or ()) for name in headers}
+    return Answer(code, json.loads(content) if is_json and content else content.decode(), fields)
 
 
 def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> Any:

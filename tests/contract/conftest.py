@@ -76,8 +76,8 @@ class _OutcomeRecorder:
         if found is None or not (report.when == "call" or report.outcome != "passed"):
             return
         row, kind = found
-        told = dict(report.user_properties).get("release", "")
-        self._seen.setdefault(f"{kind} {told}" if kind == "real" else kind, Outcomes()).add(row, report.outcome)
+        release = dict(report.user_properties).get("release", "")
+        self._seen.setdefault(f"{kind} {release}" if kind == "real" else kind, Outcomes()).add(row, report.outcome)
 
     def pytest_sessionfinish(self) -> None:
         before = self._path.read_text("utf-8") if self._path.exists() else ""

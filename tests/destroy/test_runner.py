@@ -56,11 +56,11 @@ def time_out(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -
 
 def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeClient) -> None:
     """So that a user can change it in time, and a narrow terminal shows it."""
-    free, said = train(cluster, "free"), list[str]()
+    free, messages = train(cluster, "free"), list[str]()
     train(cluster, "kept", is_protected=True)
-    findings, evicted = time_out(cluster, said.append)
-    assert said[0].startswith("evicting pods that use GPUs: The disruption budget keep-kept ")
-    assert said[0].endswith("default/kept and 1 more")
+    findings, evicted = time_out(cluster, messages.append)
+    assert messages[0].startswith("evicting pods that use GPUs: The disruption budget keep-kept ")
+    assert messages[0].endswith("default/kept and 1 more")
     assert evicted == ["default/free"]
     assert cluster.read(free)["metadata"]["deletionTimestamp"]
     why = {each.where: each.evidence for each in findings}
@@ -71,9 +71,9 @@ def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeCli
 def test_a_pod_that_only_takes_its_time_is_waited_for_by_name(cluster: KubeClient) -> None:
     """With one eviction request."""
     train(cluster, "slow")
-    said = list[str]()
-    time_out(cluster, said.append)
-    assert set(said) == {"evicting pods that use GPUs: waits for default/slow"}
+    messages = list[str]()
+    time_out(cluster, messages.append)
+    assert set(messages) == {"evicting pods that use GPUs: waits for default/slow"}
 
 
 def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., KubeClient]) -> None:

@@ -16,7 +16,7 @@ SECRET = "hunter2"  # noqa: S105 - so that it is found where it must not be
 @dataclass(frozen=True, slots=True)
 class Case:
     spec: dict[str, Any]
-    told: str = ""
+    message: str = ""
     where: str = ""
     before: dict[str, Any] | None = None
 

@@ -29,7 +29,7 @@ IN_SHAPE = jsonschema.Draft202012Validator(to_json_schema(spec_schema()))
 
 
 _RESERVED = {"namespace": "__namespace__"}
-"""CEL's own words among our keys; Kubernetes has them written with underscores."""
+"""Keys that are reserved words of CEL; Kubernetes escapes them with underscores."""
 
 _MAP_OF_SOME = re.compile(r"\.map\((?P<name>\w+), (?P<which>.+), (?P<what>[\w.]+)\)")
 """A macro that cel-python lacks: those entries for which something holds, each made into something."""
@@ -101,8 +101,8 @@ def test_rule_refuses_in_the_words_of_the_finding(case: Case) -> None:
     """
     new = store_form(stack(case.spec))
     before = None if case.before is None else store_form(stack(case.before))
-    assert [*refusals(new["spec"], before and before["spec"])] == ([case.told] if case.told else [])
-    assert case.told in findings(new, before) if case.told else findings(new, before) == set()
+    assert [*refusals(new["spec"], before and before["spec"])] == ([case.message] if case.message else [])
+    assert case.message in findings(new, before) if case.message else findings(new, before) == set()
     assert SECRET not in str(inventory_of(new)[1])
 
 

@@ -155,11 +155,13 @@ def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
 
 
 def test_consequence_and_remedy_are_named() -> None:
-    told = [
+    found = [
         warn_if_declared_elsewhere(managed_stack(labels=FLUX), each) for each in ("release", "destroy", "take over")
     ]
-    assert {(each.code, each.where, each.severity.value) for (each,) in told} == {("GP435", "gpustack/prod", "warning")}
-    (release,), (removal,), (taking,) = told
+    assert {(each.code, each.where, each.severity.value) for (each,) in found} == {
+        ("GP435", "gpustack/prod", "warning")
+    }
+    (release,), (removal,), (taking,) = found
     assert "gpu-provision.io/on-delete: keep" in release.fix
     assert "installs the stack again" in removal.consequence
     assert "set back" in taking.what

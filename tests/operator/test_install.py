@@ -107,7 +107,7 @@ def shorter() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("live", "controller", "told"),
+    ("live", "controller", "words"),
     [
         ({**definition(), "status": {}}, OURS, []),
         ({**definition(rules=True), "status": {}}, "", []),
@@ -118,16 +118,16 @@ def shorter() -> Any:
     ],
     ids=["one version", "rules are the API server's affair", "no stacks", "controller", "no rights", "definition"],
 )
-def test_parts_of_another_version_are_named(live: Any, controller: str, told: list[str]) -> None:
+def test_parts_of_another_version_are_named(live: Any, controller: str, words: list[str]) -> None:
     def get(_: ObjectRef) -> Any:
         if isinstance(live, Exception):
             raise live
         return live
 
     found = skew_findings(cast("KubeClient", SimpleNamespace(get=get)), controller, f"Lease {DEFAULT_LEASE}")
-    assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(told)
+    assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(words)
     assert all("operator install" in each.fix for each in found)
-    assert all(word in f"{each.what} {each.evidence}" for word, each in zip(told, found, strict=True))
+    assert all(word in f"{each.what} {each.evidence}" for word, each in zip(words, found, strict=True))
 
 
 def test_key_that_a_stack_would_lose_stops_the_installation(cluster: KubeClient) -> None:

@@ -22,7 +22,7 @@ class Worker(SimpleNamespace):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Count runs instead of starting them."""
-        super().__init__(now=0.0, silence=0.0, runs=0, told=[], notes=[], waits=[])
+        super().__init__(now=0.0, silence=0.0, runs=0, statuses=[], notes=[], waits=[])
         nothing = frozenset[str]()
         seen = Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
         self.figures = SimpleNamespace(record_needs=lambda *_: None)
@@ -40,7 +40,7 @@ class Worker(SimpleNamespace):
 
     def report(self, observation: StackObservation, _now: float) -> float:
         """Record a status."""
-        self.told.append(observation)
+        self.statuses.append(observation)
         return float("inf")
 
     def wait(self, seconds: float) -> None:
@@ -66,12 +66,12 @@ def test_no_run_begins_from_copies_that_may_be_old(worker: Worker) -> None:
     assert worker.runs == 0
     assert worker.waits[1:] == [1.0, 1.0, 1.0]
     assert [(note.reason, note.is_warning) for note in worker.notes] == [("Waiting", True)]
-    assert "a watch has ended" in worker.told[-1].wait_reason
-    assert worker.told[-1].is_working
+    assert "a watch has ended" in worker.statuses[-1].wait_reason
+    assert worker.statuses[-1].is_working
     worker.silence = 0.0
     worker.turn()
     assert worker.runs == 1
-    assert worker.told[-1].wait_reason == ""
+    assert worker.statuses[-1].wait_reason == ""
 
 
 def test_a_status_is_written_after_the_first_write_of_a_run(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +81,9 @@ def test_a_status_is_written_after_the_first_write_of_a_run(worker: Worker, monk
         worker.reconciler._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
 
     monkeypatch.setattr(StackReconciler, "_start_run", begin)
-    for told in (1, 1, 2):  # before the run, as it begins, and afterwards
+    for count in (1, 1, 2):  # before the run, as it begins, and afterwards
         worker.turn()
-        assert len(worker.told) == told
+        assert len(worker.statuses) == count
     assert worker.waits[1] == SETTLE_SECONDS
 
 

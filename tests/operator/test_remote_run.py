@@ -81,7 +81,7 @@ def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: KubeClient) -
     stack = get_stack(by_flux, NOW)
     ended = DestroyResult(cluster="test")
     for dry_run in (True, False):
-        told = remote_run.add_to_removal(ended, stack, dry_run=dry_run)
-        assert [each.code for each in told.findings] == ["GP435"]
-        assert [change.ref.kind for change in told.changes] == (["GPUStack"] if dry_run else [])
+        result = remote_run.add_to_removal(ended, stack, dry_run=dry_run)
+        assert [each.code for each in result.findings] == ["GP435"]
+        assert [change.ref.kind for change in result.changes] == (["GPUStack"] if dry_run else [])
     assert remote_run.add_to_removal(ended, None) == ended

@@ -120,14 +120,14 @@ def test_everywhere_is_both_families_and_loopback_alone_is_not(monkeypatch: pyte
 
 def test_a_failed_probe_names_the_reason() -> None:
     port = port_of("127.0.0.1", dead="silent for 200 s", unready="no leader")
-    for path, code, told in (
+    for path, code, text in (
         ("/healthz", 503, "silent for 200 s\n"),
         ("/readyz", 503, "no leader\n"),
         ("/", 404, "there are /healthz, /readyz and /metrics\n"),
     ):
         with pytest.raises(HTTPError) as refused:
             get("127.0.0.1", port, path)
-        assert (refused.value.code, refused.value.read().decode()) == (code, told)
+        assert (refused.value.code, refused.value.read().decode()) == (code, text)
 
 
 @contextlib.contextmanager

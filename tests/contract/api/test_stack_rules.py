@@ -67,11 +67,11 @@ def test_a_rule_refuses_with_the_place_and_the_finding(server: Server, prod: str
     if case.before is not None:
         assert apply_object(server, prod, stack(case.before)).code == 201
     answer = apply_object(server, prod, stack(case.spec))
-    if not case.told:
+    if not case.message:
         assert answer.code in (200, 201), answer
         return
     assert (answer.code, answer.reason) == (422, "Invalid"), answer
-    assert [(cause["field"], case.told in cause["message"]) for cause in answer.causes] == [(case.where, True)]
+    assert [(cause["field"], case.message in cause["message"]) for cause in answer.causes] == [(case.where, True)]
 
 
 def test_a_refusal_tells_no_secret(server: Server, prod: str) -> None:

@@ -56,8 +56,8 @@ def test_replicas_that_are_not_ready_are_unavailable(cluster: Cluster) -> None:
     cluster.await_("Deployment", "web", lambda one: one.get("status", {}).get("unavailableReplicas") == 2)
     deployment = cluster.await_("Deployment", "web", lambda one: one["status"].get("replicas") == 2)
     assert not {"availableReplicas", "readyReplicas"} & deployment["status"].keys()
-    told = "Deployment does not have minimum availability."
-    assert _texts(deployment, "Available") == ("False", "MinimumReplicasUnavailable", told)
+    message = "Deployment does not have minimum availability."
+    assert _texts(deployment, "Available") == ("False", "MinimumReplicasUnavailable", message)
 
 
 def _texts(deployment: Object, kind: str) -> tuple[str, str, str]:
@@ -87,10 +87,10 @@ def test_its_replica_set_carries_the_template_hash(cluster: Cluster) -> None:
 def test_conditions_say_available_and_how_it_got_there(cluster: Cluster) -> None:
     cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     deployment = cluster.await_("Deployment", "web", lambda one: "NewReplicaSetAvailable" in _texts(one, "Progressing"))
-    told = "Deployment has minimum availability."
-    assert _texts(deployment, "Available") == ("True", "MinimumReplicasAvailable", told)
-    told = f'ReplicaSet "web-{_hash_of(cluster)}" has successfully progressed.'
-    assert _texts(deployment, "Progressing") == ("True", "NewReplicaSetAvailable", told)
+    message = "Deployment has minimum availability."
+    assert _texts(deployment, "Available") == ("True", "MinimumReplicasAvailable", message)
+    message = f'ReplicaSet "web-{_hash_of(cluster)}" has successfully progressed.'
+    assert _texts(deployment, "Progressing") == ("True", "NewReplicaSetAvailable", message)
 
 
 def test_a_rollout_keeps_all_replicas_available(cluster: Cluster) -> None:

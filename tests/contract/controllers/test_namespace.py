@@ -31,13 +31,13 @@ def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
     cluster.await_pods(3)
     cluster.delete("Namespace", cluster.namespace)
     until(lambda: not cluster.every("Pod"))
-    told = {
+    expected = {
         "NamespaceContentRemaining": ("SomeResourcesRemain", ("configmaps. has 1 ", "daemonsets.apps has 1 ")),
         "NamespaceFinalizersRemaining": ("SomeFinalizersRemain", (f"{HELD} in 2 resource instances",)),
     }
 
     def names_both(namespace: Object) -> bool:
-        found = [(condition(namespace, kind), reason, texts) for kind, (reason, texts) in told.items()]
+        found = [(condition(namespace, kind), reason, texts) for kind, (reason, texts) in expected.items()]
         return all(
             one.get("status") == "True" and one["reason"] == reason and all(text in one["message"] for text in texts)
             for one, reason, texts in found

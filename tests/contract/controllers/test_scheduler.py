@@ -61,7 +61,7 @@ def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
     cluster.create("Pod", "out", spec=pod_for_node(TAINTED))
     assert await_bound(cluster, "in") == TAINTED
     pod = await_unschedulable(cluster, "out")
-    new = "untolerated taint"  # which one is not told by all
+    new = "untolerated taint"  # some versions omit its name
     old = "taint {contract.example/dedicated: yes}, that the pod didn't tolerate"
     assert (new if cluster.server.at_least(1, 24) else old) in scheduler_message(pod)
 

@@ -103,12 +103,12 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
     if not left or not right or left is right:
         return left or right
     out, added = dict(left), False
-    for step, theirs in right.items():
-        mine = left.get(step)
-        if mine is None:
-            out[step], added = theirs, True
+    for step, other in right.items():
+        own = left.get(step)
+        if own is None:
+            out[step], added = other, True
         else:
-            out[step] = union(mine, theirs) if mine and theirs else with_self(mine or theirs)
+            out[step] = union(own, other) if own and other else with_self(own or other)
     return dict(sorted(out.items(), key=lambda entry: step_order(entry[0]))) if added else out
 
 
@@ -122,9 +122,9 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
     if not left or not right:
         return left
     out: FieldSet | None = None
-    for step, theirs in right.items():
-        mine = left.get(step)
-        if mine is None or (rest := _difference(mine, theirs)) is mine:
+    for step, other in right.items():
+        own = left.get(step)
+        if own is None or (rest := _difference(own, other)) is own:
             continue
         out = dict(left) if out is None else out
         if rest is None:
@@ -150,9 +150,9 @@ def _node(fields: FieldSet) -> FieldSet | None:
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     """Return the paths of both sets."""
     out: FieldSet = {}
-    for step, mine in left.items():
-        theirs = right.get(step)
-        if theirs is not None and (both := _intersection(mine, theirs)) is not None:
+    for step, own in left.items():
+        other = right.get(step)
+        if other is not None and (both := _intersection(own, other)) is not None:
             out[step] = both
     return out
 
