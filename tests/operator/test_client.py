@@ -155,12 +155,9 @@ def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
 
 
 def test_consequence_and_remedy_are_named() -> None:
-    found = [
-        warn_if_declared_elsewhere(managed_stack(labels=FLUX), each) for each in ("release", "destroy", "take over")
-    ]
-    assert {(each.code, each.where, each.severity.value) for (each,) in found} == {
-        ("GP435", "gpustack/prod", "warning")
-    }
+    stack, expected = managed_stack(labels=FLUX), ("GP435", "gpustack/prod", "warning")
+    found = [warn_if_declared_elsewhere(stack, each) for each in ("release", "destroy", "take over")]
+    assert {(each.code, each.where, each.severity.value) for (each,) in found} == {expected}
     (release,), (removal,), (taking,) = found
     assert "gpu-provision.io/on-delete: keep" in release.fix
     assert "installs the stack again" in removal.consequence
