@@ -1,4 +1,4 @@
-"""A namespace of a cluster with nodes, to create objects and wait for their state."""
+"""A namespace of a cluster with nodes: what tests create in it, and how they await what comes of it."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ _OF_CLUSTER = frozenset({"Namespace", "Node", "ClusterRole", "PriorityClass", "C
 
 
 class Cluster:
-    """A client of one test, for its namespace and for cluster-scoped objects."""
+    """One test's view of a server: its namespace, and the whole cluster where it must."""
 
     def __init__(self, server: Server, namespace: str) -> None:
-        """Use an existing namespace."""
+        """Work in a namespace that exists."""
         self.server, self.namespace = server, namespace
 
     @property
     def mark(self) -> str:
-        """A unique label key."""
+        """A label key that no other test uses."""
         return f"contract.example/{self.namespace}"
 
     def version_of(self, kind: str) -> str:
-        """Return the server's apiVersion of a kind."""
+        """Return the apiVersion of a kind on this server."""
         if kind == "PodDisruptionBudget":
             return "policy/v1" if self.server.at_least(1, 21) else "policy/v1beta1"
         return _PLACES[kind]
 
     def path(self, kind: str, name: str = "", part: str = "") -> str:
-        """Return the path of an object, a subresource or a collection."""
+        """Return the path of an object, of a subresource of it, or of a collection."""
         version = self.version_of(kind)
         plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -57,7 +57,7 @@ class Cluster:
         return "/".join(word for word in (root, scope, plural, name, part) if word)
 
     def create(self, kind: str, name: str, *, metadata: Object | None = None, **body: Any) -> Object:
-        """Create an object and return it; an error fails."""
+        """Create an object and return it; a refusal fails."""
         whole = {"apiVersion": self.version_of(kind), "kind": kind, "metadata": {"name": name, **(metadata or {})}}
         return self.server.make(self.path(kind), whole | body)
 
@@ -66,7 +66,7 @@ class Cluster:
         return self.server.get(self.path(kind, name))
 
     def every(self, kind: str, labels: str = "") -> list[Object]:
-        """Return the objects of a label selector, with the kind, which servers omit in lists."""
+        """Return the objects that a label selector finds, with the kind that servers leave out of lists."""
         items = self.server.get(f"{self.path(kind)}?labelSelector={quote(labels)}")["items"]
         return [{"apiVersion": self.version_of(kind), "kind": kind, **item} for item in items]
 
@@ -75,44 +75,47 @@ class Cluster:
         return self.server.patch(self.path(kind, name, part), change, content_type)
 
     def delete(self, kind: str, name: str, **options: Any) -> Answer:
-        """Delete an object with DeleteOptions."""
+        """Delete an object with these DeleteOptions."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
         answer = self.server.ask("DELETE", self.path(kind, name), body)
         assert answer.code in (200, 202), answer
         return answer
 
     def gone(self, kind: str, name: str) -> bool:
-        """Whether an object does not exist."""
+        """Say whether an object is not there."""
         return self.server.is_gone(self.path(kind, name))
 
     def now(self, kind: str) -> str:
-        """Return the resourceVersion of a collection, as the start of a history."""
+        """Return the version of a collection: where a history starts."""
         version: str = self.server.get(f"{self.path(kind)}?limit=1")["metadata"]["resourceVersion"]
         return version
 
     def history(self, kind: str, since: str, condition: Callable[[Event], Any]) -> list[Event]:
-        """Return all events of a kind since a version, up to the first event that matches a condition."""
+        """Return all that happened to the objects of a kind since a version, up to the first event that fits.
+
+        Nothing between is missed, however short it lasted.
+        """
         with self.server.watch(f"{self.path(kind)}?resourceVersion={since}") as watch:
             return watch.until(condition)
 
     def await_(self, kind: str, name: str, condition: Callable[[Object], Any]) -> Object:
-        """Watch an object until it meets a condition, and return it."""
+        """Return an object as soon as it is as it should be, watching it."""
         selector = f"fieldSelector=metadata.name%3D{name}"
         with self.server.watch(f"{self.path(kind)}?{selector}") as watch:
             return watch.until(lambda event: event.type != "DELETED" and condition(event.object))[-1].object
 
     def await_gone(self, kind: str, name: str, *, seconds: float = SECONDS) -> None:
-        """Wait until an object is deleted."""
+        """Wait until an object is gone."""
         until(lambda: self.gone(kind, name), seconds=seconds)
 
     def pods(self, labels: str = "") -> list[Object]:
-        """Return the pods that are not terminating."""
+        """Return the pods that are not on their way out."""
         return [pod for pod in self.every("Pod", labels) if not pod["metadata"].get("deletionTimestamp")]
 
     def await_pods(
         self, count: int, labels: str = "", condition: Callable[[Object], Any] | None = None
     ) -> list[Object]:
-        """Wait for a number of pods that meet a condition, by default ready ones."""
+        """Return the pods once there are so many, and each is as it should be: ready, unless told otherwise."""
         holds = condition or is_ready
 
         def found() -> list[Object]:
@@ -122,11 +125,11 @@ class Cluster:
         return list(until(found))
 
     def await_no_pods(self, labels: str = "") -> None:
-        """Wait until no pod is left, not even a terminating one."""
+        """Wait until not even a terminating pod is left."""
         until(lambda: not self.every("Pod", labels))
 
     def await_event(self, reason: str, name: str, text: str = "") -> Object:
-        """Wait for an Event about the object of this name."""
+        """Return an event about the object of this name, once it is recorded."""
 
         def found() -> Object | None:
             events = self.server.get(self.path("Event"))["items"]
@@ -138,22 +141,23 @@ class Cluster:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether a pod is ready."""
+    """Say whether a pod is ready."""
     return status_of(pod, "Ready") == "True"
 
 
 def status_of(obj: Object, kind: str) -> str:
-    """Return the status of a condition; empty for a missing one."""
+    """Return the status of a condition; empty if the object has not got it."""
     return str(condition(obj, kind).get("status", ""))
 
 
 def condition(obj: Object, kind: str) -> Object:
-    """Return a condition; empty for a missing one."""
+    """Return a condition; an empty one if the object has not got it."""
     conditions = obj.get("status", {}).get("conditions") or ()
     return next((one for one in conditions if one["type"] == kind), {})
 
 
 def phase(pod: Object) -> str:
+    """Return a pod's phase."""
     return str(pod.get("status", {}).get("phase", ""))
 
 
@@ -163,9 +167,10 @@ def node_of(pod: Object) -> str:
 
 
 def names(objects: Iterable[Object]) -> set[str]:
+    """Return the objects' names."""
     return {obj["metadata"]["name"] for obj in objects}
 
 
 def nodes_of(pods: Iterable[Object]) -> list[str]:
-    """Return the sorted nodes of pods, with duplicates."""
+    """Return the nodes of pods, sorted: one twice if two pods are on it."""
     return sorted(map(node_of, pods))

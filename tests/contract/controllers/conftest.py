@@ -1,4 +1,4 @@
-"""Simulated nodes attached to either server, and the nodes and namespace of one test."""
+"""Simulated nodes, attached to either server as users attach them, and the nodes and namespace of one test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIFE = ("cpu", "ephemeral-storage", "memory", "pods")
 
 @pytest.fixture(scope="session")
 def nodes(server: Server) -> Iterator[Path]:
-    """The attached nodes of fleet.yaml; the value is the log of the simulation's process."""
+    """The nodes of fleet.yaml, attached; the value is the log of the process that simulates them."""
     log = server.directory / "nodes.log"
     command = [sys.executable, "-m", "gpu_provision.sandbox.attach", "--kubeconfig", str(server.kubeconfig)]
     command += ["--fleet", str(_FLEET), *server.node_flags]
@@ -40,7 +40,7 @@ def _is_usable(server: Server, name: str) -> bool:
 
 @pytest.fixture
 def cluster(server: Server, nodes: Path, namespace: str) -> Cluster:
-    """A namespace of the test in a cluster with nodes."""
+    """A namespace of the test's own in a cluster with nodes."""
     assert nodes.exists()
     made = Cluster(server, namespace)
     # Servers before 1.24 take no pod before the service account has its token.
@@ -50,7 +50,7 @@ def cluster(server: Server, nodes: Path, namespace: str) -> Cluster:
 
 @pytest.fixture
 def paper_node(server: Server) -> Iterator[Callable[..., str]]:
-    """Creates nodes without a kubelet, whose pods never start, until the end of the test."""
+    """Makes nodes that exist in the API only: pods are bound to them and never start. They go after the test."""
     made: list[str] = []
 
     def make(*, ready: bool = True, labels: dict[str, str] | None = None, gpus: int = 0, pods: int = 20) -> str:
@@ -82,7 +82,7 @@ def conditions(*, ready: bool) -> list[Object]:
 
 @pytest.fixture
 def on_nodes(server: Server, cluster: Cluster) -> Iterator[Callable[..., Object]]:
-    """Labels nodes with the test's label until its end, and returns their nodeSelector."""
+    """Marks nodes with the test's own label, and returns the nodeSelector for them; the label goes after the test."""
     marked: list[str] = []
 
     def mark(*names: str) -> Object:
@@ -103,7 +103,7 @@ def on_nodes(server: Server, cluster: Cluster) -> Iterator[Callable[..., Object]
 
 @pytest.fixture
 def change_node(server: Server, nodes: Path) -> Iterator[Callable[..., None]]:
-    """Adds taints or a cordon to nodes until the end of the test."""
+    """Changes the spec of nodes for the length of a test: taints beside those that are there, or a cordon."""
     assert nodes.exists()
     changed: dict[str, Object] = {}
 

@@ -1,4 +1,4 @@
-"""Minimal manifests for the controllers' part of the contract."""
+"""The manifests of the controllers' half of the contract, as short as they can be."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PROBE = {"exec": {"command": ["true"]}}
 
 
 def container(name: str = "main", *command: str, **more: Any) -> Object:
-    """Return a container that by default serves without end."""
+    """Return a container that serves for ever unless told otherwise."""
     return {"name": name, "image": IMAGE, "command": list(command or SERVES), **more}
 
 
 def pod_spec(*containers: Object, **more: Any) -> Object:
-    """Return the spec of a pod without a grace period."""
+    """Return the spec of a pod that ends at once when it is deleted."""
     return {"containers": list(containers or [container()]), "terminationGracePeriodSeconds": 0, **more}
 
 
 def unready(name: str = "main") -> Object:
-    """Return a container that runs and never becomes ready."""
+    """Return a container that runs and never gets ready."""
     return container(name, *NEVER_READY, readinessProbe=PROBE)
 
 
@@ -39,7 +39,7 @@ def workload(app: str, spec: Object | None = None, **more: Any) -> Object:
 
 
 def image_change(image: str) -> Object:
-    """Return the merge patch that changes the image of a workload's only container."""
+    """Return the merge patch that gives a workload's only container another image."""
     return {"spec": {"template": {"spec": {"containers": [container(image=image)]}}}}
 
 

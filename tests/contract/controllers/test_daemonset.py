@@ -1,4 +1,4 @@
-"""DaemonSets: their nodes, pods and status."""
+"""DaemonSets: which nodes get a pod, what the pods are like, and what the status says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AUTOMATIC_TOLERATIONS = [
 
 
 def counts(daemonset: Object) -> dict[str, int]:
-    """Return the numbers of a DaemonSet's status by short names; missing ones are 0."""
+    """Return the numbers of a DaemonSet's status by short names; those that are left out are 0."""
     short = {
         "desired": "desiredNumberScheduled",
         "current": "currentNumberScheduled",
@@ -37,7 +37,7 @@ def counts(daemonset: Object) -> dict[str, int]:
 
 
 def await_counts(cluster: Cluster, name: str, **wanted: int) -> Object:
-    """Wait for numbers in a DaemonSet's status of the present generation."""
+    """Return a DaemonSet once its status has these numbers, for its present generation."""
 
     def holds(daemonset: Object) -> bool:
         observed = daemonset.get("status", {}).get("observedGeneration") == daemonset["metadata"]["generation"]
@@ -77,7 +77,7 @@ def test_required_node_affinity_chooses_the_nodes(
 
 
 def test_the_status_counts_pods_that_are_ready(cluster: Cluster) -> None:
-    """The status omits zeros, except for four fields."""
+    """A number that is 0 is left out, but for the four that always stand there."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     status = await_counts(cluster, "agent", desired=3, current=3, ready=3, updated=3, available=3)["status"]
     assert (status["observedGeneration"], status["numberMisscheduled"]) == (1, 0)
@@ -112,7 +112,7 @@ def test_a_pod_on_a_newly_tainted_node_is_misscheduled(
 
 
 def test_pods_are_owned_and_controlled_by_their_daemonset(cluster: Cluster) -> None:
-    """With the template's labels, revision and generation; the revision has the template."""
+    """They carry the template's labels, revision and generation, and the revision holds the template."""
     made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
     pods = cluster.await_pods(3)
     (revision,) = cluster.every("ControllerRevision")
@@ -130,7 +130,7 @@ def test_pods_are_owned_and_controlled_by_their_daemonset(cluster: Cluster) -> N
 
 
 def test_pods_are_pinned_to_their_node_by_affinity(cluster: Cluster) -> None:
-    """Diagnostics read the node of an unbound pod from the affinity."""
+    """What diagnose reads the node of an unbound pod off."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     for pod in cluster.await_pods(3):
         by_name = {"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}
@@ -141,7 +141,7 @@ def test_pods_are_pinned_to_their_node_by_affinity(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("host_network", [False, True], ids=["own network", "host network"])
 def test_pods_tolerate_what_every_daemon_must(cluster: Cluster, host_network: bool) -> None:  # noqa: FBT001 - a parameter
-    """The DaemonSet's own toleration admits the tainted node."""
+    """And their own toleration brings them to the tainted node."""
     spec = pod_spec(hostNetwork=host_network, tolerations=[DEDICATED])
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     more = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"}
@@ -151,7 +151,7 @@ def test_pods_tolerate_what_every_daemon_must(cluster: Cluster, host_network: bo
 
 
 def test_deleting_it_deletes_its_pods_and_revisions(cluster: Cluster) -> None:
-    """The controller recreates a deleted pod on its node."""
+    """A pod that is deleted alone comes back on its node."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
     cluster.delete("Pod", before[0]["metadata"]["name"])
@@ -181,7 +181,7 @@ def test_a_pod_that_failed_is_replaced(cluster: Cluster, on_nodes: OnNodes) -> N
 
 
 def test_taking_the_label_from_a_node_takes_its_pod(cluster: Cluster, on_nodes: OnNodes) -> None:
-    """A node with the label gets a pod."""
+    """And a node that gets the label gets a pod."""
     spec = pod_spec(nodeSelector=on_nodes("sim-1", "sim-2"))
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     await_counts(cluster, "agent", desired=2, available=2)
@@ -203,14 +203,14 @@ def test_a_node_that_joins_gets_a_pod(cluster: Cluster, paper_node: Callable[...
 
 
 def test_a_node_that_is_not_ready_gets_no_pod_yet(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    """DaemonSet pods tolerate the NoExecute taint, not the one of a new node."""
+    """Daemons tolerate that a node becomes unready, not that it never was ready."""
     paper_node(ready=False, labels={cluster.mark: "yes"})
     cluster.create("DaemonSet", "agent", spec=workload("agent", pod_spec(nodeSelector={cluster.mark: "yes"})))
     await_counts(cluster, "agent", desired=0)
 
 
 def test_a_cordoned_node_gets_a_pod(cluster: Cluster, on_nodes: OnNodes, change_node: Callable[..., None]) -> None:
-    """The pod becomes ready by its readiness probe."""
+    """It becomes ready with its readiness probe."""
     change_node("sim-3", unschedulable=True)
     spec = pod_spec(container(readinessProbe=PROBE), nodeSelector=on_nodes("sim-3"))
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))

@@ -1,4 +1,4 @@
-"""Template changes of DaemonSets with both update strategies."""
+"""How a DaemonSet goes from one template to the next, by either strategy."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ ON_DELETE = {"type": "OnDelete"}
 
 
 def rolling(allowed: int | str) -> Object:
-    """Return the RollingUpdate strategy with a maxUnavailable."""
+    """Return the strategy that misses so many pods at most."""
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": allowed}}
 
 
 def images(pods: Iterable[Object]) -> set[str]:
+    """Return the images of pods."""
     return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
 
 def revision_of(obj: Object) -> str:
-    """Return the revision hash of a pod or ControllerRevision."""
+    """Return the hash of the revision that a pod or ControllerRevision is of."""
     return str(obj["metadata"]["labels"]["controller-revision-hash"])
 
 
-def count_missing(events: Iterable[Event], nodes: int) -> list[int]:
-    """Return the number of nodes without a serving pod after each event."""
+def missing(events: Iterable[Event], nodes: int) -> list[int]:
+    """Return how many nodes had no pod that served, after each event."""
     serving: set[str] = set()
     seen = []
     for event in events:
@@ -43,7 +44,7 @@ def count_missing(events: Iterable[Event], nodes: int) -> list[int]:
 
 
 def test_with_on_delete_a_new_template_restarts_nothing(cluster: Cluster) -> None:
-    """The controller creates the new revision at once."""
+    """The new revision is there at once."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     before = cluster.await_pods(3)
     cluster.patch("DaemonSet", "agent", image_change(NEW))
@@ -71,7 +72,7 @@ def test_on_delete_recreates_a_pod_with_the_new_template(cluster: Cluster) -> No
 
 @pytest.mark.parametrize(("allowed", "most"), [(1, 1), (2, 2), ("34%", 2), ("100%", 3)])
 def test_a_rolling_update_never_misses_more_than_it_may(cluster: Cluster, allowed: int | str, most: int) -> None:
-    """After every event; a percentage is rounded up."""
+    """Every state is looked at; a percentage is rounded up."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=rolling(allowed)))
     cluster.await_pods(3)
     await_counts(cluster, "agent", available=3, updated=3)
@@ -79,13 +80,13 @@ def test_a_rolling_update_never_misses_more_than_it_may(cluster: Cluster, allowe
         events = [watch.next() for _ in NODES]
         cluster.patch("DaemonSet", "agent", image_change(NEW))
         seen = _to_the_end(watch.until, events)
-    assert max(count_missing(seen, 3)[len(NODES) - 1 :]) == most
+    assert max(missing(seen, 3)[len(NODES) - 1 :]) == most
     await_counts(cluster, "agent", updated=3, available=3)
     assert images(cluster.pods()) == {NEW}
 
 
 def _to_the_end(until_: Callable[[Callable[[Event], object]], list[Event]], before: list[Event]) -> list[Event]:
-    """Return the events until all pods are ready with the new image."""
+    """Return the events up to where all pods are ready with the new image."""
     new: set[str] = set()
 
     def done(event: Event) -> bool:
@@ -97,7 +98,7 @@ def _to_the_end(until_: Callable[[Callable[[Event], object]], list[Event]], befo
 
 
 def test_a_rolling_update_stops_at_pods_that_do_not_get_ready(cluster: Cluster) -> None:
-    """The update replaces unready pods first, regardless of maxUnavailable."""
+    """Those are replaced first and at once, whatever may be missed."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
     await_counts(cluster, "agent", available=3)
@@ -109,7 +110,7 @@ def test_a_rolling_update_stops_at_pods_that_do_not_get_ready(cluster: Cluster) 
 
 
 def test_going_back_uses_the_old_revision_again(cluster: Cluster) -> None:
-    """The controller deletes revisions beyond the limit."""
+    """Old revisions go beyond the limit."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", revisionHistoryLimit=1))
     (first, *_) = cluster.await_pods(3)
     for image in (NEW, OLD):
@@ -124,7 +125,7 @@ def test_going_back_uses_the_old_revision_again(cluster: Cluster) -> None:
 
 
 def test_a_change_outside_the_template_replaces_no_pod(cluster: Cluster) -> None:
-    """The default is a rolling update with maxUnavailable 1."""
+    """A rolling update that misses one pod is the default."""
     made = cluster.create("DaemonSet", "agent", spec=workload("agent"))
     strategy = made["spec"]["updateStrategy"]
     assert (strategy["type"], strategy["rollingUpdate"]["maxUnavailable"]) == ("RollingUpdate", 1)
@@ -137,7 +138,7 @@ def test_a_change_outside_the_template_replaces_no_pod(cluster: Cluster) -> None
 
 
 def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
-    """Numbers are outdated while observedGeneration is below generation."""
+    """A reader who sees observedGeneration below generation must not trust the numbers yet."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     cluster.await_pods(3)
     await_counts(cluster, "agent", updated=3)
@@ -151,7 +152,7 @@ def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
 
 
 def test_a_rolling_update_ends_pods_that_only_stay(cluster: Cluster, change_node: Callable[..., None]) -> None:
-    """After a NoSchedule taint a pod stays until the template changes, and does not return."""
+    """A pod stays on a node with a NoSchedule taint until the template changes, and does not return."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     cluster.await_pods(3)
     change_node("sim-2", taints=({"key": "contract.example/late", "effect": "NoSchedule"},))

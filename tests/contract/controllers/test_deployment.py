@@ -14,7 +14,7 @@ REVISION = "deployment.kubernetes.io/revision"
 
 
 def await_available(cluster: Cluster, replicas: int, name: str = "web") -> Object:
-    """Wait until all replicas of a Deployment have the present template and are available."""
+    """Return a Deployment once all its replicas are of the present template and available."""
 
     def holds(deployment: Object) -> bool:
         status = deployment.get("status", {})
@@ -56,17 +56,17 @@ def test_replicas_that_are_not_ready_are_unavailable(cluster: Cluster) -> None:
     cluster.await_("Deployment", "web", lambda one: one.get("status", {}).get("unavailableReplicas") == 2)
     deployment = cluster.await_("Deployment", "web", lambda one: one["status"].get("replicas") == 2)
     assert not {"availableReplicas", "readyReplicas"} & deployment["status"].keys()
-    message = "Deployment does not have minimum availability."
-    assert _texts(deployment, "Available") == ("False", "MinimumReplicasUnavailable", message)
+    told = "Deployment does not have minimum availability."
+    assert _told(deployment, "Available") == ("False", "MinimumReplicasUnavailable", told)
 
 
-def _texts(deployment: Object, kind: str) -> tuple[str, str, str]:
+def _told(deployment: Object, kind: str) -> tuple[str, str, str]:
     found = condition(deployment, kind)
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
 def test_its_replica_set_carries_the_template_hash(cluster: Cluster) -> None:
-    """The ReplicaSet owns the pods."""
+    """And its pods belong to the ReplicaSet."""
     made = cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_available(cluster, 1)
     (one,), (pod,), digest = cluster.every("ReplicaSet"), cluster.pods(), _hash_of(cluster)
@@ -86,29 +86,29 @@ def test_its_replica_set_carries_the_template_hash(cluster: Cluster) -> None:
 
 def test_conditions_say_available_and_how_it_got_there(cluster: Cluster) -> None:
     cluster.create("Deployment", "web", spec=workload("web", replicas=1))
-    deployment = cluster.await_("Deployment", "web", lambda one: "NewReplicaSetAvailable" in _texts(one, "Progressing"))
-    message = "Deployment has minimum availability."
-    assert _texts(deployment, "Available") == ("True", "MinimumReplicasAvailable", message)
-    message = f'ReplicaSet "web-{_hash_of(cluster)}" has successfully progressed.'
-    assert _texts(deployment, "Progressing") == ("True", "NewReplicaSetAvailable", message)
+    deployment = cluster.await_("Deployment", "web", lambda one: "NewReplicaSetAvailable" in _told(one, "Progressing"))
+    told = "Deployment has minimum availability."
+    assert _told(deployment, "Available") == ("True", "MinimumReplicasAvailable", told)
+    told = f'ReplicaSet "web-{_hash_of(cluster)}" has successfully progressed.'
+    assert _told(deployment, "Progressing") == ("True", "NewReplicaSetAvailable", told)
 
 
 def test_a_rollout_keeps_all_replicas_available(cluster: Cluster) -> None:
-    """By default maxUnavailable 25 % of two rounds down to 0, maxSurge 25 % rounds up to 1."""
+    """25 % of two may be missing: rounded down, none; and 25 % may be too many: rounded up, one."""
     cluster.create("Deployment", "web", spec=workload("web", replicas=2))
     await_available(cluster, 2)
     since, before = cluster.now("Pod"), names(cluster.pods())
     cluster.patch("Deployment", "web", image_change(NEW))
     deployment = await_available(cluster, 2)
-    seen = cluster.history("Pod", since, _are_all_deleted(before))
-    assert min(_count_pods(seen, before, is_ready)) == 2
-    assert max(_count_pods(seen, before, lambda _: True)) == 3
+    seen = cluster.history("Pod", since, _all_deleted(before))
+    assert min(_counted(seen, before, is_ready)) == 2
+    assert max(_counted(seen, before, lambda _: True)) == 3
     assert deployment["metadata"]["annotations"][REVISION] == "2"
     sizes = {one["metadata"]["annotations"][REVISION]: one["spec"]["replicas"] for one in cluster.every("ReplicaSet")}
     assert sizes == {"1": 0, "2": 2}
 
 
-def _are_all_deleted(before: set[str]) -> Callable[[Event], bool]:
+def _all_deleted(before: set[str]) -> Callable[[Event], bool]:
     left = set(before)
 
     def holds(event: Event) -> bool:
@@ -119,8 +119,8 @@ def _are_all_deleted(before: set[str]) -> Callable[[Event], bool]:
     return holds
 
 
-def _count_pods(events: Iterable[Event], before: set[str], counts: Callable[[Object], bool]) -> list[int]:
-    """Return the number of counted pods after each event, without terminating ones."""
+def _counted(events: Iterable[Event], before: set[str], counts: Callable[[Object], bool]) -> list[int]:
+    """Return how many pods counted after each event, those on their way out left aside."""
     present, numbers = set(before), []
     for event in events:
         pod = event.object
@@ -155,7 +155,7 @@ def test_going_back_uses_the_old_replica_set_again(cluster: Cluster) -> None:
 
 
 def test_scaling_goes_both_ways(cluster: Cluster) -> None:
-    """The controller replaces a deleted pod; the Deployment's deletion deletes ReplicaSets and pods."""
+    """A pod that is deleted is replaced; deleting the Deployment deletes its ReplicaSets and pods."""
     cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_available(cluster, 1)
     for replicas in (3, 0, 1):

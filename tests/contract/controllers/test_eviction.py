@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets and evictions."""
+"""PodDisruptionBudgets and the evictions that they allow or forbid."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tests.contract.controllers.manifests import container, pod_spec, unready, w
 
 
 def evict(cluster: Cluster, pod: str, **more: object) -> Answer:
-    """Evict a pod like kubectl drain, in the server's version."""
+    """Ask for the eviction of a pod as kubectl drain does, in the version that the server has."""
     version = "policy/v1" if cluster.server.at_least(1, 22) else "policy/v1beta1"
     body = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": pod, "namespace": cluster.namespace}}
     return cluster.server.ask("POST", cluster.path("Pod", pod, "eviction"), body | more)
 
 
 def budget(cluster: Cluster, name: str = "budget", **spec: object) -> Object:
-    """Create a budget for the pods ``app=web``, and wait for its status."""
+    """Create a budget for the pods ``app=web``, and return it once its status is of the present."""
     cluster.create("PodDisruptionBudget", name, spec={"selector": {"matchLabels": {"app": "web"}}, **spec})
     return cluster.await_("PodDisruptionBudget", name, lambda one: one.get("status", {}).get("observedGeneration"))
 
 
 def await_budget(cluster: Cluster, name: str = "budget", **wanted: int) -> Object:
-    """Wait for numbers in a budget's status."""
+    """Return a budget once its status has these numbers."""
     return cluster.await_("PodDisruptionBudget", name, lambda one: wanted.items() <= one.get("status", {}).items())
 
 
 def web(cluster: Cluster, replicas: int) -> list[str]:
-    """Create a Deployment, wait until it is ready, and return the names of its pods."""
+    """Create a Deployment and return the names of its pods, which are ready."""
     cluster.create("Deployment", "web", spec=workload("web", replicas=replicas))
     return sorted(names(cluster.await_pods(replicas, "app=web")))
 
@@ -40,7 +40,7 @@ def bare_pod(cluster: Cluster, name: str = "alone", spec: Object | None = None) 
 
 
 def test_without_a_budget_an_eviction_deletes_the_pod(cluster: Cluster) -> None:
-    """With its grace period; a dry run deletes nothing, and a missing pod is 404."""
+    """With its grace; a dry run evicts no pod, and an absent one is not found."""
     bare_pod(cluster, spec=pod_spec() | {"terminationGracePeriodSeconds": 7})
     assert evict(cluster, "alone", deleteOptions={"dryRun": ["All"]}).code == 201
     assert not cluster.get("Pod", "alone")["metadata"].get("deletionTimestamp")
@@ -77,7 +77,7 @@ def test_an_eviction_takes_delete_options(cluster: Cluster) -> None:
     ids=lambda value: "=".join(map(str, *value.items())) if isinstance(value, dict) else "",
 )
 def test_numbers_and_percentages_of_three_pods(cluster: Cluster, spec: Object, healthy: int, allowed: int) -> None:
-    """Percentages of minAvailable and maxUnavailable are rounded up."""
+    """Percentages are rounded up, of what must be there and of what may be missing."""
     web(cluster, 3)
     budget(cluster, **spec)
     await_budget(cluster, desiredHealthy=healthy, disruptionsAllowed=allowed, expectedPods=3, currentHealthy=3)
@@ -109,7 +109,7 @@ def test_what_a_budget_allows_is_evicted_and_counted(cluster: Cluster) -> None:
 
 
 def test_what_a_budget_forbids_is_refused_with_its_numbers(cluster: Cluster) -> None:
-    """Drain and the driver manager retry on this error."""
+    """What drain and the driver manager wait for, and what people read."""
     first, _ = web(cluster, 2)
     budget(cluster, minAvailable=2)
     await_budget(cluster, currentHealthy=2, disruptionsAllowed=0)
@@ -134,7 +134,7 @@ def test_a_pod_under_two_budgets_cannot_be_evicted(cluster: Cluster) -> None:
 
 
 def test_a_pod_that_serves_nothing_is_evicted_against_any_budget(cluster: Cluster) -> None:
-    """A pending pod, and one that has ended."""
+    """One that has not started, and one that has ended."""
     labels = {"labels": {"app": "web"}}
     cluster.create("Pod", "waits", metadata=labels, spec=pod_spec(nodeSelector={cluster.mark: "nowhere"}))
     cluster.create("Pod", "done", metadata=labels, spec=pod_spec(container("main", "true"), restartPolicy="Never"))
@@ -172,7 +172,7 @@ def test_a_budget_follows_the_replicas_of_its_deployment(cluster: Cluster) -> No
 
 
 def test_a_budget_counts_a_deployment_once_while_it_rolls(cluster: Cluster) -> None:
-    """Two ReplicaSets have pods; the Deployment has the expected number."""
+    """Two ReplicaSets have pods then, and only the Deployment knows how many there should be."""
     web(cluster, 2)
     change = {"spec": {"template": {"spec": {"containers": [unready()]}}}}
     cluster.patch("Deployment", "web", change)
@@ -187,7 +187,7 @@ def test_a_budget_without_pods_allows_nothing(cluster: Cluster) -> None:
 
 
 def test_a_share_of_a_daemonset_is_never_allowed(cluster: Cluster) -> None:
-    """A DaemonSet has no scale, as an Event reports. A minAvailable number works."""
+    """It has no replicas to count; an event says so. A number that must be there is fine."""
     cluster.create("DaemonSet", "web", spec=workload("web"))
     pods = cluster.await_pods(3)
     spec = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}

@@ -1,4 +1,4 @@
-"""Node Feature Discovery of the stack: workers publish NodeFeatures, the master labels nodes."""
+"""Node Feature Discovery as our manifests use it: workers publish NodeFeature objects, the master labels nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GPU = "feature.node.kubernetes.io/pci-10de.present"
 
 
 def manifests(namespace: str) -> list[Object]:
-    """Return the stack's NFD manifests in a namespace."""
+    """Return NFD's part of the stack, in a namespace."""
     documents: list[Any] = list(data_file.documents(_STACK.read_text()))
     chosen = [copy.deepcopy(one) for one in documents if one["metadata"]["name"] in _PARTS]
     for one in chosen:

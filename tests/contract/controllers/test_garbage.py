@@ -1,4 +1,4 @@
-"""Garbage collection: dependents and the order of deletions."""
+"""Owners and dependents: what goes with what, and in which order."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def config_map(cluster: Cluster, name: str, *owners: Object, finalizers: tuple[s
 
 
 def owners_of(obj: Object) -> list[str]:
+    """Return the names of an object's owners."""
     return [one["name"] for one in obj["metadata"].get("ownerReferences") or ()]
 
 
 def let_go(cluster: Cluster, name: str) -> None:
-    """Remove the finalizers of a ConfigMap."""
+    """Take the finalizers of a ConfigMap."""
     cluster.patch("ConfigMap", name, {"metadata": {"finalizers": None}})
 
 
 def test_in_the_background_the_owner_goes_first(cluster: Cluster) -> None:
-    """A dependent with a finalizer does not block the owner; chains are deleted link by link."""
+    """A dependent that is held back does not hold it; chains go link by link."""
     head = config_map(cluster, "head")
     tail = config_map(cluster, "tail", owner(head, blockOwnerDeletion=True), finalizers=(HELD,))
     config_map(cluster, "last", owner(tail))
@@ -42,7 +43,7 @@ def test_in_the_background_the_owner_goes_first(cluster: Cluster) -> None:
 
 
 def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) -> None:
-    """It does not wait for others."""
+    """And for no others."""
     head, other = config_map(cluster, "head"), config_map(cluster, "other")
     config_map(cluster, "tail", owner(head, blockOwnerDeletion=True), owner(other), finalizers=(HELD,))
     for name in ("other", "head"):
@@ -57,7 +58,7 @@ def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) -> 
 
 
 def test_in_the_foreground_grandchildren_go_before_children(cluster: Cluster) -> None:
-    """The owner of a DaemonSet waits for its pods, too."""
+    """A DaemonSet's owner waits for its pods, too."""
     head = config_map(cluster, "head")
     metadata = {"ownerReferences": [owner(head, blockOwnerDeletion=True)]}
     cluster.create("DaemonSet", "agent", metadata=metadata, spec=workload("agent"))
@@ -97,7 +98,7 @@ def test_a_dependent_with_another_owner_stays(cluster: Cluster) -> None:
 
 
 def test_an_owner_that_is_not_there_is_none(cluster: Cluster) -> None:
-    """A missing one, and one recreated with the same name."""
+    """One that never was, and one that was created again under the old name."""
     head, other = config_map(cluster, "head"), str(uuid.uuid4())
     config_map(cluster, "tail", owner(head) | {"name": "absent", "uid": other})
     config_map(cluster, "late", owner(head) | {"uid": other})
@@ -107,7 +108,7 @@ def test_an_owner_that_is_not_there_is_none(cluster: Cluster) -> None:
 
 
 def test_an_owner_in_another_namespace_is_none(cluster: Cluster) -> None:
-    """An Event reports the reference."""
+    """References of namespaced owners never cross namespaces; an event says so."""
     elsewhere = cluster.server.make(
         "/api/v1/namespaces/default/configmaps", {"metadata": {"generateName": f"{cluster.namespace}-"}}
     )
@@ -147,7 +148,7 @@ def test_without_dependents_every_policy_deletes(cluster: Cluster, policy: str) 
 
 
 def test_custom_objects_own_and_are_owned(cluster: Cluster) -> None:
-    """The collector discovers new kinds, on a real cluster within 30 s."""
+    """The collector finds new kinds by discovery: on a real cluster within half a minute."""
     group = f"{cluster.namespace}.example"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     names_ = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}

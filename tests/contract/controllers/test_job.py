@@ -1,4 +1,4 @@
-"""Jobs: completion, failure, deadlines, and their pods."""
+"""Jobs: completion, failure, deadlines, and what becomes of their pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def job(*command: str, policy: str = "Never", **more: object) -> Object:
 
 
 def await_end(cluster: Cluster, name: str = "task") -> Object:
-    """Wait until a Job is complete or has failed."""
+    """Return a Job once it is complete or has failed."""
     return cluster.await_("Job", name, lambda one: "True" in (status_of(one, "Complete"), status_of(one, "Failed")))
 
 
@@ -47,7 +47,7 @@ def test_a_complete_job_met_its_criteria_before(cluster: Cluster) -> None:
 
 
 def test_pods_have_the_labels_and_the_owner_of_the_job(cluster: Cluster) -> None:
-    """The server sets defaults and drops unknown fields."""
+    """The server fills in how often and how long, and drops what it does not know."""
     spec = job("true", ttlSecondsAfterFinished=3600)
     made = cluster.create("Job", "task", spec=spec)
     spec, uid = made["spec"], made["metadata"]["uid"]
@@ -66,7 +66,7 @@ def test_pods_have_the_labels_and_the_owner_of_the_job(cluster: Cluster) -> None
 
 
 def test_several_completions_run_as_many_at_once_as_they_may(cluster: Cluster) -> None:
-    """The first pod may end before the second one exists."""
+    """The first may have ended before the second was made."""
     since = cluster.now("Pod")
     cluster.create("Job", "task", spec=job("true", completions=3, parallelism=2))
     assert await_end(cluster)["status"]["succeeded"] == 3
@@ -97,9 +97,9 @@ def test_a_job_without_retries_fails_with_its_pod(cluster: Cluster) -> None:
 
 
 def test_restarts_of_a_pod_count_as_failures(cluster: Cluster) -> None:
-    """With restartPolicy OnFailure the kubelet restarts the containers, and the limit deletes the pod.
+    """With restartPolicy OnFailure the pod itself is tried again, and goes when the limit is reached.
 
-    Kubernetes 1.20 may create another pod, since its controller may read an old version of the failed Job.
+    Its like may come back on 1.20, whose Job controller looks at a Job that it has not yet read as failed.
     """
     since = cluster.now("Pod")
     spec = job("false", policy="OnFailure", backoffLimit=1)
@@ -119,7 +119,7 @@ def test_an_active_job_counts_its_pods(cluster: Cluster) -> None:
 
 
 def test_deleting_it_without_a_policy_leaves_its_pods(cluster: Cluster) -> None:
-    """The default of batch/v1; kubectl and gpu-provision request Background."""
+    """So it has been with batch/v1 from the beginning; kubectl and our own code say Background."""
     cluster.create("Job", "task", spec=job("true"))
     await_end(cluster)
     cluster.delete("Job", "task")

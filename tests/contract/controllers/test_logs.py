@@ -1,4 +1,4 @@
-"""Container logs: stored by the sandbox, read from the kubelet endpoint by a real server."""
+"""What containers print: stored by the sandbox, fetched from the nodes' kubelet endpoint by a real server."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ PRINTS_AND_FAILS = ("sh", "-c", "echo broken; exit 1")
 
 
 def log(cluster: Cluster, pod: str, query: str = "") -> Answer:
-    """Read a pod's log."""
+    """Ask for a pod's log."""
     return cluster.server.ask("GET", f"{cluster.path('Pod', pod, 'log')}?{query}", accept="*/*")
 
 
-def run_printing_pod(cluster: Cluster, pod: str = "web", *command: str) -> None:
-    """Run a pod that prints three lines, and wait for them."""
+def printed(cluster: Cluster, pod: str = "web", *command: str) -> None:
+    """Run a pod that prints three lines and goes on; return when they are there."""
     cluster.create("Pod", pod, spec=pod_spec(container("main", *(command or PRINTS_AND_SERVES))))
     cluster.await_("Pod", pod, is_ready)
     until(lambda: "three" in log(cluster, pod).body)
 
 
 def test_a_log_is_plain_text(cluster: Cluster) -> None:
-    run_printing_pod(cluster)
+    printed(cluster)
     answer = log(cluster, "web")
     assert (answer.code, answer.body) == (200, "one\ntwo\nthree\n")
     assert answer.headers["Content-Type"].startswith("text/plain")
@@ -42,19 +42,19 @@ def test_a_log_is_plain_text(cluster: Cluster) -> None:
     ],
 )
 def test_a_part_of_a_log(cluster: Cluster, query: str, body: str) -> None:
-    run_printing_pod(cluster)
+    printed(cluster)
     assert log(cluster, "web", query).body == body
 
 
 def test_lines_with_their_times(cluster: Cluster) -> None:
-    run_printing_pod(cluster)
+    printed(cluster)
     lines = log(cluster, "web", "timestamps=true").body.splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == ["one", "two", "three"]
     assert all(line.split(" ", 1)[0].endswith("Z") for line in lines)
 
 
 def test_the_log_of_a_pod_that_has_ended_stays(cluster: Cluster) -> None:
-    """Validations read it; following ends with the container."""
+    """What proves a validation; following ends with the container."""
     cluster.create("Pod", "task", spec=pod_spec(container("main", *PRINTS), restartPolicy="Never"))
     cluster.await_("Pod", "task", lambda pod: phase(pod) == "Succeeded")
     until(lambda: log(cluster, "task").body == "one\ntwo\nthree\n")

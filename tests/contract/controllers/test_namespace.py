@@ -1,4 +1,4 @@
-"""The deletion of a namespace: content first, with conditions that name blocking objects."""
+"""The end of a namespace: its contents first, and its conditions say what holds it back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HELD = "contract.example/held"
 
 
 def test_a_namespace_takes_its_contents_with_it(cluster: Cluster) -> None:
-    """Pods end with their grace period."""
+    """Its pods are ended as by any deletion, with their grace."""
     spec = pod_spec(container()) | {"terminationGracePeriodSeconds": 5}
     cluster.create("DaemonSet", "agent", spec=workload("agent", spec))
     cluster.create("ConfigMap", "notes", data={"a": "b"})
@@ -25,19 +25,19 @@ def test_a_namespace_takes_its_contents_with_it(cluster: Cluster) -> None:
 
 
 def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
-    """Creates are refused, and conditions name resources with their group."""
+    """Nothing new is made in it any more, and resources of a group are named with it."""
     cluster.create("ConfigMap", "notes", metadata={"finalizers": [HELD]})
     cluster.create("DaemonSet", "agent", metadata={"finalizers": [HELD]}, spec=workload("agent"))
     cluster.await_pods(3)
     cluster.delete("Namespace", cluster.namespace)
     until(lambda: not cluster.every("Pod"))
-    expected = {
+    told = {
         "NamespaceContentRemaining": ("SomeResourcesRemain", ("configmaps. has 1 ", "daemonsets.apps has 1 ")),
         "NamespaceFinalizersRemaining": ("SomeFinalizersRemain", (f"{HELD} in 2 resource instances",)),
     }
 
     def names_both(namespace: Object) -> bool:
-        found = [(condition(namespace, kind), reason, texts) for kind, (reason, texts) in expected.items()]
+        found = [(condition(namespace, kind), reason, texts) for kind, (reason, texts) in told.items()]
         return all(
             one.get("status") == "True" and one["reason"] == reason and all(text in one["message"] for text in texts)
             for one, reason, texts in found
@@ -55,7 +55,7 @@ def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
 
 
 def test_a_new_namespace_is_furnished(cluster: Cluster) -> None:
-    """With a service account, and the API server's CA for pods."""
+    """A service account, and the authority of the API server for its pods."""
     assert cluster.get("ServiceAccount", "default")["metadata"]["name"] == "default"
     until(lambda: not cluster.gone("ConfigMap", "kube-root-ca.crt"))
     authority = cluster.get("ConfigMap", "kube-root-ca.crt")["data"]["ca.crt"]

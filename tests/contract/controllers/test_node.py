@@ -1,4 +1,4 @@
-"""Nodes: taints by conditions and cordons, and evictions by taints."""
+"""Nodes: what their conditions and cordons do to their taints, and taints to their pods."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ChangeNode = Callable[..., None]
 
 
 def taints(cluster: Cluster, node: str) -> set[tuple[str, str]]:
-    """Return (key, effect) of a node's taints."""
+    """Return key and effect of each taint of a node."""
     return {(taint["key"], taint["effect"]) for taint in cluster.get("Node", node)["spec"].get("taints") or ()}
 
 
 @pytest.fixture
 def unready(server: Server) -> Iterator[Callable[..., None]]:
-    """Makes nodes report NotReady until the end of the test."""
+    """Makes nodes report that they are not ready, for the length of a test."""
     path = "/api/v1/namespaces/kube-system/configmaps"
 
     def declare(*names: str) -> None:
@@ -54,7 +54,7 @@ def test_a_node_that_reports_ready_loses_its_taint(cluster: Cluster, paper_node:
 
 
 def test_a_node_without_conditions_is_not_tainted_for_long(cluster: Cluster) -> None:
-    """A new node's taint stands for conditions, and the node has none."""
+    """The taint that it is born with stands for conditions, and it has none."""
     name = f"{cluster.namespace}-mute"
     made = cluster.create("Node", name)
     assert made["spec"]["taints"][0].items() >= {"key": NOT_READY, "effect": "NoSchedule"}.items()
@@ -63,7 +63,7 @@ def test_a_node_without_conditions_is_not_tainted_for_long(cluster: Cluster) -> 
 
 
 def test_a_cordon_is_a_taint(cluster: Cluster, change_node: ChangeNode) -> None:
-    """A pod with a nodeName runs despite taints: the scheduler is not involved."""
+    """A pod that is bound by name runs whatever the taints: the scheduler is not asked."""
     change_node("sim-2", unschedulable=True)
     until(lambda: (UNSCHEDULABLE, "NoSchedule") in taints(cluster, "sim-2"))
     cluster.create("Pod", "bound", spec=pod_spec(container("main", "true"), nodeName="sim-2", restartPolicy="Never"))
@@ -73,7 +73,7 @@ def test_a_cordon_is_a_taint(cluster: Cluster, change_node: ChangeNode) -> None:
 
 
 def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, unready: Callable[..., None]) -> None:
-    """Its kubelet still reports them ready; the node has two taints."""
+    """Its kubelet speaks for them, and it says that they are; the node is tainted twice."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     cluster.await_pods(3)
     unready("sim-3")
@@ -85,7 +85,7 @@ def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, u
 
 @pytest.mark.parametrize("server", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
 def test_pods_of_a_node_that_falls_silent_are_not_ready(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    """After 40 s; kubelets of the sandbox always renew their leases."""
+    """After 40 s of silence; kubelets of the sandbox never fall silent."""
     name = paper_node()
     cluster.create("Pod", "web", spec=pod_spec(nodeName=name))
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -98,7 +98,7 @@ def test_pods_of_a_node_that_falls_silent_are_not_ready(cluster: Cluster, paper_
 
 
 def test_pods_of_daemonsets_stay_on_a_node_that_is_not_ready(cluster: Cluster, unready: Callable[..., None]) -> None:
-    """Other pods are evicted after their tolerationSeconds, by default 300."""
+    """And pods without grace for it go: they tolerate it for 300 seconds unless they say otherwise."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     cluster.await_pods(3)
     hasty = {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
@@ -114,7 +114,7 @@ def test_pods_of_daemonsets_stay_on_a_node_that_is_not_ready(cluster: Cluster, u
 
 
 def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster, change_node: ChangeNode) -> None:
-    """Including pods of a DaemonSet."""
+    """Pods of a DaemonSet, too."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     cluster.await_pods(3)
     tolerates: Object = {"key": DRIVEN["key"], "operator": "Exists", "effect": "NoExecute"}
@@ -131,7 +131,7 @@ def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster
 
 
 def test_pods_of_a_node_that_is_gone_go(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    """The pod garbage collector deletes them, on a real cluster after a minute."""
+    """No kubelet ends them. A real cluster takes a minute to believe it."""
     name = paper_node()
     cluster.create("Pod", "lost", spec=pod_spec(nodeName=name))
     cluster.delete("Node", name)

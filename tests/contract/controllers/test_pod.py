@@ -1,4 +1,4 @@
-"""The lifecycle of pods as simulated kubelets report it and as both servers store and show it."""
+"""The life of pods as the simulated kubelets report it, and as either server takes and shows it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.contract.controllers.manifests import IMAGE, MISSING_IMAGE, PROBE, co
 
 
 def main_of(pod: Object, kind: str = "container") -> Object:
-    """Return the status of a pod's first container or init container."""
+    """Return the status of a pod's first container, or init container."""
     field = "initContainerStatuses" if kind == "init" else "containerStatuses"
     return next(iter(pod.get("status", {}).get(field) or ()), {})
 
 
 def waiting(pod: Object, kind: str = "container") -> str:
-    """Return the waiting reason of the first container or init container."""
+    """Return why the first container, or init container, waits."""
     return str(main_of(pod, kind).get("state", {}).get("waiting", {}).get("reason", ""))
 
 
@@ -27,7 +27,7 @@ def task(*command: str, **more: object) -> Object:
 
 
 def test_a_running_pod_has_addresses_times_and_conditions(cluster: Cluster) -> None:
-    """From Pending to Running, with the container's state."""
+    """It goes from Pending to Running, and its container says what it is."""
     since = cluster.now("Pod")
     cluster.create("Pod", "web", spec=pod_spec())
     seen = [event.object for event in cluster.history("Pod", since, lambda event: is_ready(event.object))]
@@ -117,7 +117,7 @@ def test_an_init_container_that_fails_for_good_fails_the_pod(cluster: Cluster) -
 
 
 def test_a_crash_loop_shows_the_last_exit(cluster: Cluster) -> None:
-    """The restart count grows."""
+    """Restarts count upwards."""
     since = cluster.now("Pod")
     cluster.create("Pod", "web", spec=pod_spec(container("main", "sh", "-c", "exit 5")))
     seen = cluster.history(
@@ -174,7 +174,7 @@ def test_a_missing_volume_keeps_containers_from_starting(cluster: Cluster) -> No
 
 
 def test_a_container_that_is_not_ready_runs(cluster: Cluster) -> None:
-    """A pod is ready if all its containers are."""
+    """A pod is ready when all its containers are."""
     cluster.create("Pod", "web", spec=pod_spec(container("one"), unready("two")))
     pod = cluster.await_("Pod", "web", lambda one: phase(one) == "Running" and main_of(one).get("ready"))
     found = condition(pod, "Ready")
@@ -205,7 +205,7 @@ def test_a_deleted_pod_is_there_until_it_has_ended(cluster: Cluster) -> None:
 
 
 def test_a_pod_deleted_without_grace_is_gone_at_once(cluster: Cluster) -> None:
-    """So is a pod without a node."""
+    """And one that no node has."""
     spec = pod_spec(terminationGracePeriodSeconds=9)
     cluster.create("Pod", "nowhere", spec=spec | {"nodeSelector": {cluster.mark: "nowhere"}})
     cluster.delete("Pod", "nowhere")
@@ -231,7 +231,7 @@ def test_what_it_asks_for_is_its_quality_of_service(cluster: Cluster, resources:
 
 
 def test_events_tell_a_containers_way(cluster: Cluster) -> None:
-    """A field selector finds them, as in kubectl describe."""
+    """They are found by what they are about, as kubectl describe asks."""
     cluster.create("Pod", "web", spec=pod_spec())
     pod = cluster.await_("Pod", "web", is_ready)
     for reason in ("Scheduled", "Pulled", "Created", "Started"):

@@ -1,4 +1,4 @@
-"""The scheduler: the nodes of pods, and messages for unschedulable ones."""
+"""The scheduler: where pods go, and what it says about those that go nowhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PaperNode = Callable[..., str]
 
 
 def gpus(count: int) -> Object:
-    """Return a container that requests GPUs."""
+    """Return a container that asks for GPUs."""
     return container(resources={"limits": {"nvidia.com/gpu": str(count)}})
 
 
-def pod_for_node(node: str, *containers: Object, **more: object) -> Object:
-    """Return the spec of a pod with a node selector for one node."""
+def on(node: str, *containers: Object, **more: object) -> Object:
+    """Return the spec of a pod for one node, chosen by its label."""
     return pod_spec(*containers, nodeSelector={"kubernetes.io/hostname": node}, **more)
 
 
@@ -30,7 +30,7 @@ def await_unschedulable(cluster: Cluster, name: str, why: str = "") -> Object:
 
     It hears of pods and of nodes by two ways: what it says first may be of a node that it has not heard of yet.
     """
-    return cluster.await_("Pod", name, lambda pod: _is_unschedulable(pod) and why in scheduler_message(pod))
+    return cluster.await_("Pod", name, lambda pod: _is_unschedulable(pod) and why in told(pod))
 
 
 def _is_unschedulable(pod: Object) -> bool:
@@ -42,7 +42,8 @@ def await_bound(cluster: Cluster, name: str) -> str:
     return node_of(cluster.await_("Pod", name, node_of))
 
 
-def scheduler_message(pod: Object) -> str:
+def told(pod: Object) -> str:
+    """Return what the scheduler says."""
     return str(condition(pod, "PodScheduled")["message"])
 
 
@@ -57,13 +58,13 @@ def test_a_pod_is_bound_and_says_so(cluster: Cluster) -> None:
 
 
 def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
-    cluster.create("Pod", "in", spec=pod_for_node(TAINTED, tolerations=[DEDICATED]))
-    cluster.create("Pod", "out", spec=pod_for_node(TAINTED))
+    cluster.create("Pod", "in", spec=on(TAINTED, tolerations=[DEDICATED]))
+    cluster.create("Pod", "out", spec=on(TAINTED))
     assert await_bound(cluster, "in") == TAINTED
     pod = await_unschedulable(cluster, "out")
-    new = "untolerated taint"  # some versions omit its name
+    new = "untolerated taint"  # which one is not told by all
     old = "taint {contract.example/dedicated: yes}, that the pod didn't tolerate"
-    assert (new if cluster.server.at_least(1, 24) else old) in scheduler_message(pod)
+    assert (new if cluster.server.at_least(1, 24) else old) in told(pod)
 
 
 def test_a_pod_that_fits_nowhere_has_a_condition_and_an_event(cluster: Cluster) -> None:
@@ -81,23 +82,23 @@ def test_a_pod_that_fits_nowhere_has_a_condition_and_an_event(cluster: Cluster) 
 def test_too_few_gpus_are_named_in_the_words_that_the_tool_reads(cluster: Cluster, paper_node: PaperNode) -> None:
     """The engine puts a validation off, and diagnose names the remedy, by these words."""
     name = paper_node(gpus=1)
-    cluster.create("Pod", "first", spec=pod_for_node(name, gpus(1)))
+    cluster.create("Pod", "first", spec=on(name, gpus(1)))
     assert await_bound(cluster, "first") == name
-    cluster.create("Pod", "second", spec=pod_for_node(name, gpus(1)))
+    cluster.create("Pod", "second", spec=on(name, gpus(1)))
     pod = await_unschedulable(cluster, "second", BUSY)
-    assert diagnose.cause(pod) == f"Unschedulable: {scheduler_message(pod)}"
+    assert diagnose.cause(pod) == f"Unschedulable: {told(pod)}"
 
 
 def test_a_gpu_that_gets_free_is_given_to_who_waits(cluster: Cluster, paper_node: PaperNode) -> None:
     """Whether its pod has gone or has ended; and GPUs that appear, as when a device plugin has registered."""
     name, ends = paper_node(gpus=0), {"status": {"phase": "Succeeded"}}
-    cluster.create("Pod", "first", spec=pod_for_node(name, gpus(1), restartPolicy="Never"))
+    cluster.create("Pod", "first", spec=on(name, gpus(1), restartPolicy="Never"))
     await_unschedulable(cluster, "first")
     more = {"nvidia.com/gpu": "1"}
     cluster.patch("Node", name, {"status": {"capacity": more, "allocatable": more}}, "status")
     for pod, waits in (("first", "second"), ("second", "third")):
         assert await_bound(cluster, pod) == name
-        cluster.create("Pod", waits, spec=pod_for_node(name, gpus(1)))
+        cluster.create("Pod", waits, spec=on(name, gpus(1)))
         await_unschedulable(cluster, waits)
         if pod == "first":
             cluster.patch("Pod", pod, ends, "status")
@@ -109,25 +110,25 @@ def test_a_gpu_that_gets_free_is_given_to_who_waits(cluster: Cluster, paper_node
 def test_a_full_node_takes_no_more_pods(cluster: Cluster, paper_node: PaperNode) -> None:
     """Of init containers the largest counts."""
     name = paper_node(gpus=2, pods=1)
-    cluster.create("Pod", "pod", spec=pod_for_node(name, gpus(1), initContainers=[{**gpus(3), "name": "first"}]))
+    cluster.create("Pod", "pod", spec=on(name, gpus(1), initContainers=[{**gpus(3), "name": "first"}]))
     await_unschedulable(cluster, "pod", BUSY)
-    cluster.create("Pod", "first", spec=pod_for_node(name))
+    cluster.create("Pod", "first", spec=on(name))
     await_bound(cluster, "first")
-    cluster.create("Pod", "second", spec=pod_for_node(name))
+    cluster.create("Pod", "second", spec=on(name))
     await_unschedulable(cluster, "second", "Too many pods")
 
 
 def test_a_cordoned_node_takes_no_pod(cluster: Cluster, change_node: Callable[..., None]) -> None:
     change_node("sim-2", unschedulable=True)
     name = until(lambda: _turned_away_from(cluster, "sim-2"))  # the first may come before the scheduler has heard
-    assert "were unschedulable" in scheduler_message(cluster.get("Pod", name))
+    assert "were unschedulable" in told(cluster.get("Pod", name))
     change_node("sim-2", unschedulable=False)
     assert await_bound(cluster, name) == "sim-2"
 
 
 def _turned_away_from(cluster: Cluster, node: str) -> str:
     """Create a pod for a node; return its name, or nothing if it was bound."""
-    made = cluster.server.make(cluster.path("Pod"), {"metadata": {"generateName": "web-"}, "spec": pod_for_node(node)})
+    made = cluster.server.make(cluster.path("Pod"), {"metadata": {"generateName": "web-"}, "spec": on(node)})
     name: str = made["metadata"]["name"]
     pod = cluster.await_("Pod", name, lambda pod: node_of(pod) or _is_unschedulable(pod))
     return "" if node_of(pod) else name
@@ -146,13 +147,13 @@ def test_required_anti_affinity_keeps_pods_apart(cluster: Cluster, paper_node: P
     name, labels = paper_node(), {"labels": {"kind": "driver"}}
     term = {"labelSelector": {"matchLabels": labels["labels"]}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    cluster.create("Pod", "first", metadata=labels, spec=pod_for_node(name, affinity=affinity))
+    cluster.create("Pod", "first", metadata=labels, spec=on(name, affinity=affinity))
     assert await_bound(cluster, "first") == name
-    cluster.create("Pod", "second", metadata=labels, spec=pod_for_node(name, affinity=affinity))
-    cluster.create("Pod", "quiet", metadata=labels, spec=pod_for_node(name))
+    cluster.create("Pod", "second", metadata=labels, spec=on(name, affinity=affinity))
+    cluster.create("Pod", "quiet", metadata=labels, spec=on(name))
     for waits in ("second", "quiet"):
         await_unschedulable(cluster, waits, "anti-affinity")
-    cluster.create("Pod", "other", spec=pod_for_node(name))
+    cluster.create("Pod", "other", spec=on(name))
     assert await_bound(cluster, "other") == name
     cluster.delete("Pod", "quiet")
     cluster.delete("Pod", "first", gracePeriodSeconds=0)
