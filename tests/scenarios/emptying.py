@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpu_provision.sandbox.client import load_credentials
 from tests.contract.client import MERGE, SECONDS, Object, Server, until
-from tests.contract.servers import is_furnished
+from tests.contract.servers import has_defaults
 
 FIRST_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
 """Namespaces that every cluster has."""
@@ -98,7 +98,7 @@ class Bare:
 
     def _is_complete(self) -> bool:
         """Whether a server that has just started has made all that it makes once."""
-        return all(is_furnished(self._server, name) for name in FIRST_NAMESPACES) and not self._server.is_gone(
+        return all(has_defaults(self._server, name) for name in FIRST_NAMESPACES) and not self._server.is_gone(
             "/api/v1/namespaces/default/services/kubernetes"
         )
 

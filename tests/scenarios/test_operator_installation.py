@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.operator.crd import are_known
+from gpu_provision.operator.crd import supports_cel_rules
 from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump, without_definitions_of_nfd
 from tests.scenarios.world import OPERANDS, OPERATOR, Answer, World
@@ -45,7 +45,7 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     assert "Everything is as it should be" in operator(world, "install").out
     assert world.api.exists("gpus")
     has_rules = "x-kubernetes-validations" in str(world.json("crd", "gpustacks.gpu-provision.io"))
-    assert has_rules is are_known(world.api.version), "rules are for servers that take them"
+    assert has_rules is supports_cel_rules(world.api.version), "rules are for servers that take them"
     operator(world, "uninstall")
     world.until(lambda: dump(world) == before)
     assert "There is no operator" in operator(world, "uninstall").out
