@@ -108,21 +108,6 @@ def test_plan_and_status_work_after_a_killed_run(new_world: Make) -> None:
     assert world.status()["nodes"]
 
 
-@pytest.mark.real  # for the time it takes
-def test_the_second_of_two_runs_says_who_holds_the_lock(new_world: Make) -> None:
-    world = new_world(timings={"speed": 2})
-    first = world.start(*world.apply_command, "--cluster-only")
-    try:
-        world.until(lambda: _holds_the_lock(world))
-        second = world.apply("--cluster-only")
-        assert second.code == 75, second.text
-        assert f"pid {first.pid}" in second.text
-        assert "since 20" in second.text
-    finally:
-        out, _ = first.communicate(timeout=300)
-    assert first.returncode == 0, out
-
-
 def test_an_interrupted_run_gives_the_lock_back(new_world: Make) -> None:
     world = new_world(timings={"speed": 1})
     run = world.start(*world.apply_command, "--cluster-only")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -279,29 +278,3 @@ def test_a_node_that_joins_is_provisioned(home: Callable[..., Home]) -> None:
     made.world.api.label("node", "t4-2", labels={"fleet": "late"})
     made.world.until(lambda: made.status().get("nodes", {}).get("summary") == "3/3")
     made.until("Ready")
-
-
-@pytest.mark.real  # for the time it takes
-def test_a_leader_that_is_killed_is_followed_by_another(home: Callable[..., Home]) -> None:
-    """In the middle of a rollout, again and again; the last one finishes it."""
-    made = home(controllers=0, timings={"speed": 10})
-    world = made.world
-    made.declare(driver={"version": OLD})
-    run = made.controller()
-    made.until("Ready")
-    drivers = pods(world, "nvidia-driver-daemonset")
-    made.declare(driver={"version": NEW})
-    for seconds in (1.0, 2.5):
-        other = made.controller()
-        with contextlib.suppress(Exception):
-            run.wait(seconds)
-        run.send_signal(signal.SIGKILL)
-        run = other
-    made.until("Ready")
-    now = pods(world, "nvidia-driver-daemonset")
-    assert len(now) == 3
-    assert not set(now.values()) & set(drivers.values())
-    run.send_signal(signal.SIGTERM)
-    assert run.wait(20) == 0
-    lease = world.json("lease", "-n", "gpu-operator", "gpu-provision-operator")
-    assert not lease["spec"].get("holderIdentity")

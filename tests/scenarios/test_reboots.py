@@ -203,22 +203,6 @@ def test_two_nodes_reboot_one_after_the_other(rebooting: SandboxWorld) -> None:
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_foreign_cordon_survives_a_reboot(rebooting: SandboxWorld) -> None:
-    """By stock pyinfra, which says on the way what it waits for."""
-    world = rebooting
-    world.api.cordon("t4-2")
-    ask_for_reboot(world, "t4-2")
-    before = boot(world, "t4-2")
-    done = world.pyinfra("-y", "--limit", "t4-2")
-    assert done.code == 0, done.text
-    assert "waiting for the node: " in done.text
-    assert boot(world, "t4-2") != before
-    assert is_cordoned(world, "t4-2")
-    assert not is_ours(world, "t4-2")
-    world.api.uncordon("t4-2")
-
-
-@pytest.mark.real  # for the time it takes
 def test_a_budget_of_zero_ends_the_run_before_a_reboot(rebooting: SandboxWorld) -> None:
     """The finding names it, the node is given back, and the next one says why it is left alone."""
     world = rebooting
