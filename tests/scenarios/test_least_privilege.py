@@ -60,32 +60,12 @@ class Robot:
 @pytest.fixture(scope="module")
 def robot(sandbox: SandboxWorld) -> Robot:
     """An account with the rights of an inventory in which everything is on, after its first run."""
-    sandbox.submit(_SERVICE_MONITORS)
+    sandbox.submit(Path(__file__).with_suffix(".yaml").read_text())  # the definition of ServiceMonitors
     sandbox.settings(dcgm={"enabled": True})
     made = Robot(sandbox)
     made.is_given_its_rights()
     made.applies()
     return made
-
-
-_SERVICE_MONITORS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 def test_a_second_run_changes_nothing_and_asks_nothing_more(robot: Robot) -> None:
