@@ -116,18 +116,6 @@ def test_a_dry_run_writes_nothing_and_lists_every_object(cluster: Cluster) -> No
     assert own <= fates.keys()
 
 
-def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
-    """The operator has to finish its upgrade: no controller would uncordon the node afterwards."""
-    cluster.world.api.label("node", "gpu-2", labels={_STATE: "pod-restart-required"})
-    before = len(cluster.world.writes())
-    refused = cluster.adopt("--yes")
-    assert refused.code == 1
-    assert "GP361" in refused.err
-    assert "gpu-2: pod-restart-required" in refused.err
-    assert len(cluster.world.writes()) == before
-    cluster.world.api.label("node", "gpu-2", labels={_STATE: "upgrade-done"})
-
-
 @pytest.mark.real  # for the time it takes
 def test_repeated_kills_do_not_restart_a_matching_driver(cluster: Cluster) -> None:
     """The operator works on until it is stopped; the job never loses its GPU; the third node's driver is rolled out."""

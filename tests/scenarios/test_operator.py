@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +12,14 @@ import yaml
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import stack_of
 from tests.scenarios.test_removal import dump, without_definitions_of_nfd
-from tests.scenarios.world import OPERANDS, World
+from tests.scenarios.world import OPERANDS, PROGRAM, World
 
 NEW, OLD = "580.178.04", "580.126.20"
 Make = Callable[..., World]
 
 
 class Home:
-    """A world with the definition of stacks in its cluster, and controllers.
-
-    Attributes:
-        log: What all controllers say.
-    """
+    """A world with the definition of stacks in its cluster, and controllers, which all say what they do in ``log``."""
 
     def __init__(self, world: World) -> None:
         self.world, self.log = world, world.folder / "controllers.log"
@@ -36,7 +29,7 @@ class Home:
         world.until(lambda: world.api.exists("gpustacks"))
 
     def controller(self, *options: str) -> Any:
-        command = (str(Path(sys.executable).parent / "gpu-provision"), "operator", "run", "--port", "0")
+        command = (PROGRAM, "operator", "run", "--port", "0")
         return self.world.start(*command, "--kubeconfig", str(self.world.kubeconfig), *options, log=self.log)
 
     def declare(self, name: str = "main", **sections: Any) -> None:
@@ -79,16 +72,14 @@ class Home:
 
 
 @pytest.fixture
-def home(new_world: Make) -> Iterator[Callable[..., Home]]:
-    with contextlib.ExitStack():
+def home(new_world: Make) -> Callable[..., Home]:
+    def made(*, controllers: int = 1, **fleet: Any) -> Home:
+        found = Home(new_world(**fleet))
+        for _ in range(controllers):
+            found.controller()
+        return found
 
-        def made(*, controllers: int = 1, **fleet: Any) -> Home:
-            found = Home(new_world(**fleet))
-            for _ in range(controllers):
-                found.controller()
-            return found
-
-        yield made
+    return made
 
 
 def pods(world: World, app: str) -> dict[str, str]:
@@ -203,21 +194,6 @@ def _have_an_edit_undone(world: World) -> None:
 def _versions(world: World) -> set[str]:
     images = (pod["spec"]["containers"][0]["image"] for pod in world.pods("nvidia-driver-daemonset"))
     return {image.rpartition(":")[2].partition("-")[0] for image in images}
-
-
-@pytest.mark.real
-def test_a_failed_node_is_named_with_its_cause_and_recovers(home: Callable[..., Home]) -> None:
-    made = home()
-    made.world.fault({"fault": "driver-build-fails", "node": "t4-2"})
-    made.declare(driver={"timeout": 8})
-    told = made.until("Degraded")
-    assert "t4-2" in told["message"]
-    assert "driver" in told["message"]
-    made.world.until(lambda: made.status()["nodes"]["ready"] == 2)
-    assert [row["name"] for row in made.status()["nodes"]["problems"]] == ["t4-2"]
-    made.world.fault()
-    made.until("Ready")
-    assert made.condition("Degraded")["status"] == "False"
 
 
 @pytest.mark.real

@@ -69,18 +69,6 @@ def test_what_was_planned_is_done(world: World) -> None:
     assert len(world.writes()) == before
 
 
-def test_a_plan_is_carried_out_once(world: World) -> None:
-    """What it creates is there already the second time."""
-    other_version(world)
-    path = saved(world, "--cluster-only")
-    assert carried_out(world, path).code == 0
-    error = refused(world, path, "GP356")
-    assert (
-        "no longer: DaemonSet gpu-operator-resources/nvidia-device-plugin-daemonset would be updated"
-        in (error["evidence"])
-    )
-
-
 def test_what_has_moved_in_the_cluster_is_named(world: World) -> None:
     """An object that was not in the plan, and a field that was; what changes by itself does not count."""
     other_version(world)
