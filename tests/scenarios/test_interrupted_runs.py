@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import Open
-from tests.scenarios.world import OPERANDS, World
+from tests.scenarios.world import OPERANDS, World, without
 
 Make = Callable[..., World]
 
@@ -54,16 +54,10 @@ def end_state(world: World) -> dict[str, Any]:
     for item in world.json(_KINDS, "-A")["items"]:
         metadata = item["metadata"]
         if item["kind"] == "Node":
-            found[f"Node {metadata['name']}"] = _lasting(metadata["labels"])
+            found[f"Node {metadata['name']}"] = without(metadata["labels"], _PASSING)
         elif "gpu-provision.io/component" in metadata.get("labels", {}) and metadata["name"] not in _OTHERS:
-            found[f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = _lasting(item)
+            found[f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = without(item, _PASSING)
     return found
-
-
-def _lasting(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _lasting(item) for key, item in value.items() if key not in _PASSING}
-    return [_lasting(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.real  # for the time it takes

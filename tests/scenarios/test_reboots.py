@@ -76,14 +76,7 @@ def remove_web(world: World) -> None:
 
 @contextlib.contextmanager
 def observed(world: World, kind: str, name: str, seen: Callable[[Any], T]) -> Iterator[list[T]]:
-    """Collect what is seen of all objects of a kind; complete when the block has ended.
-
-    Args:
-        world: Where they are.
-        kind: Their kind.
-        name: One of them, whose annotation is the last event.
-        seen: Returns what to collect of an object.
-    """
+    """Collect what is seen of all objects of a kind, until the block has ended and this one of them is annotated."""
     found: list[T] = []
     with world.api.watch(kind) as watch:
         ended = partial(watch.until, lambda event: _is_marked(event.object) or found.append(seen(event.object)))

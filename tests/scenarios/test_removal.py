@@ -17,7 +17,7 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
 from gpu_provision.model import codes
-from tests.scenarios.world import OPERANDS, USES_GPU, World
+from tests.scenarios.world import OPERANDS, USES_GPU, World, without
 
 NFD, THEIRS = "node-feature-discovery", "theirs"
 Dump = dict[str, Any]
@@ -67,7 +67,7 @@ def dump(world: World) -> Dump:
     """Return every object of every kind that can be listed, without what passes."""
     return {
         f"{item['apiVersion']} {item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": (
-            {key: _lasting(value) for key, value in item.items() if key not in _PASSING}
+            without(item, _PASSING)
         )
         for item in world.api.everything()
         if item["kind"] not in _PASSING_KINDS
@@ -77,12 +77,6 @@ def dump(world: World) -> Dump:
 def without_definitions_of_nfd(found: Dump) -> Dump:
     """Leave out what ``destroy`` leaves: others may have objects of these definitions."""
     return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
-
-
-def _lasting(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _lasting(item) for key, item in value.items() if key not in _PASSING}
-    return [_lasting(item) for item in value] if isinstance(value, list) else value
 
 
 def assert_restored(world: World, before: Dump) -> None:

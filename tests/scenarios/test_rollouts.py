@@ -291,13 +291,9 @@ class Noting(KubeClient):
             self._taken.append((verb, path, options.get("body")))
         return answer
 
-    def writes_of(self, node: str, driver: str) -> Counter[tuple[str, ...]]:
-        """Return what was written for one node: the verb, and the component of a pod or what is new on the node.
-
-        Args:
-            driver: Name of the driver pod that was replaced there.
-        """
-        pods = [*((app, app.replace("_", "-") + f"-{node}-") for app in VALIDATIONS), ("driver", driver)]
+    def writes_of(self, node: str, driver_pod: str) -> Counter[tuple[str, ...]]:
+        """Return what was written for one node: the verb, and the component of a pod or what is new on the node."""
+        pods = [*((app, app.replace("_", "-") + f"-{node}-") for app in VALIDATIONS), ("driver", driver_pod)]
         found: list[tuple[str, ...]] = []
         for verb, path, body in self._taken:
             about = f"{path}/{body['metadata']['name']}" if verb == "POST" and "metadata" in body else path

@@ -217,20 +217,12 @@ def test_a_rollout_of_the_earlier_version_is_finished(revive: Revive) -> None:
 
 
 class Side(NamedTuple):
-    """A version that runs as a user of its own.
-
-    Attributes:
-        command: The beginning of its command line.
-        kubeconfig: The user's.
-        inventory: A file like the world's, for that user.
-        machine: Where the version says that it runs.
-        user: As the API server calls it.
-    """
+    """A version that runs as a user of its own."""
 
     command: tuple[str, ...]
     kubeconfig: Path
-    inventory: Path
-    machine: str
+    inventory: Path  # a file like the world's, for that user
+    machine: str  # where the version says that it runs
     user: str
 
     def words(self, *words: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +309,10 @@ class World(ABC):
 
 def _pod(container: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": "busybox", **container}], **spec}
+
+
+def without(value: Any, keys: Collection[str]) -> Any:
+    """Leave keys out of an object, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(item, keys) for key, item in value.items() if key not in keys}
+    return [without(item, keys) for item in value] if isinstance(value, list) else value
