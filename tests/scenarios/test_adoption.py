@@ -126,13 +126,16 @@ def test_repeated_kills_do_not_restart_a_matching_driver(cluster: Cluster) -> No
         world.slow_down()
         world.fault(_HELD)  # no process gets past the rollout before it is killed
         for writes in _KILLS_AFTER[world.name]:
-            _kill_when(cluster, partial(_has_written, world, len(world.writes()) + writes))
+            most = len(world.writes()) + writes
+            _kill_when(cluster, lambda most=most: len(world.writes()) >= most)
             assert cluster.drivers(*KEPT) == before
         _kill_when(cluster, partial(_rolls_out, world, "gpu-3"))
         assert _rolls_out(world, "gpu-3")
         world.fault()
         if world.name == "real":
-            _kill_when(cluster, partial(_takes_leave, world))
+            _kill_when(  # the last part has begun: the chart's own objects go
+                cluster, lambda: any(each.verb == "DELETE" and "clusterroles" in each.path for each in world.writes())
+            )
         world.speed_up()
         done = cluster.adopt("--yes")
         assert done.code == 0, done.text
@@ -160,18 +163,9 @@ def _kill_when(cluster: Cluster, condition: Callable[[], bool]) -> None:
     run.communicate(timeout=300)
 
 
-def _has_written(world: World, writes: int) -> bool:
-    return len(world.writes()) >= writes
-
-
 def _rolls_out(world: World, node: str) -> bool:
     """Whether a node is on its way to another driver: only the next adoption can take it there."""
     return str(world.json("node", node)["metadata"]["labels"].get(_STATE, "upgrade-done")) != "upgrade-done"
-
-
-def _takes_leave(world: World) -> bool:
-    """Whether the last part has begun: the chart's own objects go."""
-    return any(each.verb == "DELETE" and "clusterroles" in each.path for each in world.writes())
 
 
 @pytest.mark.real  # for the time it takes

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -69,7 +67,7 @@ def test_runs_killed_at_many_points_reach_the_same_state(new_world: Make, undist
     for step in range(_KILLS):
         before = len(world.writes())
         run = world.start(*world.apply_command, "--cluster-only")
-        world.until(partial(_has_come_to, world, run, before + 1 + step))
+        world.until(lambda run=run, most=before + 1 + step: run.poll() is not None or len(world.writes()) >= most)
         ended = run.poll()
         run.kill()
         out, _ = run.communicate(timeout=300)
@@ -87,10 +85,6 @@ def test_runs_killed_at_many_points_reach_the_same_state(new_world: Make, undist
     assert len(world.writes()) == writes, "the run after it changes nothing"
 
 
-def _has_come_to(world: World, run: subprocess.Popen[str], writes: int) -> bool:
-    return run.poll() is not None or len(world.writes()) >= writes
-
-
 def test_plan_and_status_work_after_a_killed_run(new_world: Make) -> None:
     world = new_world()
     run = world.start(*world.apply_command, "--cluster-only")
@@ -105,14 +99,10 @@ def test_plan_and_status_work_after_a_killed_run(new_world: Make) -> None:
 def test_an_interrupted_run_gives_the_lock_back(new_world: Make) -> None:
     world = new_world(timings={"speed": 1})
     run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: _holds_the_lock(world))
+    world.until(lambda: any("/leases" in request.path and request.code < 300 for request in world.writes()))
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 130, out
     assert "Traceback" not in out
     lease = world.json("lease", world.name, "-n", OPERANDS)
     assert not lease["spec"].get("holderIdentity"), out
-
-
-def _holds_the_lock(world: World) -> bool:
-    return any("/leases" in request.path and request.code < 300 for request in world.writes())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.scenarios.world import OPERANDS, World
 
 GPU_NODES = {"t4-1": 1, "t4-2": 1, "h100-1": 8}
@@ -146,7 +145,8 @@ def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None
         assert {uid: pod["labels"].get("team") for uid, pod in pods.items()} == dict.fromkeys(
             before, labels.get("team")
         )
-        patched = {each.path.rpartition("/")[2] for each in world.writes()[writes:] if _patches_pod(each)}
+        patches = [each.path for each in world.writes()[writes:] if each.verb == "PATCH" and "/pods/" in each.path]
+        patched = {path.rpartition("/")[2] for path in patches}
         assert (
             patched
             == {pod["name"] for pod in pods.values()}
@@ -161,7 +161,3 @@ def test_labels_reach_driver_pods_that_run(world: World, first_run: str) -> None
 
 def _drivers(world: World) -> dict[str, dict[str, Any]]:
     return {pod["metadata"]["uid"]: pod["metadata"] for pod in world.pods("nvidia-driver-daemonset")}
-
-
-def _patches_pod(request: LoggedRequest) -> bool:
-    return request.verb == "PATCH" and "/pods/" in request.path

@@ -86,11 +86,6 @@ def pods(world: World, app: str) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.pods(app)}
 
 
-def _if_ready(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``operator status`` says; nothing while pods come back after an edit."""
-    return told if told["ready"] else {}
-
-
 def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Home]) -> None:
     """From a bare cluster and back; in between objects of the stack are deleted and edited."""
     made = home()
@@ -120,7 +115,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     world.until(lambda: "3/3" in world.api.table("gpustacks"))
 
     asking = ("operator", "status", "--json", "--kubeconfig", str(world.kubeconfig))
-    told = world.until(lambda: _if_ready(world.cli(*asking).document["operator"]))
+    told = world.until(lambda: (now := world.cli(*asking).document["operator"])["ready"] and now)  # pods come back
     assert [row["nodes"] for row in told["stacks"]] == ["3/3"]
     shown = world.cli("operator", "status", "--kubeconfig", str(world.kubeconfig), check=True)
     assert "main" in shown.out

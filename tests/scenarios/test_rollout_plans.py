@@ -92,7 +92,8 @@ def test_what_the_plan_says_is_what_the_apply_does(stack: World) -> None:
     stack.api.delete("poddisruptionbudget", "train")
     stack.settings(release="25.10.1", rollout={"canary": {"nodes": 1}})
     found = planned(stack)["rollout"]
-    evicted = [f"{pod['namespace']}/{pod['name']}" for pod in pods_to_go(found)]
+    going = [pod for wave in found["waves"] for node in wave["nodes"] for pod in node["evicts"]]
+    evicted = [f"{pod['namespace']}/{pod['name']}" for pod in going]
     assert len(evicted) == 1
     done = Recorded(stack)
     blocked = [each for each in applied(stack).states if (each.component, each.state) == ("driver", State.BLOCKED)]
@@ -119,10 +120,6 @@ def test_a_downgrade_of_the_release_goes_as_planned(stack: World) -> None:
     assert done.proofs_between_drivers() == len(done.drivers()) - 1
     assert done.evictions() == []
     assert planned(stack)["changes"] == []
-
-
-def pods_to_go(found: Any) -> list[Any]:
-    return [pod for wave in found["waves"] for node in wave["nodes"] for pod in node["evicts"]]
 
 
 class Recorded:
