@@ -65,12 +65,7 @@ class Bare:
     """A cluster without anything of scenarios."""
 
     def __init__(self, kubeconfig: Path, is_leftover: Callable[[str, Object], bool] = lambda *_: False) -> None:
-        """Remember every object of the cluster.
-
-        Args:
-            kubeconfig: An administrator's.
-            is_leftover: Says of an object, by its kind, that it is not to be remembered.
-        """
+        """Remember every object of the cluster but leftovers, told by kind and object; needs an administrator."""
         self._server = Server("real", kubeconfig, kubeconfig.parent, load_credentials(kubeconfig))
         until(self._is_complete)
         found = self._listing(self._resources())
