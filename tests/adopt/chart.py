@@ -80,19 +80,16 @@ class Operator:
     """
 
     def __init__(self, world: World) -> None:
-        """Prepare; nothing runs yet."""
         self._world, self._ended = world, threading.Event()
         self._thread = threading.Thread(target=self._work, name="operator", daemon=True)
         self.writes: list[str] = []
         self._wanted: list[Manifest] = []
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
         self._ended.set()
         self._thread.join()
 
@@ -104,7 +101,6 @@ class Operator:
                     self._look(cluster)
 
     def _look(self, cluster: KubeClient) -> None:
-        """Reconcile once."""
         policies = cluster.list(CLUSTER_POLICY).items
         deployment = cluster.get(ObjectRef("apps/v1", "Deployment", NAMESPACE, NAMESPACE))
         if not policies or deployment is None or not deployment["spec"]["replicas"]:

@@ -39,22 +39,18 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Show what matters when an assertion fails."""
         return f"{self.code} {self.body}"
 
     @property
     def reason(self) -> str:
-        """The reason of an error, such as NotFound; empty for a success."""
         return str(self.body.get("reason", "")) if self._is_status else ""
 
     @property
     def message(self) -> str:
-        """The message of an error."""
         return str(self.body.get("message", "")) if self._is_status else ""
 
     @property
     def causes(self) -> list[Object]:
-        """The causes of an error."""
         return list((self.body.get("details") or {}).get("causes") or ()) if self._is_status else []
 
     @property
@@ -70,7 +66,6 @@ class Event(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The object's name; a bookmark has none."""
         return str(self.object.get("metadata", {}).get("name", ""))
 
 
@@ -78,21 +73,17 @@ class Watch:
     """The events of a watch; the wait for an event has a deadline."""
 
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
-        """Take over an open connection."""
         self._connection, self._response = connection, response
         self.headers = dict(response.headers.items())
 
     def __enter__(self) -> Self:
-        """Use the watch as a context; it ends with it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connection."""
         self._response.close()
         self._connection.close()
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield events until the server ends the watch."""
         while line := self._response.readline():
             found = json.loads(line)
             yield Event(found["type"], found["object"])
@@ -141,17 +132,14 @@ class Server:
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """The server's version, such as (1, 20)."""
         major, minor = re.findall(r"\d+", self.release)[:2]
         return int(major), int(minor)
 
     @cached_property
     def release(self) -> str:
-        """The server's release, such as 1.20.2."""
         return str(self.ask("GET", "/version").body["gitVersion"]).removeprefix("v")
 
     def at_least(self, major: int, minor: int) -> bool:
-        """Whether the server has a version or a newer one."""
         return self.version >= (major, minor)
 
     def as_user(self, name: str) -> Server:
@@ -160,11 +148,9 @@ class Server:
         return self.with_access(load_credentials(self.user(name)))
 
     def with_access(self, access: KubeCredentials) -> Server:
-        """Return a client of the same server with other credentials."""
         return replace(self, access=access, _kept=threading.local())
 
     def connection(self) -> http.client.HTTPSConnection:
-        """Return a new connection with verification of the server's certificate."""
         address, context = urlsplit(self.access.server), self.access.ssl_context()
         return http.client.HTTPSConnection(address.hostname or "", address.port, context=context, timeout=SECONDS)
 
@@ -197,28 +183,24 @@ class Server:
             raise AssertionError(message)
 
     def make(self, path: str, body: Object) -> Object:
-        """Create an object and return it; an error fails."""
         answer = self.ask("POST", path, body)
         assert answer.code == http.HTTPStatus.CREATED, answer
         made: Object = answer.body
         return made
 
     def get(self, path: str) -> Object:
-        """Return the object or list at a path; an error fails."""
         answer = self.ask("GET", path)
         assert answer.code == http.HTTPStatus.OK, answer
         found: Object = answer.body
         return found
 
     def patch(self, path: str, body: Any, content_type: str = MERGE) -> Object:
-        """Patch an object and return it; an error fails."""
         answer = self.ask("PATCH", path, body, content_type)
         assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.CREATED), answer
         patched: Object = answer.body
         return patched
 
     def apply(self, path: str, body: Object, *, manager: str, force: bool = False, dry_run: bool = False) -> Answer:
-        """Apply an object server-side."""
         query = f"fieldManager={manager}" + ("&force=true" if force else "") + ("&dryRun=All" if dry_run else "")
         return self.ask("PATCH", f"{path}?{query}", body, APPLY)
 
@@ -228,7 +210,6 @@ class Server:
         assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NOT_FOUND), answer
 
     def is_gone(self, path: str) -> bool:
-        """Whether no object exists at a path."""
         return self.ask("GET", path).code == http.HTTPStatus.NOT_FOUND
 
     def _headers(self, accept: str) -> dict[str, str]:
@@ -250,7 +231,6 @@ class Server:
         return answer
 
     def close(self) -> None:
-        """Close the thread's connection."""
         if kept := getattr(self._kept, "connection", None):
             kept.close()
 

@@ -24,7 +24,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def namespace(server: Server) -> Iterator[str]:
-    """A namespace of the test with its default service account."""
     name = f"contract-{uuid.uuid4().hex[:8]}"
     body: Object = {"metadata": {"name": name}}
     server.make("/api/v1/namespaces", body)
@@ -53,12 +52,10 @@ def _version(request: pytest.FixtureRequest, record_property: Callable[[str, obj
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option to record outcomes."""
     parser.addoption("--contract-table", metavar="FILE", help="write what each server did to this page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the suite's marker."""
     config.addinivalue_line("markers", "since(major, minor): the behavior is that of a version and newer ones")
     if path := config.getoption("--contract-table", default=None):
         config.pluginmanager.register(_OutcomeRecorder(Path(path)))

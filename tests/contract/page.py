@@ -46,11 +46,9 @@ class Outcomes:
     counts: dict[Row, Counter[str]] = field(default_factory=dict)
 
     def add(self, row: Row, outcome: str) -> None:
-        """Count one outcome."""
         self.counts.setdefault(row, Counter())[outcome] += 1
 
     def cell(self, row: Row) -> str:
-        """Return the text of a cell."""
         counts = self.counts.get(row)
         if not counts:
             return NOT_ASKED
@@ -81,7 +79,6 @@ def rows() -> list[Row]:
 
 
 def sentence(name: str) -> str:
-    """Return a test's name as a sentence."""
     return name.removeprefix("test_").replace("_", " ")
 
 
@@ -101,7 +98,6 @@ def _title(file: Path) -> str:
 
 
 def read_cells(text: str) -> dict[str, dict[Row, str]]:
-    """Return the cells of a page by column."""
     columns: list[str] = []
     cells: dict[str, dict[Row, str]] = {}
     title = ""
@@ -141,7 +137,6 @@ def _sections(cells: Mapping[str, Mapping[Row, str]], columns: Iterable[str]) ->
 
 
 def main() -> None:
-    """Update the page's list of tests; new ones are marked as not run."""
     PAGE.write_text(page({}, PAGE.read_text("utf-8") if PAGE.exists() else ""), "utf-8")
 
 

@@ -37,7 +37,6 @@ def stack_objects(*items: Manifest, **fields: Any) -> StackObjects:
 
 
 def all_objects(**fields: Any) -> StackObjects:
-    """Return the complete stack."""
     return stack_objects(*map(live_object, APPLIED), **fields)
 
 

@@ -21,7 +21,6 @@ _NODE = frozenset({"gpu-1"})
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
-    """An API server without controllers and kubelets."""
     running = Running(tmp_path_factory.mktemp("sandbox"))
     yield connect(str(running.server.kubeconfig))
     running.stop()

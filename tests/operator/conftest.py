@@ -28,7 +28,6 @@ SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
 
 
 def a_stack(name: str = "prod", **spec: Any) -> Manifest:
-    """Return a stack with a pool, as a client sends it."""
     return stack_of({"name": name, "cluster": {}, "pools": {"gpu": POOL}, **spec})
 
 
@@ -50,14 +49,12 @@ def store_form(stack: Manifest) -> Manifest:
 
 @pytest.fixture(params=INVENTORIES, ids=lambda file: file.stem)
 def file(request: pytest.FixtureRequest) -> Path:
-    """Return the path of a valid inventory."""
     found: Path = request.param
     return found
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[str]:
-    """The kubeconfig of an API server without objects."""
     running = Running(tmp_path)
     yield str(running.server.kubeconfig)
     running.stop()
@@ -65,7 +62,6 @@ def kubeconfig(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def cluster(kubeconfig: str) -> KubeClient:
-    """A client of this server."""
     return connect(kubeconfig)
 
 

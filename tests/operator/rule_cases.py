@@ -22,7 +22,6 @@ class Case:
 
 
 def stack(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a stack with a spec."""
     return {**stack_of({"name": "prod"}), "spec": {"pools": {"gpu": POOL}, **spec}}
 
 

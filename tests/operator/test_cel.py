@@ -40,7 +40,6 @@ _ENVIRONMENT = celpy.Environment()
 
 @functools.cache
 def program(text: str) -> celpy.Runner:
-    """Return a compiled expression."""
     known = _MAP_OF_SOME.sub(r".filter(\g<name>, \g<which>).map(\g<name>, \g<what>)", text)
     return _ENVIRONMENT.program(_ENVIRONMENT.compile(known))
 

@@ -31,7 +31,6 @@ from tests.operator.conftest import a_stack
 
 @contextmanager
 def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, list[StackEvent]]]:
-    """Run a controller in a cluster with the definition."""
     cluster.apply(definition())
     for name in ("gpu-operator", "shared"):
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

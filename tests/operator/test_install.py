@@ -100,7 +100,6 @@ OURS = version("gpu-provision")
 
 
 def shorter() -> Any:
-    """Return a definition without one key."""
     live = copy.deepcopy(definition())
     del live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rollout"]
     return live

@@ -35,7 +35,6 @@ class Worker(SimpleNamespace):
         self.reconciler = StackReconciler(request, this, this, self.notes.append, is_superseded=lambda: False)
 
     def begin(self, *_: object) -> None:
-        """Count a run."""
         self.runs += 1
 
     def report(self, observation: StackObservation, _now: float) -> float:
@@ -44,7 +43,6 @@ class Worker(SimpleNamespace):
         return float("inf")
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.waits.append(seconds)
         self.now += seconds
 

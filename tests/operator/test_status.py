@@ -166,7 +166,6 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
 
 
 def stack_of(generation: int = 3, **observation: Any) -> dict[str, Any]:
-    """Return a stack with the status that a controller writes."""
     return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **observation)}
 
 

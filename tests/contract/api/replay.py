@@ -26,7 +26,6 @@ VOLATILE = frozenset(_REQUESTS["volatile"])
 
 
 def read_answers() -> list[Object]:
-    """Return the responses of the real server, in the order of the requests."""
     found: list[Object] = data_file.document((_HERE / "answers.yaml").read_text("utf-8"))
     return found
 

@@ -11,7 +11,6 @@ NAMES = [f"{number:02} {step['do']}" for number, step in enumerate(STEPS)]
 
 @pytest.fixture(scope="module")
 def answers(server: Server) -> list[Object]:
-    """The responses of the server, in the order of the requests."""
     return replay(server)
 
 

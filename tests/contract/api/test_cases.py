@@ -142,7 +142,6 @@ class Run:
         assert [*differences(dict(answer.headers), step.get("headed", {}))] == []
 
     def close(self) -> None:
-        """Delete everything, the newest first."""
         for path in reversed(self._made):
             self._clients[""].ask("DELETE", f"{path}?gracePeriodSeconds=0")
         for name in {*self._clients} - {""}:
@@ -151,7 +150,6 @@ class Run:
 
 @pytest.fixture(scope="module")
 def _widgets(server: Server) -> Iterator[None]:
-    """An established custom resource."""
     establish(server, definition("widgets"))
     yield
     server.delete(f"{DEFINITIONS}/widgets.{GROUP}")

@@ -21,13 +21,11 @@ CONFIG_MAPS, NODES = Kind("v1", "ConfigMap"), Kind("v1", "Node")
 
 @pytest.fixture
 def cluster(server: Server) -> KubeClient:
-    """The KubeClient of an administrator."""
     return connect(str(server.kubeconfig))
 
 
 @pytest.fixture
 def node(server: Server, namespace: str) -> Iterator[Manifest]:
-    """A node."""
     name = f"node-{namespace}"
     yield server.make("/api/v1/nodes", {"metadata": {"name": name, "labels": {"a": "1", "b": "2"}}})
     server.delete(f"/api/v1/nodes/{name}")

@@ -40,7 +40,6 @@ def stacks(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def prod(server: Server, stacks: str) -> Iterator[str]:
-    """The path of a stack for a test."""
     path = f"{stacks}/prod"
     yield path
     server.delete(path)

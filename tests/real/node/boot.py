@@ -39,7 +39,6 @@ def _write(files: Mapping[Path, str]) -> None:
 
 
 def _issue_certificate(directory: Path) -> None:
-    """Have the control plane's authority say that kubelet is who it is."""
     (directory / "plane").mkdir(mode=0o700)
     issued = Authority(directory / "plane").issue("kubelet", settings.NODE, settings.NODE_ADDRESS)
     for file in (issued.certificate, issued.key):

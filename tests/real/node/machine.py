@@ -41,7 +41,6 @@ class Machine:
 
     @property
     def audit_log(self) -> Path:
-        """Of the API server."""
         return self.directory / "plane" / "audit.log"
 
     @property

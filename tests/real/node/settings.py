@@ -48,7 +48,6 @@ def kubelet(*, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
 
 
 def files(directory: Path) -> dict[Path, str]:
-    """Return the settings files of the node, by their path within the machine."""
     return {
         Path("/etc/containerd/config.toml"): _FILES["containerd"].format(pause=PAUSE_IMAGE, cni=cni_folder()),
         Path("/etc/cni/net.d/10-pods.conflist"): json.dumps(PODS),
@@ -66,7 +65,6 @@ def files(directory: Path) -> dict[Path, str]:
 
 
 def programs(directory: Path) -> dict[str, tuple[str, ...]]:
-    """Return the command lines of the machine's programs."""
     kubeconfig = kubeconfig_file(directory / "plane", KUBELET_USER)
     command = (
         str(binaries.binary("kubelet")),
@@ -91,7 +89,6 @@ def cni_folder() -> Path | None:
 
 
 def missing_programs() -> list[str]:
-    """Return what is needed and not installed."""
     programs = ("containerd", "ctr", "runc", "ip", "mount", "nsenter", "openssl", "pivot_root", "setpriv", "unshare")
     lacking = [program for program in programs if not shutil.which(program)]
     return lacking if cni_folder() else [*lacking, "CNI plugins (Debian: containernetworking-plugins)"]

@@ -23,24 +23,18 @@ _DEADLINE = 60.0
 
 
 class Answer(NamedTuple):
-    """A response."""
-
     code: int
     headers: dict[str, str]
     body: Any
 
 
 class Running(LoopThread):
-    """A server in its own thread."""
-
     def __init__(self, directory: Path) -> None:
-        """Start it; raises if that takes too long."""
         super().__init__()
         self.directory = directory
         self.server: Server = self.run(serve(directory))
 
     def stop(self) -> None:
-        """End it."""
         self.run(self.server.close())
         self.close()
 
@@ -78,7 +72,6 @@ class Running(LoopThread):
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Start servers on this test's directory until the end of the test."""
     running: list[Running] = []
 
     def started() -> Running:
@@ -103,7 +96,6 @@ class Cluster:
     """The registry without HTTP."""
 
     def __init__(self, path: Path | str = ":memory:") -> None:
-        """Start with what every cluster has."""
         self.store = Store(path)
         self.registry = Registry(self.store)
         bootstrap(self.registry, "no certificate")
@@ -115,12 +107,10 @@ class Cluster:
         return found
 
     def create(self, path: str, name: str, **parts: Any) -> dict[str, Any]:
-        """Create an object of the collection at ``path``."""
         body = {"metadata": {"name": name, **parts.pop("metadata", {})}, **parts}
         return self.registry.create(self.at(path), body).copy()
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the object at ``path``."""
         return self.registry.get(self.at(path)).copy()
 
 

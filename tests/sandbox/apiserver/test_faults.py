@@ -17,8 +17,6 @@ NODES = "/api/v1/nodes"
 
 @pytest.fixture
 def declare(server: Running) -> Iterator[Any]:
-    """Declare faults until the end of the test."""
-
     def declared(text: str) -> None:
         body = {"metadata": {"name": "sandbox-faults"}, "data": {"api-server": text}}
         assert server.ask("POST", HOME, body).code == 201

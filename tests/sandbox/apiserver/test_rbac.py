@@ -31,7 +31,6 @@ def bob(server: Running) -> Ask:
 
 
 def rule(resource: str, *verbs: str, group: str = "", names: Sequence[str] = ()) -> dict[str, Any]:
-    """Return one rule of a role."""
     return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs), "resourceNames": list(names)}
 
 

@@ -59,7 +59,6 @@ def run(owner: NodeUser) -> Answer:
 
 
 def install_driver(user: NodeUser) -> None:
-    """Put the stand-in of a driver on the host itself."""
     found = present(user.folder / "pci")
     (user.folder / "nvml").write_text(gpus.describe(VERSION, found))
     devices = (*gpus.CONTROL_DEVICES, *(gpu.node for gpu in found))
