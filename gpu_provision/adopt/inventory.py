@@ -20,7 +20,7 @@ from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
-from gpu_provision.inventory.json_schema import resolved, schema
+from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.inventory.resolve import section_type
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
@@ -167,7 +167,7 @@ def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str,
     has_host_drivers = any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
     if said.get("driver", {}).get("enabled", True) and has_host_drivers:
         said.setdefault("driver", {})["enabled"] = "auto"
-    if not found.discovery and any(labels.nfd_has_spoken(node.labels) for node in found.facts.nodes):
+    if not found.discovery and any(labels.has_nfd_labels(node.labels) for node in found.facts.nodes):
         said = {"nfd": {"enabled": False}, **said}  # another one than the chart's labels the nodes
     pools, nodes = _pools(found)
     return {
@@ -195,7 +195,7 @@ def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> d
     """Return the settings that differ from the defaults of their part of the schema; others would be in the way."""
     kept = {}
     for key, value in settings.items():
-        setting = resolved(part["properties"][key])
+        setting = resolve_ref(part["properties"][key])
         if "properties" in setting:
             if below := _without_defaults(value, setting):
                 kept[key] = below

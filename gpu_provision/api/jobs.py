@@ -67,7 +67,7 @@ def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[
             try:
                 return work()
             except LockedError as error:
-                another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.OUTRUN}
+                another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.PLAN_STALE}
                 if time.monotonic() >= end or not another_was_faster:
                     raise
 

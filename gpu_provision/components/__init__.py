@@ -87,16 +87,16 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 
 def desired(context: RenderContext) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on, in dependency order."""
-    return {component.name: component.manifests(spec, context) for component, spec in _on(context.inventory)}
+    return {component.name: component.manifests(spec, context) for component, spec in _active(context.inventory)}
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return what is wrong with the nodes, then with each component that is on."""
-    found = (finding for component, spec in _on(context.inventory) for finding in component.problems(spec, context))
+    found = (finding for component, spec in _active(context.inventory) for finding in component.problems(spec, context))
     return (*targets.problems(context), *found)
 
 
-def _on(inventory: Inventory) -> list[tuple[Component, Any]]:
+def _active(inventory: Inventory) -> list[tuple[Component, Any]]:
     """Return the components that are on, with their specs."""
     specs = ((component, component.spec(inventory)) for component in COMPONENTS)
     return [(component, spec) for component, spec in specs if spec is not None]
@@ -107,7 +107,7 @@ def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
 
     In place of one that is off stands what that one requires.
     """
-    on = {component.name for component, _ in _on(inventory)}
+    on = {component.name for component, _ in _active(inventory)}
     found: dict[str, tuple[str, ...]] = {}
     for component in COMPONENTS:
         required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else found[wanted]))

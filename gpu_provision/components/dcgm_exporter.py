@@ -45,7 +45,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             context,
             _NAME,
             switch="dcgm-exporter",
-            pod_annotations=operands.configured_by(operands.config_of(context, spec.metrics_config)),
+            pod_annotations=operands.config_annotation(operands.config_files(context, spec.metrics_config)),
             pod=_pod(spec, context),
         ),
         *([_service_monitor(spec, context)] if with_monitor else []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.objects import config_map, is_since
+from gpu_provision.components.objects import config_map, is_at_least
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DevicePluginSpec
 
@@ -45,7 +45,7 @@ _MOUNTS = [
 
 def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint and the DaemonSet."""
-    configurations = operands.config_of(context, spec.config_name)
+    configurations = operands.config_files(context, spec.config_name)
     config = ConfigManager(context)
     return [
         *operands.access(_ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
@@ -55,7 +55,7 @@ def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
             _APP,
             switch="device-plugin",
             # The reference's side-car sees another label, but not another content of the same configuration.
-            pod_annotations=operands.configured_by(_ENTRYPOINT_FILES, configurations),
+            pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, configurations),
             pod=_pod(spec, context, config),
         ),
     ]
@@ -90,7 +90,7 @@ def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) 
 def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) -> dict[str, str]:
     specs = context.inventory.specs
     # The kubelet's API has fields for CDI that plugins know since 0.15.
-    cdi_strategy = "cdi-annotations,cdi-cri" if is_since(spec.image.version, (0, 15)) else "cdi-annotations"
+    cdi_strategy = "cdi-annotations,cdi-cri" if is_at_least(spec.image.version, (0, 15)) else "cdi-annotations"
     hook = f"{specs.toolkit.install_dir}/toolkit/nvidia-cdi-hook"
     cdi = {
         "CDI_ENABLED": "true",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.components import driver, labels, operands, pods
-from gpu_provision.components.node_labels import able_to_run
+from gpu_provision.components.node_labels import runnable_targets
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
@@ -40,7 +40,7 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     common = [digest(pod_spec), context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
     digests: dict[tuple[str, int], str] = {}
     found = []
-    for target in able_to_run(context, "container-toolkit", "device-plugin"):
+    for target in runnable_targets(context, "container-toolkit", "device-plugin"):
         key = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
         if key not in digests:
             digests[key] = digest([*common, *key])

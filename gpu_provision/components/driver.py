@@ -178,7 +178,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     containers = [[container.get(field) for field in fields] for container in (manager, driver)]
     # The driver is installed again, too, when what is known of its files changes.
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
-    files: list[Any] = [dict(operands.config_of(context, name)) for name in names]
+    files: list[Any] = [dict(operands.config_files(context, name)) for name in names]
     files += filter(None, [context.facts.secrets.get(spec.licensing_config)])
     relevant = [*containers, volumes, files]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
@@ -283,7 +283,7 @@ def _inputs(
         name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
         volume = pods.config_volume(name, source)
         volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
-        keys = sorted(operands.config_of(context, source))
+        keys = sorted(operands.config_files(context, source))
         files = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
         mounts += files or [pods.mount(name, directory, read_only=True)]
     if spec.licensing_config:

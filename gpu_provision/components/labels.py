@@ -62,6 +62,6 @@ def has_gpu(node_labels: Mapping[str, str]) -> bool:
     return any(node_labels.get(key) == "true" for key in NFD_GPU)
 
 
-def nfd_has_spoken(node_labels: Mapping[str, str]) -> bool:
+def has_nfd_labels(node_labels: Mapping[str, str]) -> bool:
     """Return whether Node Feature Discovery has labelled the node at all; until then its silence means nothing."""
     return any(key.startswith(NFD_PREFIX) for key in node_labels)

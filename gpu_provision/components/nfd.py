@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.components import operands, pods
-from gpu_provision.components.objects import RBAC, config_map, is_since, manifest, role, rule, service_account
+from gpu_provision.components.objects import RBAC, config_map, is_at_least, manifest, role, rule, service_account
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
 
@@ -107,7 +107,7 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
     master_config = {"nfd-master.conf": _MASTER_CONFIG}
     worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
-    like = next(each for each in GENERATIONS if is_since(spec.image.version, each.since))  # the newest for a digest
+    like = next(each for each in GENERATIONS if is_at_least(spec.image.version, each.since))  # the newest for a digest
     return [
         *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
@@ -228,7 +228,7 @@ def _workload(
     kind: str, spec: NfdSpec, part: str, pod: Mapping[str, Any], *, config: str = "", **fields: Any
 ) -> Manifest:
     labels = _LABELS | {"role": part}
-    annotations = operands.configured_by({part: config}) if config else {}
+    annotations = operands.config_annotation({part: config}) if config else {}
     body = {
         "selector": {"matchLabels": labels},
         **fields,

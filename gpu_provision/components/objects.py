@@ -11,7 +11,7 @@ from typing import Any
 from gpu_provision.model.cluster import Manifest
 
 
-def is_since(version: str, since: tuple[int, int]) -> bool:
+def is_at_least(version: str, since: tuple[int, int]) -> bool:
     """Whether a version is this one or a newer one; one that is no version, such as a digest, counts as new."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return match is None or (int(match[1]), int(match[2])) >= since

@@ -135,13 +135,13 @@ def service(
     return manifest(("v1", "Service"), name, **metadata, spec=spec)
 
 
-def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
+def config_annotation(*data: Mapping[str, str]) -> dict[str, str]:
     """Return the annotation that restarts a pod when a file changes that it reads only once."""
     known = [dict(files) for files in data if files]
     return {labels.CONFIG: digest(known)} if known else {}
 
 
-def config_of(context: RenderContext, config_map: str) -> Mapping[str, str]:
+def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
     """Return the files of a user's ConfigMap; empty if none is named, or nothing is known of it."""
     return context.facts.config_maps.get(config_map, {})
 

@@ -136,7 +136,7 @@ _KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _OF_KUBERNETES = "node.kubernetes.io/"  # says what the node's own conditions say; DaemonSets tolerate most of them
 
 
-def first_untolerated(taints: Iterable[Mapping[str, Any]], tolerations: Iterable[Mapping[str, Any]]) -> str:
+def first_untolerated_taint(taints: Iterable[Mapping[str, Any]], tolerations: Iterable[Mapping[str, Any]]) -> str:
     """Return the first taint that keeps pods with these tolerations off a node, as ``team=ml:NoSchedule``; or empty.
 
     Taints that Kubernetes itself sets for a node's conditions are left out.
@@ -169,7 +169,7 @@ _SMALLEST = Decimal("1e-3")
 _MOST = Decimal(2**63 - 1)
 
 
-def canonical(quantity: str | float) -> str:
+def canonical_quantity(quantity: str | float) -> str:
     """Return the canonical form of a quantity: ``0.5`` -> ``500m``, ``1024Mi`` -> ``1Gi``, ``2`` -> ``2``.
 
     Raises ValueError if it is none.
@@ -181,35 +181,35 @@ def canonical(quantity: str | float) -> str:
     with localcontext(prec=60):
         number, suffix, exponent = Decimal(match[1]), match[2] or "", match[3]
         if suffix in _BINARY:
-            return _binary(min(_rounded(number * 1024 ** _BINARY[suffix]), _MOST))
-        value = _rounded(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
-        return _decimal(value, with_exponent=exponent is not None)
+            return _format_binary(min(_round_up(number * 1024 ** _BINARY[suffix]), _MOST))
+        value = _round_up(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
+        return _format_decimal(value, with_exponent=exponent is not None)
 
 
 def resources(requirements: Mapping[str, Any]) -> dict[str, Any]:
     """Return container resources with every quantity of ``limits`` and ``requests`` in canonical form."""
     return {
-        key: {name: canonical(quantity) for name, quantity in value.items()}
+        key: {name: canonical_quantity(quantity) for name, quantity in value.items()}
         if key in {"limits", "requests"} and value
         else value
         for key, value in requirements.items()
     }
 
 
-def _rounded(value: Decimal) -> Decimal:
+def _round_up(value: Decimal) -> Decimal:
     return value.quantize(_SMALLEST, rounding=ROUND_UP) if value % _SMALLEST else value
 
 
-def _binary(value: Decimal) -> str:
+def _format_binary(value: Decimal) -> str:
     if abs(value) < 1024 or value != int(value):  # noqa: PLR2004 -- the server itself turns to decimal below 1 Ki
-        return _decimal(value, with_exponent=False)
+        return _format_decimal(value, with_exponent=False)
     whole, power = int(value), 0
     while whole % 1024 == 0 and power < len(_BINARY):
         whole, power = whole // 1024, power + 1
     return f"{whole}{['', *_BINARY][power]}"
 
 
-def _decimal(value: Decimal, *, with_exponent: bool) -> str:
+def _format_decimal(value: Decimal, *, with_exponent: bool) -> str:
     if not value:
         return "0"
     for suffix, power in sorted(_DECIMAL.items(), key=lambda item: -item[1]):

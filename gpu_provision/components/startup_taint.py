@@ -7,7 +7,7 @@ the same write (`gpu_provision.planning.validation`). A node that has not been s
 from __future__ import annotations
 
 from gpu_provision.components import device_plugin_validation, labels
-from gpu_provision.components.node_labels import able_to_run
+from gpu_provision.components.node_labels import runnable_targets
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import node_pools, unassigned_nodes
 from gpu_provision.model import codes
@@ -24,7 +24,7 @@ def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]
     """Return a partial Node per target that is validated."""
     marks = {
         target.name: {labels.VALIDATED: validated_content(target, context)}
-        for target in able_to_run(context, "container-toolkit")
+        for target in runnable_targets(context, "container-toolkit")
         if target.facts
     }
     return [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": marks[name]}} for name in marks]
@@ -33,7 +33,7 @@ def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]
 def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return our nodes, and unassigned GPU nodes, where nothing is validated, so that the taint stays."""
     others = {target.name for target in context.others}
-    freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
+    freed = others.union(target.name for target in runnable_targets(context, "container-toolkit"))
     known = {*node_pools(context.inventory, context.facts), *unassigned_nodes(context.inventory, context.facts)}
     tainted = (
         node.name

@@ -71,7 +71,7 @@ def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]
     selected = {
         node.name: pools[0]
         for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) == 1
+        if node.name not in listed and len(pools := _selecting_pools(inventory.pools.values(), node)) == 1
     }
     return listed | selected
 
@@ -119,7 +119,7 @@ def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 
 
-def _selecting(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
+def _selecting_pools(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
     return [pool for pool in pools if pool.node_selector and pool.node_selector.items() <= node.labels.items()]
 
 
@@ -129,7 +129,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
     contested = {
         node.name: pools
         for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) > 1
+        if node.name not in listed and len(pools := _selecting_pools(inventory.pools.values(), node)) > 1
     }
     for name, pools in sorted(contested.items()):
         yield Finding(

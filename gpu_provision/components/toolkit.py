@@ -15,9 +15,9 @@ from gpu_provision.components.toolkit_runtimes import (
     RUNTIMES,
     Runtime,
     additional_runtimes,
-    knows_cdi,
     main_runtime,
     runtime_of,
+    supports_cdi,
 )
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
@@ -55,10 +55,10 @@ def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
     By CDI, containers of a runtime that is too old would never see the GPUs that are granted to them.
     """
     if not context.inventory.specs.cdi_enabled:
-        return _clash(context.targets)
+        return _runtime_conflicts(context.targets)
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for target in context.targets:
-        if target.facts and not knows_cdi(target):
+        if target.facts and not supports_cdi(target):
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
     found = []
     for (name, version), names in sorted(nodes.items()):
@@ -74,7 +74,7 @@ def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
+def _runtime_conflicts(targets: Sequence[Target]) -> tuple[Finding, ...]:
     """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
     on_crio = [target.name for target in targets if runtime_of(target) == CRIO]
     finding = Finding(
@@ -98,7 +98,7 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> 
         selector={labels.APP: _APP} | ({} if is_main else by_runtime),
         switch="container-toolkit",
         node_labels=by_runtime if additional_runtimes(context.targets) else {},
-        pod_annotations=operands.configured_by(_ENTRYPOINT_FILES),
+        pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES),
         pod=_pod(spec, runtime, context),
     )
 

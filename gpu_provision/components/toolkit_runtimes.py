@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpu_provision.components.objects import is_since
+from gpu_provision.components.objects import is_at_least
 from gpu_provision.model.cluster import Target
 from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM
 
@@ -14,7 +14,7 @@ CRIO = "cri-o"
 DOCKER = "docker"
 
 # Whose program the toolkit must be told: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1029.
-_ASKED_FOR_CONFIGURATION = frozenset({"k0s"})
+_NEEDS_EXECUTABLE = frozenset({"k0s"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,19 +73,19 @@ _RUNTIMES: Mapping[str, Runtime] = {
 
 # Distributions with a containerd of their own: its configuration and its socket are elsewhere. The drop-in may stay,
 # since the configuration names it by its path.
-_OF_DISTRIBUTIONS: Mapping[str, Runtime] = {
+_DISTRIBUTION_RUNTIMES: Mapping[str, Runtime] = {
     name: replace(
         _RUNTIMES[CONTAINERD],
         name=name,
         config=places.toolkit_config,
         socket=places.socket,
-        executable=places.binary if name in _ASKED_FOR_CONFIGURATION else "",
+        executable=places.binary if name in _NEEDS_EXECUTABLE else "",
     )
     for name, places in DISTRIBUTIONS.items()
     if name != KUBEADM
 }
 
-RUNTIMES: Mapping[str, Runtime] = {**_RUNTIMES, **_OF_DISTRIBUTIONS}
+RUNTIMES: Mapping[str, Runtime] = {**_RUNTIMES, **_DISTRIBUTION_RUNTIMES}
 """Name, as in the label of nodes -> the runtime."""
 
 
@@ -96,15 +96,15 @@ def runtime_of(target: Target) -> str:
     """
     reported = target.facts.container_runtime if target.facts else ""
     distribution = target.facts.distribution if target.facts else ""
-    if distribution in _OF_DISTRIBUTIONS and reported not in {CRIO, DOCKER}:
+    if distribution in _DISTRIBUTION_RUNTIMES and reported not in {CRIO, DOCKER}:
         return distribution
     return reported if reported in RUNTIMES else CONTAINERD
 
 
-def knows_cdi(target: Target) -> bool:
+def supports_cdi(target: Target) -> bool:
     """Whether a node's runtime can hand out GPUs by CDI; a version that is not known counts as new."""
     version = target.facts.container_runtime_version if target.facts else ""
-    return is_since(version, RUNTIMES[runtime_of(target)].cdi_since)
+    return is_at_least(version, RUNTIMES[runtime_of(target)].cdi_since)
 
 
 def main_runtime(targets: Iterable[Target]) -> str:

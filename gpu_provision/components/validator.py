@@ -24,7 +24,7 @@ VECTOR_ADD = "cuda-validation"
 CUDA_POD = "nvidia-cuda-validator"
 """App of the pods in which the GPU Operator's validator, and that of earlier versions, runs vectorAdd."""
 
-_MADE = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
+_VECTOR_ADD_APPS = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
 # The reference's validator makes pods, and asks for finalizers of custom resources; this one does neither.
@@ -40,10 +40,10 @@ def spec(inventory: Inventory) -> ValidatorSpec:
     return inventory.specs.validator
 
 
-def has_made(pod: Manifest) -> bool:
+def runs_vector_add(pod: Manifest) -> bool:
     """Whether a pod is one that a validator runs vectorAdd in. It has no controller, and none of the stack's labels."""
     app = (pod["metadata"].get("labels") or {}).get(labels.APP)
-    return app in _MADE and pod["spec"].get("serviceAccountName") == ACCOUNT
+    return app in _VECTOR_ADD_APPS and pod["spec"].get("serviceAccountName") == ACCOUNT
 
 
 def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:

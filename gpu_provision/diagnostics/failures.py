@@ -90,12 +90,12 @@ def failure_findings(failed: Iterable[FailedState], followers: Iterable[NodeStat
         words = _relevant_line(group[0].lines) or _OVERDUE.sub("", group[0].state.reason)
         key = ("", remedy, words) if remedy.cause else (component, remedy, unknown)
         by_cause.setdefault(key, []).extend(group)
-    followed = _by_cause(followers, [*by_cause.values()])
+    followed = _group_followers(followers, [*by_cause.values()])
     pairs = zip(by_cause.items(), followed, strict=True)
     return tuple(_finding(remedy, group, waiting) for ((_, remedy, _), group), waiting in pairs)
 
 
-def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedState]]) -> list[list[NodeState]]:
+def _group_followers(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedState]]) -> list[list[NodeState]]:
     """Return the followers of each cause.
 
     What is blocked follows the first cause on its node, or of all nodes. What failed itself waits behind another pod of
@@ -213,7 +213,7 @@ def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Find
             consequence="these nodes go on working with the driver that they have",
             fix="see to what is named here and run again, which resumes the rollout",
         )
-        for (state, why), nodes in _by_reason(found, reason).items()
+        for (state, why), nodes in _group_by_reason(found, reason).items()
     )
 
 
@@ -234,11 +234,11 @@ def stack_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Findi
             "under driver.upgrade_policy or rollout; then run again",
             severity=Severity.WARNING if state is State.READY else Severity.ERROR,
         )
-        for (state, why), nodes in _by_reason(states, reason).items()
+        for (state, why), nodes in _group_by_reason(states, reason).items()
     )
 
 
-def _by_reason(states: Iterable[NodeState], prefix: str) -> Mapping[tuple[State, str], str]:
+def _group_by_reason(states: Iterable[NodeState], prefix: str) -> Mapping[tuple[State, str], str]:
     """Return the names of nodes by state and by what follows the prefix in their reason."""
     alike: dict[tuple[State, str], list[str]] = {}
     for state in states:

@@ -41,7 +41,7 @@ def phase(pod: Manifest) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def was_turned_away(pod: Manifest) -> bool:
+def was_rejected(pod: Manifest) -> bool:
     """Whether the node ended the pod for reasons of its own, so that the pod says nothing about what it was to show.
 
     A container that the runtime had no time to start is such a reason; one that it could not start is not.
@@ -108,10 +108,10 @@ def crash(pod: Manifest) -> Crash | None:
 def _causes(pod: Manifest) -> Iterator[str]:
     status = pod.get("status", {})
     if status.get("reason"):
-        yield _joined(status["reason"], status.get("message", ""))
+        yield _join(status["reason"], status.get("message", ""))
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield _joined(condition.get("reason", "Unschedulable"), condition.get("message", ""))
+            yield _join(condition.get("reason", "Unschedulable"), condition.get("message", ""))
     for container in _statuses(pod):
         yield from _container_cause(container)
     for container in status.get("containerStatuses", ()):
@@ -125,7 +125,7 @@ def _container_cause(container: dict[str, Any]) -> Iterator[str]:
     if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
         last = container.get("lastState", {}).get("terminated", {})
         before = f", last exit {last['exitCode']}{_message(last)}" if last else ""
-        yield f"{name}: {_joined(waiting['reason'], waiting.get('message', ''))}{before}"
+        yield f"{name}: {_join(waiting['reason'], waiting.get('message', ''))}{before}"
     ended = state.get("terminated", {})
     if ended and ended.get("exitCode") != 0:
         yield f"{name}: exit {ended.get('exitCode')}{_message(ended)}"
@@ -139,7 +139,7 @@ def _message(state: dict[str, Any]) -> str:
     return f" ({state['message'].strip().splitlines()[-1]})" if state.get("message", "").strip() else ""
 
 
-def _joined(reason: str, message: str) -> str:
+def _join(reason: str, message: str) -> str:
     return f"{reason}: {message}" if message else reason
 
 
@@ -166,7 +166,7 @@ _BEFORE_START = frozenset({
     "NetworkNotReady",
 })  # fmt: skip
 _AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
-_AT_ITS_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
+_AT_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
 
 
 def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...
     """
     reasons = _AFTER_START if has_started(pod) else _BEFORE_START
     if pod["metadata"].get("deletionTimestamp"):
-        reasons = _AT_ITS_END
+        reasons = _AT_END
     found = sorted((event for event in events if event.get("reason") in reasons), key=_time)
     lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in found)
     return tuple(dict.fromkeys(lines))

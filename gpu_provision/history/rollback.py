@@ -125,7 +125,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
         what = "the inventory as it is now is not valid with the versions of this run"
         raise InvalidInventoryError(*found.findings, _not_usable(record, what))
     kept = Finding(
-        code=codes.KEPT_AS_NOW,
+        code=codes.OTHER_SETTINGS_STAY,
         where=name,
         what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
         evidence=join_limited(found.kept, _MAX_SETTINGS),

@@ -22,7 +22,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.rollout_policy import zone_of
 from gpu_provision.model.selectors import SelectorError, parse_selector
-from gpu_provision.model.text import did_you_mean, one_of
+from gpu_provision.model.text import did_you_mean, join_or
 
 Fix = str | Callable[[], str]
 """What a reader can do; a search for it is made for findings that are shown alone."""
@@ -85,9 +85,9 @@ class CheckContext:
 
 def check_nodes(context: CheckContext) -> Iterator[Problem]:
     """Yield what is wrong with nodes and pools."""
-    yield from _duplicate_names(context)
-    yield from _shared_addresses(context)
-    yield from _pools(context)
+    yield from _check_duplicate_names(context)
+    yield from _check_addresses(context)
+    yield from _check_pools(context)
     holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
     holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
     for path, holder in holders:
@@ -96,7 +96,7 @@ def check_nodes(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP164", (*path, "labels", key), what, "Remove it.")
 
 
-def _duplicate_names(context: CheckContext) -> Iterator[Problem]:
+def _check_duplicate_names(context: CheckContext) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for position, node in enumerate(context.nodes):
         name = node.get("name")
@@ -108,7 +108,7 @@ def _duplicate_names(context: CheckContext) -> Iterator[Problem]:
             first[name] = position
 
 
-def _shared_addresses(context: CheckContext) -> Iterator[Problem]:
+def _check_addresses(context: CheckContext) -> Iterator[Problem]:
     """Yield nodes that would be reached at the same place; sandbox hosts have no addresses."""
     if context.inventory.cluster.sandbox:
         return
@@ -124,7 +124,7 @@ def _shared_addresses(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP141", path, what, fix)
 
 
-def _pools(context: CheckContext) -> Iterator[Problem]:
+def _check_pools(context: CheckContext) -> Iterator[Problem]:
     """Yield pools that do not exist, and pools without nodes."""
     written = context.document.data.get("pools")
     known = written if isinstance(written, dict) else {}
@@ -149,7 +149,7 @@ def _pools(context: CheckContext) -> Iterator[Problem]:
 
 def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other or the world around the file."""
-    yield from _needs_toolkit(context)
+    yield from _check_toolkit(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.complete:
         what = "config_default has no effect without config_name."
@@ -161,8 +161,8 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
         what = f"cluster.sandbox and cluster.{both[0]} exclude each other."
         fix = f"Remove sandbox for a real cluster, or {' and '.join(both)} for the sandbox."
         yield context.error("GP161", ("cluster", "sandbox"), what, fix)
-    yield from _ssh_keys(context)
-    yield from _secrets(context)
+    yield from _check_ssh_keys(context)
+    yield from _check_secrets(context)
     # A drop-in of the toolkit that the configuration of a host's containerd could not name as a path.
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
     drop_in = context.at(("toolkit", "env")).get(name)
@@ -171,7 +171,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
         yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
 
 
-def _needs_toolkit(context: CheckContext) -> Iterator[Problem]:
+def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
     """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
     specs = context.inventory.specs
     containerized = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
@@ -179,13 +179,13 @@ def _needs_toolkit(context: CheckContext) -> Iterator[Problem]:
         return
     able = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
     needing = [key for key in able if getattr(specs, key).enabled] or ["validator"]
-    who = one_of(needing).replace(" or ", " and ")
+    who = join_or(needing).replace(" or ", " and ")
     what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver comes as a container."
     fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
     yield context.error("GP160", ("toolkit", "enabled"), what, fix)
 
 
-def _ssh_keys(context: CheckContext) -> Iterator[Problem]:
+def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     base = FilePath(context.inventory.path).parent
     paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
     told: set[str] = set()
@@ -199,7 +199,7 @@ def _ssh_keys(context: CheckContext) -> Iterator[Problem]:
         yield context.warning("GP162", (*path, "key"), what, fix)
 
 
-def _secrets(context: CheckContext) -> Iterator[Problem]:
+def _check_secrets(context: CheckContext) -> Iterator[Problem]:
     """Yield variables whose value in the file looks like a secret, and Secrets that would hide a setting."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
@@ -229,14 +229,14 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
                 for finding in find_certificate_errors(absolute(name, base), name):
                     yield context.document.problem((*path, "ca_certificates", position), finding)
     for path in (("proxy",), *((*path, "proxy") for path in sections)):
-        yield from _proxy(context, path, base)
+        yield from _check_proxy(context, path, base)
     if needs_credentials(context.data.get("proxy", {})) and context.inventory.specs.driver.enabled:
         what = "The driver container does not get this proxy: everyone who may read pods would see its credentials."
         fix = "Set driver.env with a proxy that needs none, or driver.repo_config; or nothing, if it gets no packages."
         yield context.warning("GP676", ("proxy",), what, fix)
 
 
-def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
+def _check_proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
     section = context.at(path)
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
@@ -255,16 +255,16 @@ def check_rollouts(context: CheckContext) -> Iterator[Problem]:
     shared: KeyPath = ("driver", "upgrade_policy")
     paths: list[KeyPath] = [shared, *(("pools", name, *shared) for name in context.pools), ("rollout",)]
     if context.complete:  # in a pool, the rest may come of the inventory's
-        yield from _idle_settings(context, shared, context.at(shared))
+        yield from _check_idle_settings(context, shared, context.at(shared))
     for path in paths:
         policy = context.at(path)
-        yield from _selectors(context, path, policy)
+        yield from _check_selectors(context, path, policy)
         parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
         if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
             what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
             fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."
             yield context.warning("GP145", (*path, "max_parallel_upgrades"), what, fix)
-    yield from _canary(context, context.at(("rollout", "canary")))
+    yield from _check_canary(context, context.at(("rollout", "canary")))
     zone = context.at(("rollout", "maintenance_window")).get("timezone", "UTC")
     try:
         zone_of(zone)
@@ -274,7 +274,7 @@ def check_rollouts(context: CheckContext) -> Iterator[Problem]:
         yield context.error("GP167", ("rollout", "maintenance_window", "timezone"), what, fix)
 
 
-def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
     for key in ("wait_for_completion", "drain"):
         try:
             parse_selector(policy.get(key, {}).get("pod_selector", ""))
@@ -283,7 +283,7 @@ def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) 
             yield context.error("GP166", (*path, key, "pod_selector"), f"This is no label selector: {error}.", fix)
 
 
-def _idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
     wait, drain = policy.get("wait_for_completion", {}), policy.get("drain", {})
     if "timeout_seconds" in wait and not wait.get("pod_selector"):
         what = "timeout_seconds has no effect without a pod_selector: the node waits for no pod."
@@ -294,7 +294,7 @@ def _idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, An
         yield context.warning("GP145", (*path, "drain"), what, "Set drain.enable: true, or remove them.")
 
 
-def _canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[Problem]:
     nodes, path = canary.get("nodes", 1), ("rollout", "canary", "nodes")
     if nodes == 0 and not canary.get("node_selector"):
         what = "A canary of 0 nodes without a node_selector is none, so no node may ever follow it."

@@ -91,16 +91,16 @@ def visible(text: str) -> str:
     return text if text.isprintable() else json.dumps(text)
 
 
-def plain(item: YamlNode) -> Any:
+def to_plain(item: YamlNode) -> Any:
     """Return the item's value without places."""
     if isinstance(item.value, dict):
-        return {key: plain(child) for key, child in item.value.items()}
+        return {key: to_plain(child) for key, child in item.value.items()}
     if isinstance(item.value, list):
-        return [plain(child) for child in item.value]
+        return [to_plain(child) for child in item.value]
     return item.value
 
 
-MOST = 20
+MAX_FINDINGS = 20
 """Findings that a file gets; what is beyond them is counted."""
 
 
@@ -116,23 +116,23 @@ class Problem:
 def to_findings(problems: Iterable[Problem], name: str) -> tuple[Finding, ...]:
     """Return findings sorted by line: the first `MOST`, errors before warnings, and one that counts the rest."""
     ranked = sorted(problems, key=lambda each: (each.severity is not Severity.ERROR, each.line))
-    worded = [(each.line, each.finding()) for each in ranked[:MOST]]
+    worded = [(each.line, each.finding()) for each in ranked[:MAX_FINDINGS]]
     worded.sort(key=lambda each: (each[0], each[1].where, each[1].code))
     findings = tuple(finding for _, finding in worded)
-    if len(ranked) <= MOST:
+    if len(ranked) <= MAX_FINDINGS:
         return findings
-    following = ranked[MOST]
+    following = ranked[MAX_FINDINGS]
     rest = Finding(
         code="GP114",
         where=f"{name}:{following.line}",
-        what=f"This file has {len(ranked):,} findings; the first {MOST} are shown, and the next one is here.",
+        what=f"This file has {len(ranked):,} findings; the first {MAX_FINDINGS} are shown, and the next one is here.",
         fix="Correct those above first: many of the rest may have the same cause.",
         severity=following.severity,
     )
     return (*findings, rest)
 
 
-LIMIT = 1 << 20
+MAX_BYTES = 1 << 20
 """Bytes that an inventory may have; one of 1,000 nodes has about a tenth of that."""
 
 _BOM = "\ufeff"
@@ -169,24 +169,24 @@ def read_source(path: str | Path) -> Source:
     if _CONTROLS.search(str(file.absolute())):  # relative paths in it go into files whose lines have meanings
         what = "The path of the file holds a control character, such as a newline."
         _refuse("GP102", name, what, "Rename the file or folder.")
-    data = _bytes(name, file)
-    return Source(name, file.absolute(), _text(name, data), hashlib.sha256(data).hexdigest())
+    data = _read_bytes(name, file)
+    return Source(name, file.absolute(), _decode(name, data), hashlib.sha256(data).hexdigest())
 
 
 def _refuse(code: str, where: str, what: str, fix: str, seen: str = "") -> NoReturn:
     raise SourceError(Finding(code=code, where=where, what=what, evidence=seen, fix=fix))
 
 
-def _bytes(name: str, file: Path) -> bytes:
+def _read_bytes(name: str, file: Path) -> bytes:
     """Return the content; what is not a regular file of bearable size is not even opened."""
     try:
         status = file.stat()
-        _accept(name, file, status.st_mode, status.st_size)
+        _check_file(name, file, status.st_mode, status.st_size)
         with file.open("rb") as stream:
-            data = stream.read(LIMIT + 1)  # a file of /proc or /sys has no size, and one may grow
-        _accept(name, file, status.st_mode, len(data))
+            data = stream.read(MAX_BYTES + 1)  # a file of /proc or /sys has no size, and one may grow
+        _check_file(name, file, status.st_mode, len(data))
     except (FileNotFoundError, NotADirectoryError):
-        _missing(name, file)
+        _refuse_missing(name, file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = "Give yourself the right to read it." if isinstance(error, PermissionError) else ""
@@ -194,7 +194,7 @@ def _bytes(name: str, file: Path) -> bytes:
     return data
 
 
-def _accept(name: str, file: Path, mode: int, size: int) -> None:
+def _check_file(name: str, file: Path, mode: int, size: int) -> None:
     if stat.S_ISDIR(mode):
         inside = _yaml_files(file)
         fix = f"Name one of its files: {', '.join(inside[:5])}" if inside else "Name a YAML file."
@@ -204,13 +204,13 @@ def _accept(name: str, file: Path, mode: int, size: int) -> None:
     if file.suffix == ".py":
         what = "This is pyinfra's view of an inventory, not the inventory itself."
         _refuse("GP102", name, what, f"Name the YAML file: {file.with_suffix('.yaml')}")
-    if size > LIMIT:
-        what = f"The file is larger than {LIMIT >> 20} MiB, so it is not an inventory."
+    if size > MAX_BYTES:
+        what = f"The file is larger than {MAX_BYTES >> 20} MiB, so it is not an inventory."
         fix = "Name the inventory's YAML file. Nodes need no lines of their own in a pool with a node_selector."
         _refuse("GP103", name, what, fix, f"{size:,} bytes")
 
 
-def _missing(name: str, file: Path) -> NoReturn:
+def _refuse_missing(name: str, file: Path) -> NoReturn:
     parent = file.parent
     if not parent.is_dir():
         what = "The file does not exist, nor does its directory."
@@ -228,7 +228,7 @@ def _yaml_files(directory: Path) -> list[str]:
         return []
 
 
-def _text(name: str, data: bytes) -> str:
+def _decode(name: str, data: bytes) -> str:
     try:
         text = data.decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:

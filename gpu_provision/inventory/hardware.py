@@ -64,11 +64,11 @@ def models() -> tuple[Model, ...]:
 
 def find_model(name: str) -> Model | None:
     """Return the model of this name, however it is spelled: ``Tesla T4``, ``NVIDIA H100 80GB HBM3``, ``h100``."""
-    return _by_form().get(_form(name))
+    return _models_by_form().get(_form(name))
 
 
 @cache
-def _by_form() -> dict[str, Model]:
+def _models_by_form() -> dict[str, Model]:
     return {_form(name): model for model in models() for name in (model.name, *model.aliases)}
 
 
@@ -101,13 +101,13 @@ def has_images(system: OperatingSystem) -> bool:
 
 def check_versions(context: CheckContext) -> Iterator[Problem]:
     """Yield versions that do not exist, and GPUs, drivers and systems that do not go with each other."""
-    yield from _gpus(context)
-    yield from _release(context)
-    yield from _components(context)
-    yield from _drivers(context)
+    yield from _check_gpus(context)
+    yield from _check_release(context)
+    yield from _check_components(context)
+    yield from _check_drivers(context)
     for name, pool in context.inventory.pools.items():
         if pool.gpu and pool.driver.enabled:
-            yield from _driver_for_system(context, name, pool)
+            yield from _check_driver_for_system(context, name, pool)
             if model := find_model(pool.gpu.model):
                 wanted = pool.driver.kernel_module_type
                 if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
@@ -115,11 +115,11 @@ def check_versions(context: CheckContext) -> Iterator[Problem]:
                     other = "proprietary" if wanted == "open" else "open"
                     what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
                     yield context.error("GP136", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: auto")
-                if _driver_is_known(context, pool):
-                    yield from _driver_for_gpu(context, name, pool, model)
+                if _is_driver_known(context, pool):
+                    yield from _check_driver_for_gpu(context, name, pool, model)
 
 
-def _release(context: CheckContext) -> Iterator[Problem]:
+def _check_release(context: CheckContext) -> Iterator[Problem]:
     names = releases.names()
     try:
         releases.release(name := context.data.get("release", releases.DEFAULT))
@@ -133,7 +133,7 @@ def _release(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP130", ("release",), f"There is no release {name}.", fix)
 
 
-def _components(context: CheckContext) -> Iterator[Problem]:
+def _check_components(context: CheckContext) -> Iterator[Problem]:
     """Yield versions that no release carries; an image of the user's own may have any."""
     for key in (key for key in COMPONENTS if key != "driver"):
         section = context.data.get(key, {})
@@ -145,7 +145,7 @@ def _components(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP132", (key, "version"), what, fix)
 
 
-def _drivers(context: CheckContext) -> Iterator[Problem]:
+def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     known = releases.driver_versions()
     paths: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
     for path in paths:
@@ -164,7 +164,7 @@ def _branch(version: str) -> int:
     return int(head) if head.isdecimal() else 0
 
 
-def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
+def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:
     """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
     try:
         recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
@@ -174,7 +174,7 @@ def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
     return bool(_branch(version)) and (version == recommended or any("version" in section for section in sections))
 
 
-def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
+def _check_driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
     version, branch, family = pool.driver.image.version, _branch(pool.driver.image.version), model.family
     path = context.declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
     is_old, is_new = branch < model.first_branch, bool(family.last_branch) and branch > family.last_branch
@@ -192,7 +192,7 @@ def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Mod
         yield context.error("GP135", path, f"The driver {version} no longer supports {model.name}: {last}.", fix)
 
 
-def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
+def _check_driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
     section = {**context.data.get("driver", {}), **context.pools.get(name, {}).get("driver", {})}
     if pool.os is None or _OWN_IMAGE & section.keys():
         return
@@ -212,7 +212,7 @@ def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iter
         yield context.warning("GP153", path, f"No driver images are known for {tag}.", fix)
 
 
-def _gpus(context: CheckContext) -> Iterator[Problem]:
+def _check_gpus(context: CheckContext) -> Iterator[Problem]:
     for name, pool in context.pools.items():
         gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
         if "gpu" not in pool and "driver" in pool and context.complete:

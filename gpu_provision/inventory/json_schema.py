@@ -20,7 +20,7 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolve_ref(part: dict[str, Any]) -> dict[str, Any]:
     """Return a part of the schema with its definition written out; keywords beside the reference win."""
     name = part.get("$ref", "").rpartition("/")[2]
     return {**schema()["$defs"][name], **part} if name else part
@@ -77,7 +77,7 @@ def _split(error: Any) -> Iterator[SchemaError]:
         yield SchemaError(path, keyword, wanted, error.schema, error.instance)
 
 
-def without_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
+def drop_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
     """Return the data without what does not fit the schema, so that the other checks can go on.
 
     Lists keep their positions, and of the nodes' list an entry stays a mapping.
@@ -137,7 +137,7 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     Amounts such as 0.5 are texts: an API server's *int or string* has no fractions.
     """
     left: list[str] = []
-    kept = _kept(dict(data), (), (), left)
+    kept = _select(dict(data), (), (), left)
     proxy = kept.get("proxy")
     if isinstance(proxy, dict):
         addresses = [proxy.get(key, "") for key in ADDRESSES]
@@ -148,17 +148,17 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
     return kept, tuple(left)
 
 
-def _kept(value: Any, path: KeyPath, pattern: KeyPath, left: list[str]) -> Any:
+def _select(value: Any, path: KeyPath, pattern: KeyPath, left: list[str]) -> Any:
     """Return a value without what is no part of the resource, whose paths go to ``left``; ``pattern`` has `ANY`s."""
     if isinstance(value, Mapping):
         result = {}
         for key, item in value.items():
             here = (*pattern, ANY if pattern == ("pools",) else key)
             if is_about_cluster(here):
-                result[key] = _kept(item, (*path, key), here, left)
+                result[key] = _select(item, (*path, key), here, left)
             else:
                 left.append(format_path((*path, key)))
         return result
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_kept(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
+        return [_select(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
     return str(value) if isinstance(value, float) else value

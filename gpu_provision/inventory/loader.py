@@ -8,12 +8,20 @@ from pathlib import Path
 
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext, check_files, check_nodes, check_rollouts, check_settings
-from gpu_provision.inventory.document import MOST, Problem, Source, SourceError, expand_home, read_source, to_findings
+from gpu_provision.inventory.document import (
+    MAX_FINDINGS,
+    Problem,
+    Source,
+    SourceError,
+    expand_home,
+    read_source,
+    to_findings,
+)
 from gpu_provision.inventory.hardware import check_versions
-from gpu_provision.inventory.json_schema import find_schema_errors, without_errors
+from gpu_provision.inventory.json_schema import drop_errors, find_schema_errors
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
-from gpu_provision.inventory.values import digest_with, fill_values, without_incomplete
+from gpu_provision.inventory.values import digest_values, drop_incomplete_references, fill_values
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory
@@ -35,7 +43,7 @@ def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
 def validate_source(source: Source) -> tuple[Inventory | None, Findings]:
     """Return what `validate` returns, of a text. Raises SourceError."""
     inventory, problems = _read(source)
-    findings = Findings(to_findings(problems, source.name), unshown=max(0, len(problems) - MOST))
+    findings = Findings(to_findings(problems, source.name), unshown=max(0, len(problems) - MAX_FINDINGS))
     if inventory is None or findings.errors:
         return None, findings
     return replace(inventory, warnings=findings.warnings), findings
@@ -67,10 +75,10 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     problems += [
         Problem(line=document.line(each.path), finding=partial(to_finding, document, each)) for each in differences
     ]
-    if len(problems) > MOST:
+    if len(problems) > MAX_FINDINGS:
         return None, problems
-    data = without_incomplete(without_errors(written, differences)) if differences else written
-    source = replace(source, digest=digest_with(source.digest, document, written))
+    data = drop_incomplete_references(drop_errors(written, differences)) if differences else written
+    source = replace(source, digest=digest_values(source.digest, document, written))
     try:
         release = releases.release(data.get("release", releases.DEFAULT))
     except releases.UnknownReleaseError:  # a check tells that

@@ -49,9 +49,9 @@ def groups(inventory: Inventory | str | Path) -> Groups:
     reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
     by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
     ssh_config = write_ssh_config(inventory, by_ssh)
-    named = [(node, _name(inventory, node)) for node in reachable]
+    named = [(node, _host_name(inventory, node)) for node in reachable]
     result: Groups = {
-        "nodes": ([(name, _data(inventory, node, ssh_config)) for node, name in named], {}),
+        "nodes": ([(name, _host_data(inventory, node, ssh_config)) for node, name in named], {}),
         "gpu": ([(name, {}) for node, name in named if inventory.pool_of(node).gpu], {}),
     }
     for pool in inventory.pools:
@@ -69,23 +69,23 @@ def context_name(inventory: Inventory) -> str:
     return "sandbox" if name == "default" else f"sandbox-{name}"
 
 
-def _name(inventory: Inventory, node: Node) -> str:
+def _host_name(inventory: Inventory, node: Node) -> str:
     if inventory.cluster.sandbox:
         return f"@sandbox/{node.name}"
     return f"@k8s-node/{node.name}" if node.connect is ConnectionMethod.KUBERNETES else node.name
 
 
-def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
+def _host_data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
     data: dict[str, Any] = {
         "gpu_inventory": inventory.path,
         "gpu_node": node.name,
-        "gpu_expected": _plain(asdict(expected_of(inventory, node))),
-        "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
+        "gpu_expected": _with_lists(asdict(expected_of(inventory, node))),
+        "host_prerequisites": _with_lists(asdict(inventory.prerequisites_of(node))),
     }
     if inventory.cluster.sandbox:
         return data | {"sandbox_fleet": inventory.cluster.sandbox}
     if node.connect is ConnectionMethod.SSH:
-        return data | _ssh(node, ssh_config)
+        return data | _ssh_data(node, ssh_config)
     cluster, pod = inventory.cluster, inventory.helper_pod
     return data | {
         "k8s_kubeconfig": cluster.kubeconfig,
@@ -96,7 +96,7 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
     }
 
 
-def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
+def _ssh_data(node: Node, ssh_config: str) -> dict[str, Any]:
     """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
     ssh, behind_bastion = node.ssh, bool(node.ssh.bastion)
     data: dict[str, Any] = {
@@ -115,7 +115,7 @@ def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value}
 
 
-def _plain(data: dict[str, Any]) -> dict[str, Any]:
+def _with_lists(data: dict[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
@@ -155,16 +155,16 @@ def ssh_config(nodes: Iterable[Node]) -> str:
     entries, bastions = [], dict[str, SshOptions]()
     for node in nodes:
         port, jump = str(node.ssh.port or ""), node.ssh.bastion
-        entries.append(_entry(node.name, {"HostName": node.address or node.name, "Port": port, "ProxyJump": jump}))
+        entries.append(_host_entry(node.name, {"HostName": node.address or node.name, "Port": port, "ProxyJump": jump}))
         bastions[jump.rpartition("@")[2].partition(":")[0]] = node.ssh
     for host, ssh in bastions.items():
-        entries.append(_entry(host, {"IdentityFile": ssh.key, "UserKnownHostsFile": ssh.known_hosts_file}))
+        entries.append(_host_entry(host, {"IdentityFile": ssh.key, "UserKnownHostsFile": ssh.known_hosts_file}))
     # As pyinfra does for hosts. For bastions it would ask, and a run has no terminal to ask on.
-    fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
+    fallbacks = [_host_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
     return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
 
 
-def _entry(host: str, options: dict[str, str]) -> str:
+def _host_entry(host: str, options: dict[str, str]) -> str:
     lines = [f"  {key} {value}" for key, value in options.items() if value]
     return "\n".join([f"Host {host}", *lines]) if lines else ""
 
@@ -172,7 +172,7 @@ def _entry(host: str, options: dict[str, str]) -> str:
 SUDO_VARIABLE = "GPU_PROVISION_SUDO_PASSWORD"
 """Environment variable for programs that cannot be asked."""
 
-_given: ContextVar[str] = ContextVar("sudo_password", default="")
+_sudo_password: ContextVar[str] = ContextVar("sudo_password", default="")
 
 
 class Password(str):
@@ -187,9 +187,9 @@ class Password(str):
 
 def set_sudo_password(password: str) -> None:
     """Use a password for the rest of this program; it comes before that of the environment."""
-    _given.set(password)
+    _sudo_password.set(password)
 
 
 def sudo_password() -> Password:
     """Return the password; empty if sudo is not to be given one."""
-    return Password(_given.get() or os.environ.get(SUDO_VARIABLE, ""))
+    return Password(_sudo_password.get() or os.environ.get(SUDO_VARIABLE, ""))

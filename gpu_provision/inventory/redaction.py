@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpu_provision.inventory.document import KeyPath
-from gpu_provision.inventory.json_schema import resolved, schema
+from gpu_provision.inventory.json_schema import resolve_ref, schema
 
 _NAMES = re.compile(
     r"passw|passphrase|pwd|secret|token|(api|access|private)_?key|_key$|credential|auth$", re.IGNORECASE
@@ -28,7 +28,7 @@ def is_secret(path: KeyPath) -> bool:
 
     What the schema does not know at a marked place, such as a key of a mapping that should be a text, is marked too.
     """
-    return _mark(path) is True
+    return _secret_mark(path) is True
 
 
 def is_shown_variable(name: str) -> bool:
@@ -38,19 +38,19 @@ def is_shown_variable(name: str) -> bool:
 
 def takes_value_from(path: KeyPath, source: str) -> bool:
     """Return whether the value at a path may come from a source: ``file``, ``env`` or ``secret``."""
-    parts = list(_parts(path))
+    parts = list(_schema_parts(path))
     return len(parts) > len(path) and _MARK in parts[-1] and source in parts[-1].get("properties", ())
 
 
-def _mark(path: KeyPath) -> bool | str:
+def _secret_mark(path: KeyPath) -> bool | str:
     """Return the mark of the last thing on the way to a path that the schema knows."""
-    parts = list(_parts(path))
+    parts = list(_schema_parts(path))
     is_exempt = any(step in part.get("x-not-secret", ()) for step, part in zip(path, parts, strict=False))
     found: bool | str = _CREDENTIALS if is_exempt else parts[-1].get(_MARK, False)
     return found
 
 
-def _parts(path: KeyPath) -> Iterator[dict[str, Any]]:
+def _schema_parts(path: KeyPath) -> Iterator[dict[str, Any]]:
     """Yield the parts of the schema on the way to a path, as far as it knows them."""
     part = schema()
     yield part
@@ -58,7 +58,7 @@ def _parts(path: KeyPath) -> Iterator[dict[str, Any]]:
         inner = part.get("items") or part.get("properties", {}).get(step, part.get("additionalProperties"))
         if not isinstance(inner, dict):
             return
-        part = resolved(inner)
+        part = resolve_ref(inner)
         yield part
 
 
@@ -77,24 +77,24 @@ def has_password(value: str) -> bool:
     return bool(_URL_WITH_PASSWORD.search(value))
 
 
-def without_users(text: str) -> str:
+def hide_users(text: str) -> str:
     """Return a text without the users and passwords of addresses in it."""
     return _USER_OF_URL.sub(f"{HIDDEN}@", text)
 
 
-def without_credentials(text: str) -> str:
+def hide_credentials(text: str) -> str:
     """Return an address without user and password, or a placeholder if it has them in a form that no address has."""
-    bare = without_users(text)
+    bare = hide_users(text)
     return HIDDEN if "@" in bare.replace(f"{HIDDEN}@", "") else bare
 
 
 def redact(path: KeyPath, value: object) -> str:
     """Return a value of an inventory as a finding or a record may show it; an empty one stays empty."""
     text = str(value)
-    match _mark(path):
+    match _secret_mark(path):
         case True:
             return text and HIDDEN
         case str():
-            return without_credentials(text)
+            return hide_credentials(text)
         case _:
-            return without_users(text)
+            return hide_users(text)

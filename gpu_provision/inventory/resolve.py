@@ -132,13 +132,13 @@ _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 def resolve(source: Source, data: Data, release: Release) -> Inventory:
     """Return the inventory that the data declares on top of a release."""
     base, cluster = source.path.parent, data.get("cluster", {})
-    resolved = _specs(data, release)
+    resolved = _build_specs(data, release)
     pools = {
-        name: _pool(name, pool, data, release, resolved.driver, _prerequisites(pool, data, base))
+        name: _build_pool(name, pool, data, release, resolved.driver, _build_prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
     # A mirror has the image of helper pods as it has those of the stack.
-    image, secrets = _mirrored(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
+    image, secrets = _mirror(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
     helper_pod = {"image": image, "image_pull_secrets": secrets}
     paths = {
         "kubeconfig": absolute(cluster.get("kubeconfig", ""), base),
@@ -153,11 +153,11 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         cluster=_build(ClusterConfig, cluster | paths),
         specs=resolved,
         pools=pools,
-        nodes=tuple(_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
-        preflight=_section("preflight", data),
-        rollout=_section("rollout", data),
+        nodes=tuple(_build_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
+        preflight=_build_section("preflight", data),
+        rollout=_build_section("rollout", data),
         helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
-        kept_runs=_section("history", data).keep,
+        kept_runs=_build_section("history", data).keep,
     )
 
 
@@ -170,33 +170,36 @@ def merge(base: Data, over: Data) -> Data:
     return result
 
 
-def _specs(data: Data, release: Release) -> specs.Specs:
-    operands: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
+def _build_specs(data: Data, release: Release) -> specs.Specs:
+    operands: dict[str, Any] = {key: _build_operand(key, kind, data, release) for key, kind in SPECS.items()}
     return specs.Specs(
         **operands,
-        daemonsets=_section("daemonsets", data),
-        startup_taint=_section("startup_taint", data),
-        cdi_enabled=_section("cdi", data).enabled,
-        mig_strategy=_section("mig", data).strategy,
-        runtime_class=_section("operator", data).runtime_class,
+        daemonsets=_build_section("daemonsets", data),
+        startup_taint=_build_section("startup_taint", data),
+        cdi_enabled=_build_section("cdi", data).enabled,
+        mig_strategy=_build_section("mig", data).strategy,
+        runtime_class=_build_section("operator", data).runtime_class,
     )
 
 
-def _section(name: str, data: Data) -> Any:
+def _build_section(name: str, data: Data) -> Any:
     return _build(section_type(name), data.get(name, {}))
 
 
-def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
+def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
     """Return the spec of one component: its section on top of the release and the inventory's shared settings."""
     section = data.get(key, {})
     settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        settings["manager"] = _image(release.image("driver_manager"), section.get("manager", {}), data)
+        settings["manager"] = _build_image(release.image("driver_manager"), section.get("manager", {}), data)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
-    settings |= {"image": _image(release.image(key), section, data), "image_pull_secrets": [*dict.fromkeys(secrets)]}
+    settings |= {
+        "image": _build_image(release.image(key), section, data),
+        "image_pull_secrets": [*dict.fromkeys(secrets)],
+    }
     # A variable is a text, or names a key of a Secret.
     variables = {
         name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
@@ -206,45 +209,45 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
     return replace(_build(kind, settings), env=variables)
 
 
-def _image(default: specs.Image, section: Data, data: Data) -> specs.Image:
+def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image:
     """Return an image. A registry mirror replaces the host of the release's repository, never a declared one."""
     return specs.Image(
-        repository=section.get("repository") or _mirrored(default.repository, data.get("registry", "")),
+        repository=section.get("repository") or _mirror(default.repository, data.get("registry", "")),
         image=section.get("image") or default.image,
         version=section.get("version") or default.version,
     )
 
 
-def _mirrored(repository: str, registry: str) -> str:
+def _mirror(repository: str, registry: str) -> str:
     return f"{registry}/{repository.partition('/')[2]}" if registry else repository
 
 
 def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
     """Return a frozen record from those keys of the section that it has; its own defaults fill the rest."""
-    makers = _makers(kind)  # type: ignore[arg-type]
-    return kind(**{key: _value(makers[key], value) for key, value in section.items() if key in makers})
+    makers = _field_types(kind)  # type: ignore[arg-type]
+    return kind(**{key: _build_value(makers[key], value) for key, value in section.items() if key in makers})
 
 
 @cache
-def _makers(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
+def _field_types(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
     """Return each field of a record with the records and enumerations that its values are made into."""
     hints = get_type_hints(kind)
     found: dict[str, tuple[type[Any], ...]] = {}
     for field in fields(kind):
-        types = [each for each in _parts(hints[field.name]) if isinstance(each, type)]
+        types = [each for each in _hint_parts(hints[field.name]) if isinstance(each, type)]
         found[field.name] = tuple(each for each in types if is_dataclass(each) or issubclass(each, StrEnum))
     return found
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
+def _hint_parts(hint: Any) -> tuple[Any, ...]:
     """Return the types that a type hint is made of: ``tuple[Day, ...]`` and ``Canary | None`` of what is in them."""
     inner = get_args(hint)
-    return tuple(part for each in inner for part in _parts(each)) if inner else (hint,)
+    return tuple(part for each in inner for part in _hint_parts(each)) if inner else (hint,)
 
 
-def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
+def _build_value(makers: tuple[type[Any], ...], value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_value(makers, each) for each in value if each is not None)
+        return tuple(_build_value(makers, each) for each in value if each is not None)
     if isinstance(value, dict) and (record := next(filter(is_dataclass, makers), None)):
         return _build(record, value)
     if isinstance(value, str) and (named := next((each for each in makers if issubclass(each, StrEnum)), None)):
@@ -252,14 +255,14 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-def _pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
+def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
     name: str, pool: Data, data: Data, release: Release, driver: specs.DriverSpec, host: HostPrerequisites
 ) -> NodePool:
     gpu = pool.get("gpu")
     changes = pool.get("driver", {})
     if changes:
         both = {**data, "driver": merge(data.get("driver", {}), changes)}
-        driver = _operand("driver", specs.DriverSpec, both, release)
+        driver = _build_operand("driver", specs.DriverSpec, both, release)
     return NodePool(
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
@@ -273,7 +276,7 @@ def _pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
     )
 
 
-def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
+def _build_prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
     """Return what the host phase does; machines without a GPU need no modules unless their pool or they say so."""
     shared = merge({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
     below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
@@ -285,7 +288,7 @@ def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None)
     return _build(HostPrerequisites, own | read)
 
 
-def _node(node: Data, data: Data, base: Path) -> Node:
+def _build_node(node: Data, data: Data, base: Path) -> Node:
     pool = data.get("pools", {}).get(node.get("pool", ""), {})
     ssh = merge(data.get("ssh", {}), node.get("ssh", {}))
     paths = {key: absolute(ssh.get(key, ""), base) for key in ("key", "known_hosts_file")}
@@ -297,7 +300,7 @@ def _node(node: Data, data: Data, base: Path) -> Node:
         ssh=_build(SshOptions, ssh | paths),
         connect=ConnectionMethod({**data, **pool, **node}.get("connect", ConnectionMethod.SSH)),
         labels=node.get("labels", {}),
-        host_prerequisites=None if own is None else _prerequisites(pool, data, base, own),
+        host_prerequisites=None if own is None else _build_prerequisites(pool, data, base, own),
     )
 
 
@@ -327,9 +330,9 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         toolkit=toolkit.enabled,
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
-        toolkit_drop_in=_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
-        toolkit_config=_setting(toolkit, _CONFIGS),
-        toolkit_socket=_setting(toolkit, _SOCKETS),
+        toolkit_drop_in=_first_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
+        toolkit_config=_first_setting(toolkit, _CONFIGS),
+        toolkit_socket=_first_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,
         blacklist_nouveau=prerequisites.blacklist_nouveau,
         hold_packages=prerequisites.hold_packages,
@@ -340,13 +343,13 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
     )
 
 
-def _setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
+def _first_setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 
 def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
     """Return the settings of a ``proxy`` section for container runtimes, with credentials, without what is empty."""
-    credentials = _credentials(absolute(section.get("credentials_file", ""), base))
+    credentials = _read_credentials(absolute(section.get("credentials_file", ""), base))
     values = {key: section.get(key, "") for key in (*ADDRESSES, "no_proxy")}
     if not any(values[address] for address in ADDRESSES):
         return {}
@@ -372,7 +375,7 @@ def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict
     return {name: value for key, value in values.items() for name in (key.upper(), key)}
 
 
-def _credentials(path: str) -> str:
+def _read_credentials(path: str) -> str:
     """Return ``user:password`` fit for an address; empty for no file, or one that cannot be read: a check says so."""
     try:
         user, _, password = Path(path).read_text(encoding="utf-8").split("\n", 1)[0].strip().partition(":")

@@ -20,7 +20,7 @@ from gpu_provision.inventory.document import Document, KeyPath, Problem, absolut
 from gpu_provision.inventory.redaction import takes_value_from
 from gpu_provision.model.findings import Finding, Severity
 
-LIMIT = 64 << 10
+MAX_BYTES = 64 << 10
 """Bytes that a value may have; Linux gives a program no longer variable than 128 KiB."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -36,24 +36,24 @@ def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict
     values: dict[KeyPath, str | None] = {}
     problems: dict[tuple[str, str], Problem] = {}
     for path, source, name in find_references(document.data):
-        found = _read(source, name, base) if is_local else _NOT_LOCAL
+        found = _read_value(source, name, base) if is_local else _NOT_LOCAL
         values[path] = found if isinstance(found, str) else None
         if isinstance(found, Finding):
             problems.setdefault((source, name), document.problem((*path, source), found))
-    return (_replaced(document.data, values) if values else document.data), list(problems.values())
+    return (_replace(document.data, values) if values else document.data), list(problems.values())
 
 
-def without_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def mask_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a record, to compare, with names in place of what only the record refers to.
 
     A record may have nothing read that the inventory of now does not read itself.
     """
     known = {(source, name) for _, source, name in find_references(now)}
     foreign = {path: f"{source} {name}" for path, source, name in find_references(data) if (source, name) not in known}
-    return dict(_replaced(data, foreign)) if foreign else data
+    return dict(_replace(data, foreign)) if foreign else data
 
 
-def without_incomplete(data: Any, path: KeyPath = ()) -> Any:
+def drop_incomplete_references(data: Any, path: KeyPath = ()) -> Any:
     """Return data that the schema has cleaned, without references of which too little is left to mean anything."""
     if isinstance(data, dict):
         incomplete = [
@@ -62,13 +62,13 @@ def without_incomplete(data: Any, path: KeyPath = ()) -> Any:
             if isinstance(value, dict) and not {"name", "key"} <= (value.get("secret") or {}).keys()
             if takes_value_from((*path, key), "file")
         ]
-        return {key: without_incomplete(data[key], (*path, key)) for key in data if key not in incomplete}
+        return {key: drop_incomplete_references(data[key], (*path, key)) for key in data if key not in incomplete}
     if isinstance(data, list):
-        return [without_incomplete(item, (*path, index)) for index, item in enumerate(data)]
+        return [drop_incomplete_references(item, (*path, index)) for index, item in enumerate(data)]
     return data
 
 
-def digest_with(digest: str, document: Document, data: dict[str, Any]) -> str:
+def digest_values(digest: str, document: Document, data: dict[str, Any]) -> str:
     """Return a digest of an inventory's file and of the values that it takes from elsewhere."""
     if data is document.data:
         return digest
@@ -90,74 +90,74 @@ def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, s
                 yield from find_references(item, (*path, index))
 
 
-def _replaced(value: Any, values: Mapping[KeyPath, str | None], path: KeyPath = ()) -> Any:
+def _replace(value: Any, values: Mapping[KeyPath, str | None], path: KeyPath = ()) -> Any:
     if isinstance(value, dict):
         below = {key: (*path, key) for key in value}
         return {
-            key: values[here] if here in values else _replaced(value[key], values, here)
+            key: values[here] if here in values else _replace(value[key], values, here)
             for key, here in below.items()
             if values.get(here, "") is not None
         }
     if isinstance(value, list):
-        return [_replaced(item, values, (*path, index)) for index, item in enumerate(value)]
+        return [_replace(item, values, (*path, index)) for index, item in enumerate(value)]
     return value
 
 
-def _unavailable(what: str, evidence: str, fix: str) -> Finding:
+def _value_finding(what: str, evidence: str, fix: str) -> Finding:
     return Finding(code="GP169", what=what, evidence=evidence, fix=fix)
 
 
-_NOT_LOCAL = _unavailable(
+_NOT_LOCAL = _value_finding(
     "A stack takes no value from `file` or `env`: those would be the controller's own.",
     "",
     "Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
 )
 
 
-def _read(source: str, name: str, base: Path) -> str | Finding:
+def _read_value(source: str, name: str, base: Path) -> str | Finding:
     if source == "file":
-        found = _of_file(name, base)
+        found = _read_file(name, base)
     elif (variable := os.environ.get(name)) is not None:
         found = os.fsencode(variable)
     else:
         fix = f"Set it, and run again: export {name}=..."
-        found = _unavailable("The environment variable is not set.", name, fix)
+        found = _value_finding("The environment variable is not set.", name, fix)
     if isinstance(found, Finding):
         return found
     label = "The file with the value" if source == "file" else "The environment variable"
     try:
         text = found.decode()
     except UnicodeDecodeError:
-        return _unavailable(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
+        return _value_finding(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
     if not text:
-        return _unavailable(f"{label} is empty.", name, "Write the value into it.")
+        return _value_finding(f"{label} is empty.", name, "Write the value into it.")
     if "\0" in text:
-        return _unavailable(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
-    if len(found) > LIMIT:
-        what = f"{label} is larger than {LIMIT >> 10} KiB, so it holds no value of a setting."
-        return _unavailable(what, name, "Name the one that holds the value alone.")
+        return _value_finding(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
+    if len(found) > MAX_BYTES:
+        what = f"{label} is larger than {MAX_BYTES >> 10} KiB, so it holds no value of a setting."
+        return _value_finding(what, name, "Name the one that holds the value alone.")
     return text
 
 
-def _of_file(name: str, base: Path) -> bytes | Finding:
+def _read_file(name: str, base: Path) -> bytes | Finding:
     """Return the value in a file; what is not a regular file, such as a pipe that gives nothing, is not even opened."""
     file = Path(absolute(name, base))
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            return _unavailable("The file with the value is not a regular file.", name, "Name a regular file.")
+            return _value_finding("The file with the value is not a regular file.", name, "Name a regular file.")
         with file.open("rb") as stream:
-            data = stream.read(LIMIT + 3)  # a newline at the end does not count
+            data = stream.read(MAX_BYTES + 3)  # a newline at the end does not count
     except FileNotFoundError:
         fix = f"Make it, or correct the path ({file})."
-        return _unavailable("The file with the value does not exist on this machine.", name, fix)
+        return _value_finding("The file with the value does not exist on this machine.", name, fix)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = f"Give yourself the right to read it, or correct the path ({file})."
-        return _unavailable("The file with the value cannot be read.", f"{name}: {reason}", fix)
+        return _value_finding("The file with the value cannot be read.", f"{name}: {reason}", fix)
     return data[:-2] if data.endswith(b"\r\n") else data.removesuffix(b"\n")
 
 
-CERTIFICATES_LIMIT = 1 << 20
+MAX_CERTIFICATE_BYTES = 1 << 20
 """Bytes that a file of certificates may have; all that a system trusts by itself are a quarter of that."""
 
 _BLOCK = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----\s*$.*?^-----END \1-----\s*$", re.MULTILINE | re.DOTALL)
@@ -167,7 +167,7 @@ _CERTIFICATE = "CERTIFICATE"
 
 def read_certificates(path: str) -> tuple[str, ...]:
     """Return the certificates of a file in PEM, one a text; none of a file that has something wrong with it."""
-    text = _text(Path(path), path)
+    text = _read_text(Path(path), path)
     if isinstance(text, Finding) or any(label != _CERTIFICATE for label in _BEGIN.findall(text)):
         return ()
     return tuple(f"{found[0].strip()}\n" for found in _BLOCK.finditer(text))
@@ -175,7 +175,7 @@ def read_certificates(path: str) -> tuple[str, ...]:
 
 def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
     """Yield everything that is wrong with a file of certificates, which the inventory calls ``name``; shows no key."""
-    text = _text(Path(path), name)
+    text = _read_text(Path(path), name)
     if isinstance(text, Finding):
         yield text
         return
@@ -190,21 +190,21 @@ def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
             yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
         elif label != _CERTIFICATE or not block:
             what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
-            yield _unusable(what, evidence, "Leave only whole certificates there.")
+            yield _pem_finding(what, evidence, "Leave only whole certificates there.")
         else:
-            yield from _certificate(block, place)
+            yield from _check_certificate(block, place)
     if not text.strip():
-        yield _unusable("The file is empty.", name, "Copy it again.")
+        yield _pem_finding("The file is empty.", name, "Copy it again.")
     elif not beginnings:
         convert = "openssl x509 -inform der -in FILE -out FILE.pem makes PEM of a binary certificate."
-        yield _unusable("The file holds no certificate in PEM.", name, convert)
+        yield _pem_finding("The file holds no certificate in PEM.", name, convert)
 
 
-def _unusable(what: str, evidence: str, fix: str) -> Finding:
+def _pem_finding(what: str, evidence: str, fix: str) -> Finding:
     return Finding(code="GP678", what=what, evidence=evidence, fix=fix)
 
 
-def _certificate(block: str, place: str) -> Iterator[Finding]:
+def _check_certificate(block: str, place: str) -> Iterator[Finding]:
     from cryptography import x509  # noqa: PLC0415  only files that name certificates need it
 
     try:
@@ -212,7 +212,7 @@ def _certificate(block: str, place: str) -> Iterator[Finding]:
         subject, until = read.subject.rfc4514_string(), read.not_valid_after_utc
     except ValueError as error:
         evidence = f"{place}: {str(error).splitlines()[0][:100]}"
-        yield _unusable("The certificate cannot be read.", evidence, "Copy it again.")
+        yield _pem_finding("The certificate cannot be read.", evidence, "Copy it again.")
         return
     if until < datetime.now(UTC):
         yield Finding(
@@ -224,12 +224,14 @@ def _certificate(block: str, place: str) -> Iterator[Finding]:
         )
 
 
-def _text(path: Path, name: str) -> str | Finding:
+def _read_text(path: Path, name: str) -> str | Finding:
     try:
-        if path.stat().st_size > CERTIFICATES_LIMIT:
-            return _unusable(f"The file is larger than {CERTIFICATES_LIMIT >> 20} MiB.", name, "Name another one.")
+        if path.stat().st_size > MAX_CERTIFICATE_BYTES:
+            return _pem_finding(
+                f"The file is larger than {MAX_CERTIFICATE_BYTES >> 20} MiB.", name, "Name another one."
+            )
         return path.read_text(encoding="ascii", errors="replace").replace("\r\n", "\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = "Correct the path; relative ones begin at the inventory."
-        return _unusable("The file of certificates cannot be read.", f"{name}: {reason}", fix)
+        return _pem_finding("The file of certificates cannot be read.", f"{name}: {reason}", fix)

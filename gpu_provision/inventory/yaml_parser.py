@@ -20,7 +20,7 @@ from gpu_provision.inventory.document import (
     SourceError,
     YamlNode,
     format_path,
-    plain,
+    to_plain,
     visible,
 )
 from gpu_provision.inventory.redaction import HIDDEN, may_hold_secret, redact
@@ -45,7 +45,7 @@ def parse(source: Source) -> tuple[Document, list[Problem]]:
         root = composer.document()
     except yaml.YAMLError as error:
         raise SourceError(syntax_finding(source, error)) from error
-    return Document(source.name, root, plain(root)), composer.problems
+    return Document(source.name, root, to_plain(root)), composer.problems
 
 
 class _Composer:
@@ -240,10 +240,10 @@ def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
     what, fix = found["what"], found["fix"]
     if "\t" in line[: len(line) - len(line.lstrip())]:
         what, fix = "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
-    return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
+    return Finding(code="GP106", where=where, what=what, evidence=_evidence(lines[:number]), fix=fix)
 
 
-def _shown(lines: list[str]) -> str:
+def _evidence(lines: list[str]) -> str:
     """Return the last line, unless it may hold a secret, with tabs made visible."""
     line = lines[-1] if lines else ""
     if may_hold_secret(line) or _is_in_env(lines):

@@ -30,7 +30,7 @@ _SIGNS = {
     State.BLOCKED: "x",
     State.LEAVING: ".",
 }
-_ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to another driver
+_STEP_SUFFIX = "-required"  # how the steps of a node end that is on its way to another driver
 
 
 class Outside(StrEnum):
@@ -90,7 +90,7 @@ class Event:
     @property
     def word(self) -> str:
         """The step, while the node is on its way to another driver; else the state."""
-        is_step = self.state is State.PROGRESSING and self.step.endswith(_ON_ITS_WAY)
+        is_step = self.state is State.PROGRESSING and self.step.endswith(_STEP_SUFFIX)
         return self.step if is_step else self.state.value
 
 
@@ -157,13 +157,13 @@ class LockHolder:
 
     def __str__(self) -> str:
         """Return ``root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 3 s ago)``."""
-        ages = [f"for {_in_words(self.held_seconds)}"] if self.held_seconds is not None else []
-        ages += [f"renewed {_in_words(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
+        ages = [f"for {_format_seconds(self.held_seconds)}"] if self.held_seconds is not None else []
+        ages += [f"renewed {_format_seconds(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
         told = f" ({', '.join(ages)})" if ages else ""
         return f"{one_line(self.holder)}, since {one_line(self.since)}{told}"
 
 
-def _in_words(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

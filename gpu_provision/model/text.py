@@ -12,7 +12,7 @@ def join_limited(items: Iterable[str], limit: int, separator: str = ", ") -> str
     return separator.join(every[:limit]) + more
 
 
-def one_of(words: Iterable[str]) -> str:
+def join_or(words: Iterable[str]) -> str:
     """Return the words as a list for people: ``a, b or c``."""
     *head, last = words
     return f"{', '.join(head)} or {last}" if head else last

@@ -163,7 +163,7 @@ def _version(live: Manifest) -> Manifest:
 def not_reached_finding(label: str, told: str) -> Finding:
     """Return what a controller says that has not made a stack as declared."""
     return Finding(
-        code=codes.NOT_REACHED,
+        code=codes.RESOURCE_NOT_READY,
         where=label,
         what="the controller has not made the stack as it is declared",
         evidence=told,
@@ -175,7 +175,7 @@ def not_reached_finding(label: str, told: str) -> Finding:
 def deletion_finding(live: Manifest) -> Finding:
     """Return the finding about a resource that is being deleted."""
     return Finding(
-        code=codes.IN_BETWEEN,
+        code=codes.RESOURCE_CHANGED,
         where=stack_label(live),
         what="the resource is being deleted, and the controller takes the stack off the cluster",
         fix=f"wait until it is gone (kubectl wait --for=delete {stack_label(live)}), then run again",

@@ -129,7 +129,7 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     policy.
     """
     nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
-    for node in node_labels.leaving(seen.context):
+    for node in node_labels.leaving_nodes(seen.context):
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
         nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
     last, part = len(seen.context.inventory.nodes), seen.context.part
@@ -270,7 +270,7 @@ def _node_ref(name: str) -> ObjectRef:
 
 
 def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
-    facts = next((node for node in node_labels.leaving(seen.context) if node.name == action.node), None)
+    facts = next((node for node in node_labels.leaving_nodes(seen.context) if node.name == action.node), None)
     if facts and (changes := _labels_to_remove(facts, seen)):
         yield PatchNode(key, _node_ref(facts.name), facts.uid, tuple(sorted(changes.items())))
 

@@ -48,4 +48,4 @@ def test_before_nfd_has_spoken_the_declared_gpu_counts() -> None:
 def test_a_gpu_is_seen_by_any_of_nfds_labels(key: str, value: str, *, expected: bool) -> None:
     """Whichever form the cluster's own NFD writes."""
     assert labels.has_gpu({key: value}) is expected
-    assert labels.nfd_has_spoken({key: value})
+    assert labels.has_nfd_labels({key: value})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired
-from gpu_provision.components.pods import first_untolerated
+from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.specs import DaemonSetSettings
 from tests.components import builders, views
@@ -102,4 +102,4 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 )
 def test_a_taint_is_tolerated_as_the_scheduler_says(taint: Any, toleration: Any, told: str) -> None:
     """Kubernetes' own taints repeat conditions of the node, which are its reason."""
-    assert first_untolerated([taint], [toleration] if toleration else []) == told
+    assert first_untolerated_taint([taint], [toleration] if toleration else []) == told

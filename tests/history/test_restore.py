@@ -25,7 +25,7 @@ from gpu_provision.history.restore import (
 )
 from gpu_provision.inventory import load
 from gpu_provision.inventory.document import Source, SourceError
-from gpu_provision.inventory.json_schema import ANY, resolved, schema
+from gpu_provision.inventory.json_schema import ANY, resolve_ref, schema
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.redaction import HIDDEN
 from gpu_provision.inventory.resolve import merge
@@ -160,7 +160,7 @@ def test_every_version_of_the_schema_is_in_the_table() -> None:
 
 
 def _paths(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    found = resolved(part)
+    found = resolve_ref(part)
     yield from [path] if path else []
     below = {**found.get("properties", {}), ANY: found.get("items") or found.get("additionalProperties") or {}}
     for key, each in below.items():

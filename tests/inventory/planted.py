@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_provision.history.restore import VERSIONS
 from gpu_provision.inventory.document import KeyPath
-from gpu_provision.inventory.json_schema import ANY, resolved, schema
+from gpu_provision.inventory.json_schema import ANY, resolve_ref, schema
 
 EVIL = "evil.example.com/$(id)\nx\x1b]0;\x07"
 
@@ -20,8 +20,8 @@ def hostile(part: dict[str, Any] | None = None, path: KeyPath = ()) -> Any:
     Args:
         part: Of the schema, at the path; all of it unless given.
     """
-    found = resolved(part or schema())
-    entry = resolved(found.get("items") or found.get("additionalProperties") or {})
+    found = resolve_ref(part or schema())
+    entry = resolve_ref(found.get("items") or found.get("additionalProperties") or {})
     if "properties" in found:
         below = {key: (each, (*path, key)) for key, each in found["properties"].items()}
         return {key: hostile(each, here) for key, (each, here) in below.items() if here not in VERSIONS}

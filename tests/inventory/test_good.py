@@ -13,7 +13,7 @@ import yaml
 
 from gpu_provision.inventory import check, groups, load, schema
 from gpu_provision.inventory.document import Source, read_source
-from gpu_provision.inventory.json_schema import resolved
+from gpu_provision.inventory.json_schema import resolve_ref
 from gpu_provision.inventory.resolve import SPECS, resolve
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.releases import DEFAULT, release
@@ -52,7 +52,7 @@ def test_the_complete_inventory_uses_every_key() -> None:
 
 def _keys(part: dict[str, Any], data: Any = ..., name: str = "") -> Iterator[tuple[int | str, str]]:
     """Yield every key of the schema, or those that the data has, with its place; one that is shared is one."""
-    found, every = resolved(part), data is ...
+    found, every = resolve_ref(part), data is ...
     known, inner = found.get("properties", {}), found.get("additionalProperties") or found.get("items")
     below = [(child, ... if every else data[key], f".{key}") for key, child in known.items() if every or key in data]
     if isinstance(inner, dict):
@@ -71,7 +71,7 @@ def _keys(part: dict[str, Any], data: Any = ..., name: str = "") -> Iterator[tup
 def _plain(part: dict[str, Any], *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the settings below a part of the schema that are switches, choices and numbers, with another value."""
     for key, child in part.get("properties", {}).items():
-        found, here = resolved(child), (*path, key)
+        found, here = resolve_ref(child), (*path, key)
         yield from _plain(found, *here)
         if "default" in found and (found["type"] in ("boolean", "integer") or "enum" in found):
             default, choices = found["default"], found.get("enum", [True, False])
@@ -79,7 +79,7 @@ def _plain(part: dict[str, Any], *path: str) -> Iterator[tuple[tuple[str, ...], 
             yield here, next(each for each in (numbers if found["type"] == "integer" else choices) if each != default)
 
 
-PLAIN = [each for key in SPECS for each in _plain(resolved(schema()["properties"][key]), key)]
+PLAIN = [each for key in SPECS for each in _plain(resolve_ref(schema()["properties"][key]), key)]
 
 
 @pytest.mark.parametrize(("path", "value"), PLAIN, ids=lambda each: ".".join(each) if isinstance(each, tuple) else "")

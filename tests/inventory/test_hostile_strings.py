@@ -14,7 +14,7 @@ import yaml
 from gpu_provision import render
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.document import KeyPath, Source, read_source
-from gpu_provision.inventory.json_schema import find_schema_errors, resolved
+from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.pyinfra_inventory import ssh_config
 from gpu_provision.inventory.yaml_parser import parse
@@ -46,7 +46,7 @@ REFERENCES, FREE = _PLACES["references"], _PLACES["free"]
 
 def texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str = "") -> Iterator[tuple[KeyPath, str]]:
     """Yield where the data has a text that no list of values bounds: its path, and the place in the schema."""
-    part = resolved(part)
+    part = resolve_ref(part)
     if isinstance(data, dict):
         for key, value in data.items():
             known = key in part.get("properties", {})
@@ -61,7 +61,7 @@ def texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str = "") 
 
 def keyed(part: dict[str, Any], data: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """Yield the mappings of the data whose keys are texts of the user's own: the path, and a key of each."""
-    part = resolved(part)
+    part = resolve_ref(part)
     if isinstance(data, dict):
         if "propertyNames" in part:
             yield path, next(iter(data))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gpu_provision.inventory import load, schema
-from gpu_provision.inventory.json_schema import resolved
+from gpu_provision.inventory.json_schema import resolve_ref
 from gpu_provision.inventory.resolve import SPECS, expected_of
 from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory
@@ -55,11 +55,11 @@ def test_the_least_inventory_has_every_default(tmp_path: Path) -> None:
     inventory = loaded(tmp_path)
     assert (inventory.release, inventory.cluster.namespace) == (DEFAULT, "gpu-operator-resources")
     for key in SPECS:
-        spec, section = getattr(inventory.specs, key), resolved(schema()["properties"][key])
+        spec, section = getattr(inventory.specs, key), resolve_ref(schema()["properties"][key])
         for name, part in section["properties"].items():
-            if "default" in resolved(part) and hasattr(spec, name):
+            if "default" in resolve_ref(part) and hasattr(spec, name):
                 value = getattr(spec, name)
-                assert (list(value) if isinstance(value, tuple) else value) == resolved(part)["default"], (key, name)
+                assert (list(value) if isinstance(value, tuple) else value) == resolve_ref(part)["default"], (key, name)
     assert inventory.specs.mig_strategy == "single"
     assert not inventory.specs.dcgm.enabled
 

@@ -217,7 +217,7 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
     stays = "its node stays cordoned, and " if attempt.maintenance else ""
     raise RunFailedError(
         Finding(
-            code=codes.NOT_BACK,
+            code=codes.REBOOT_TIMEOUT,
             what=f"the machine was told to reboot and is not back {attempt.seconds} s later",
             where=attempt.node,
             evidence=said,

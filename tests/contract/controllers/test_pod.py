@@ -61,7 +61,7 @@ def test_a_task_that_ends_badly_failed_and_diagnose_says_how(cluster: Cluster) -
     assert (ended["exitCode"], ended["reason"]) == (3, "Error")
     assert diagnose.cause(pod) == "main: exit 3"
     assert diagnose.failing_container(pod) == ("main", False)
-    assert not diagnose.was_turned_away(pod)
+    assert not diagnose.was_rejected(pod)
 
 
 def test_a_pod_that_takes_too_long_failed(cluster: Cluster) -> None:
@@ -70,7 +70,7 @@ def test_a_pod_that_takes_too_long_failed(cluster: Cluster) -> None:
     assert pod["status"]["reason"] == "DeadlineExceeded"
     assert pod["status"]["message"] == "Pod was active on the node longer than the specified deadline"
     assert diagnose.cause(pod).startswith("DeadlineExceeded: Pod was active")
-    assert not diagnose.was_turned_away(pod)
+    assert not diagnose.was_rejected(pod)
 
 
 def test_init_containers_run_one_after_the_other(cluster: Cluster) -> None:
