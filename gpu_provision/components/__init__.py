@@ -52,8 +52,8 @@ class Component:
 
 def _component(module: ModuleType) -> Component:
     def spec(inventory: Inventory) -> Any:
-        found = getattr(inventory.specs, module.NAME)
-        return found if found.enabled else None
+        own = getattr(inventory.specs, module.NAME)
+        return own if own.enabled else None
 
     return Component(
         name=module.NAME,
@@ -92,8 +92,8 @@ def desired(context: RenderContext) -> dict[str, list[Manifest]]:
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return what is wrong with the nodes, then with each component that is on."""
-    found = (finding for component, spec in _active(context.inventory) for finding in component.problems(spec, context))
-    return (*targets.problems(context), *found)
+    own = (finding for component, spec in _active(context.inventory) for finding in component.problems(spec, context))
+    return (*targets.problems(context), *own)
 
 
 def _active(inventory: Inventory) -> list[tuple[Component, Any]]:
@@ -108,8 +108,8 @@ def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
     In place of one that is off stands what that one requires.
     """
     on = {component.name for component, _ in _active(inventory)}
-    found: dict[str, tuple[str, ...]] = {}
+    result: dict[str, tuple[str, ...]] = {}
     for component in COMPONENTS:
-        required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else found[wanted]))
-        found[component.name] = tuple(dict.fromkeys(required))
-    return {name: required for name, required in found.items() if name in on}
+        required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else result[wanted]))
+        result[component.name] = tuple(dict.fromkeys(required))
+    return {name: required for name, required in result.items() if name in on}

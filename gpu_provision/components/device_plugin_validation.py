@@ -39,13 +39,13 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     pod_spec = _pod_spec(spec, context)
     common = [digest(pod_spec), context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
     digests: dict[tuple[str, int], str] = {}
-    found = []
+    result = []
     for target in runnable_targets(context, "container-toolkit", "device-plugin"):
         key = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
         if key not in digests:
             digests[key] = digest([*common, *key])
-        found.append(_pod(context, target, pod_spec, digests[key]))
-    return found
+        result.append(_pod(context, target, pod_spec, digests[key]))
+    return result
 
 
 def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:

@@ -123,8 +123,8 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
 
 def crds() -> list[Manifest]:
     """Return the custom resources ``nfd.k8s-sigs.io/v1alpha1``, good for 0.14 to 0.19, each time as new values."""
-    found: list[Manifest] = json.loads(Path(__file__).with_name("nfd_crds.json").read_text(encoding="utf-8"))
-    return found
+    definitions: list[Manifest] = json.loads(Path(__file__).with_name("nfd_crds.json").read_text(encoding="utf-8"))
+    return definitions
 
 
 def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:

@@ -55,9 +55,9 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
         # What the inventory declares itself wins, so that it can say false to an operand, too.
         wanted[name] = _target_labels(spec, target, wanted[name]) | wanted[name]
     for node in leaving_nodes(context):
-        ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]  # one with another value stays
-        ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
-        marks = (labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
+        own = [key for key in _DEPLOY if node.labels.get(key) == "true"]  # one with another value stays
+        own += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
+        marks = (labels.GPU_PRESENT, *own, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
         wanted[node.name] = dict.fromkeys(marks) | wanted.get(node.name, {})
     partial = (_partial_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
     return [node for node in partial if node["metadata"]["labels"]]
@@ -93,8 +93,8 @@ def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ..
     able = []
     for target in context.targets:
         live = target.facts.labels if target.facts else {}
-        said = {**live, **target.pool.labels, **listed.get(target.name, {})}
-        if not _is_gpu_gone(live) and not any(said.get(switch) == "false" for switch in switches):
+        values = {**live, **target.pool.labels, **listed.get(target.name, {})}
+        if not _is_gpu_gone(live) and not any(values.get(switch) == "false" for switch in switches):
             able.append(target)
     return tuple(able)
 
@@ -106,10 +106,10 @@ def _is_gpu_gone(live: Mapping[str, str]) -> bool:
 
 def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
     """Say in the reference's word that the host has the driver, and take it back where the host has none."""
-    said, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
-    if choice.basis is DriverBasis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
+    value, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
+    if choice.basis is DriverBasis.READ and not choice.on_host and value == labels.PRE_INSTALLED:
         return {labels.DEPLOY_DRIVER: "true"}
-    if choice.basis in _AUTO_BASES and choice.on_host and said in ("", "true"):
+    if choice.basis in _AUTO_BASES and choice.on_host and value in ("", "true"):
         return {labels.DEPLOY_DRIVER: labels.PRE_INSTALLED}
     return {}
 
@@ -121,12 +121,12 @@ def _removed_operands(live: Mapping[str, str]) -> dict[str, str | None]:
 
 def leaving_nodes(context: RenderContext) -> tuple[NodeFacts, ...]:
     """Return the nodes that this inventory has labelled, and no longer has among its GPU nodes."""
-    mark, kept = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
+    mark, current = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
     marked = (node for node in context.facts.nodes if node.labels.get(labels.INVENTORY) == mark)
-    return tuple(node for node in marked if node.name not in kept)
+    return tuple(node for node in marked if node.name not in current)
 
 
 def _partial_node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:
     """Return a partial Node; what is not there needs no removal, so rendered files hold no nulls."""
-    kept = {key: value for key, value in sorted(wanted.items()) if value is not None or key in live}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": kept}}
+    present = {key: value for key, value in sorted(wanted.items()) if value is not None or key in live}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": present}}

@@ -56,10 +56,10 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     These are the nodes it lists in a pool with GPUs, whether or not the cluster has them yet, and those of the
     cluster that such a pool's ``node_selector`` selects.
     """
-    seen, read = {node.name: node for node in facts.nodes}, facts.host_drivers
+    observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed = node_pools(inventory, facts)
     wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu)
-    return tuple(_target(name, pool, seen.get(name), read.get(name)) for name, pool in wanted)
+    return tuple(_target(name, pool, observed.get(name), read.get(name)) for name, pool in wanted)
 
 
 def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
@@ -151,13 +151,13 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 severity=Severity.WARNING,
             )
     for target in context.targets:
-        declared, seen = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
-        if declared and seen and declared != seen:
+        declared, observed = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
+        if declared and observed and declared != observed:
             yield Finding(
                 code=codes.OS_DIFFERS,
-                what=f"the node runs {seen}, and pool {target.pool.name} declares {declared}",
+                what=f"the node runs {observed}, and pool {target.pool.name} declares {declared}",
                 where=f"Node {target.name}",
-                evidence=f"the node reports {seen}; its driver image is chosen for that",
+                evidence=f"the node reports {observed}; its driver image is chosen for that",
                 fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
                 severity=Severity.WARNING,
             )

@@ -60,7 +60,7 @@ def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
     for target in context.targets:
         if target.facts and not supports_cdi(target):
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
-    found = []
+    findings = []
     for (name, version), names in sorted(nodes.items()):
         since = ".".join(map(str, RUNTIMES[name].cdi_since))
         finding = Finding(
@@ -70,8 +70,8 @@ def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
             evidence=f"CDI is on (cdi.enabled), and {name} knows it since {since}",
             fix=f"set cdi.enabled: false, or upgrade {name} to {since} or newer",
         )
-        found.append(finding)
-    return tuple(found)
+        findings.append(finding)
+    return tuple(findings)
 
 
 def _runtime_conflicts(targets: Sequence[Target]) -> tuple[Finding, ...]:
@@ -220,10 +220,10 @@ def _other_settings(spec: ToolkitSpec, files: Sequence[_File]) -> Mapping[str, s
 
     A file to read the runtime's settings from is also named by its path on the host, which is mounted at /host.
     """
-    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(files)}
+    variables = {name: value for name, value in spec.env.items() if name not in _paths_in_container(files)}
     if sources := spec.settings.get("RUNTIME_CONFIG_SOURCE"):
         pairs = ((source, *source.partition("=")[::2]) for source in sources.split(","))
-        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(
+        variables["RUNTIME_CONFIG_SOURCE"] = ",".join(
             f"file=/host/{path.lstrip('/')}" if kind == "file" and path else source for source, kind, path in pairs
         )
-    return kept
+    return variables

@@ -109,8 +109,8 @@ def supports_cdi(target: Target) -> bool:
 
 def main_runtime(targets: Iterable[Target]) -> str:
     """Return the runtime whose DaemonSet has the plain name: containerd if any node runs it."""
-    found = {runtime_of(target) for target in targets} or {CONTAINERD}
-    return CONTAINERD if CONTAINERD in found else min(found)
+    names = {runtime_of(target) for target in targets} or {CONTAINERD}
+    return CONTAINERD if CONTAINERD in names else min(names)
 
 
 def additional_runtimes(targets: Iterable[Target]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def is_trouble(reason: str) -> bool:
 
 def find_remedy(*symptoms: str) -> Remedy:
     """Return what the first symptom with a known cause means."""
-    known = (found for symptom in symptoms for pattern, found in remedies() if re.search(pattern, symptom))
+    known = (remedy for symptom in symptoms for pattern, remedy in remedies() if re.search(pattern, symptom))
     return next(known, _UNKNOWN)
 
 
@@ -69,8 +69,8 @@ def describe_exit(end: str, lines: Sequence[str]) -> str:
         end: The container and how it ended: ``nvidia-driver-ctr: exit 1``.
         lines: Its last ones.
     """
-    found, line = find_remedy(*reversed(lines)), _relevant_line(lines)
-    return f"{found.cause}: {line} ({end})" if found.cause else f"{end}: {line}"
+    remedy, line = find_remedy(*reversed(lines)), _relevant_line(lines)
+    return f"{remedy.cause}: {line} ({end})" if remedy.cause else f"{end}: {line}"
 
 
 def failure_findings(failed: Iterable[FailedState], followers: Iterable[NodeState] = ()) -> tuple[Finding, ...]:
@@ -101,7 +101,7 @@ def _group_followers(followers: Iterable[NodeState], causes: Sequence[Sequence[F
     What is blocked follows the first cause on its node, or of all nodes. What failed itself waits behind another pod of
     its component.
     """
-    found: list[list[NodeState]] = [[] for _ in causes]
+    groups: list[list[NodeState]] = [[] for _ in causes]
     nodes = [frozenset(each.state.node for each in group) for group in causes]
     components = [frozenset(each.state.component for each in group) for group in causes]
     for state in followers if causes else ():
@@ -109,8 +109,8 @@ def _group_followers(followers: Iterable[NodeState], causes: Sequence[Sequence[F
             near = [index for index, names in enumerate(components) if state.component in names]
         else:
             near = [index for place in (state.node, "") for index, names in enumerate(nodes) if place in names]
-        found[near[0] if near else 0].append(state)
-    return found
+        groups[near[0] if near else 0].append(state)
+    return groups
 
 
 def _finding(remedy: Remedy, failed: Sequence[FailedState], followers: Sequence[NodeState]) -> Finding:
@@ -194,7 +194,7 @@ def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Find
 
     A ready one does as its policy says, which fails no run; a blocked one needs help to go on.
     """
-    found = (state for state in states if state.state in {State.READY, State.BLOCKED})
+    keeping = (state for state in states if state.state in {State.READY, State.BLOCKED})
     return tuple(
         Finding(
             code="GP509",
@@ -213,7 +213,7 @@ def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Find
             consequence="these nodes go on working with the driver that they have",
             fix="see to what is named here and run again, which resumes the rollout",
         )
-        for (state, why), nodes in _group_by_reason(found, reason).items()
+        for (state, why), nodes in _group_by_reason(keeping, reason).items()
     )
 
 

@@ -178,8 +178,8 @@ def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...
     reasons = _AFTER_START if has_started(pod) else _BEFORE_START
     if pod["metadata"].get("deletionTimestamp"):
         reasons = _AT_END
-    found = sorted((event for event in events if event.get("reason") in reasons), key=_time)
-    lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in found)
+    matches = sorted((event for event in events if event.get("reason") in reasons), key=_time)
+    lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in matches)
     return tuple(dict.fromkeys(lines))
 
 

@@ -75,10 +75,10 @@ class CheckContext:
 
         def finding() -> Finding:
             item = self.document.item(path)
-            seen = visible(redact(path, item.raw))[:100] if item else ""
+            evidence = visible(redact(path, item.raw))[:100] if item else ""
             remedy = fix if isinstance(fix, str) else fix()
             where = self.document.where(path)
-            return Finding(code=code, where=where, what=what, evidence=seen, fix=remedy, severity=severity)
+            return Finding(code=code, where=where, what=what, evidence=evidence, fix=remedy, severity=severity)
 
         return Problem(line=self.document.line(path), severity=severity, finding=finding)
 
@@ -188,12 +188,12 @@ def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
 def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     base = FilePath(context.inventory.path).parent
     paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
-    told: set[str] = set()
+    checked: set[str] = set()
     for path in paths:
         key = context.at(path).get("key", "")
-        if not key or key in told or FilePath(absolute(key, base)).exists():
+        if not key or key in checked or FilePath(absolute(key, base)).exists():
             continue
-        told.add(key)
+        checked.add(key)
         what = "The private key does not exist on this machine."
         fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
         yield context.warning("GP162", (*path, "key"), what, fix)
@@ -203,17 +203,17 @@ def _check_secrets(context: CheckContext) -> Iterator[Problem]:
     """Yield variables whose value in the file looks like a secret, and Secrets that would hide a setting."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
-    found = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
-    for variable, value, here in found:
+    variables = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
+    for variable, value, place in variables:
         is_hidden = not isinstance(value, str)
         if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
             why = "it is a setting of the component, which the tool has to know"
             what = f"{variable} cannot come from a Secret: {why}."
-            yield context.error("GP169", here, what, f"Write the value: {variable}: ...")
-        elif not is_hidden and value and context.is_written(here) and (looks_secret(variable) or has_password(value)):
+            yield context.error("GP169", place, what, f"Write the value: {variable}: ...")
+        elif not is_hidden and value and context.is_written(place) and (looks_secret(variable) or has_password(value)):
             what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
             fix = f"Keep it in a Secret of the cluster: {variable}: {{secret: {{name: ..., key: ...}}}}"
-            yield context.warning("GP163", here, what, fix)
+            yield context.warning("GP163", place, what, fix)
 
 
 def check_files(context: CheckContext) -> Iterator[Problem]:
@@ -221,11 +221,11 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
     base, key = FilePath(context.inventory.path).parent, "host_prerequisites"
     sections: list[KeyPath] = [(key,), *(("pools", name, key) for name in context.pools)]
     sections += [("nodes", position, key) for position, node in enumerate(context.nodes) if key in node]
-    told: set[str] = set()
+    checked: set[str] = set()
     for path in sections:
         for position, name in enumerate(context.at(path).get("ca_certificates", ())):
-            if name and name not in told:
-                told.add(name)
+            if name and name not in checked:
+                checked.add(name)
                 for finding in find_certificate_errors(absolute(name, base), name):
                     yield context.document.problem((*path, "ca_certificates", position), finding)
     for path in (("proxy",), *((*path, "proxy") for path in sections)):

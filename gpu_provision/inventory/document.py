@@ -235,12 +235,12 @@ def _decode(name: str, data: bytes) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         fix = "It looks like UTF-16; save it as UTF-8." if is_utf16 else "Save it as UTF-8."
-        seen = f"byte 0x{data[error.start]:02x}"
-        _refuse("GP104", f"{name}:{line}", "The file is not UTF-8 text.", fix, seen)
-    if found := _FORBIDDEN.search(text):
-        line, seen = text.count("\n", 0, found.start()) + 1, f"U+{ord(found.group()):04X}"
+        evidence = f"byte 0x{data[error.start]:02x}"
+        _refuse("GP104", f"{name}:{line}", "The file is not UTF-8 text.", fix, evidence)
+    if match := _FORBIDDEN.search(text):
+        line, evidence = text.count("\n", 0, match.start()) + 1, f"U+{ord(match.group()):04X}"
         fix = "Remove it; an editor can show invisible characters."
-        _refuse("GP104", f"{name}:{line}", "The file holds a control character.", fix, seen)
+        _refuse("GP104", f"{name}:{line}", "The file holds a control character.", fix, evidence)
     return text
 
 

@@ -79,8 +79,8 @@ def _form(name: str) -> str:
 
 def images() -> dict[str, list[str]]:
     """Return the versions of operating systems that images are known for, by ID; none where any may exist."""
-    found: dict[str, list[str]] = _tables()["images"]
-    return found
+    versions: dict[str, list[str]] = _tables()["images"]
+    return versions
 
 
 def has_own_driver(system: str) -> bool:
@@ -197,15 +197,15 @@ def _check_driver_for_system(context: CheckContext, name: str, pool: NodePool) -
     if pool.os is None or _OWN_IMAGE & section.keys():
         return
     path, system, tag = ("pools", name, "os"), pool.os.id, f"{pool.os.id}{pool.os.version}"
-    tell = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
+    problem = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
     hosts = f"the driver on the hosts and set pools.{name}.driver.enabled: false"
     if has_own_driver(system):
         what = f"There is no driver image for {tag}; on {system} the driver belongs to the host."
-        yield tell("GP152", path, what, f"Install {hosts}")
+        yield problem("GP152", path, what, f"Install {hosts}")
     elif system not in images():
         close = find_nearest(tag, known_tags())
         fix = f"Did you mean {close}? Else install {hosts}" if close else f"Install {hosts}"
-        yield tell("GP152", path, f"There is no driver image for {tag}.", fix)
+        yield problem("GP152", path, f"There is no driver image for {tag}.", fix)
     elif not has_images(pool.os):
         known = [each for each in known_tags() if each.startswith(system)]
         fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in images()[system])}")

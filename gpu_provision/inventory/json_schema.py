@@ -16,8 +16,8 @@ from gpu_provision.inventory.document import KeyPath, format_path
 @cache
 def schema() -> dict[str, Any]:
     """Return the published JSON Schema (draft 2020-12) of inventory files."""
-    found: dict[str, Any] = json.loads(FilePath(__file__).with_name("schema.json").read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(FilePath(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return document
 
 
 def resolve_ref(part: dict[str, Any]) -> dict[str, Any]:
@@ -55,11 +55,11 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
 
     rules = {"pattern": pattern, "uniqueItems": unique}
     validator = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]  # jsonschema has no types for it
-    found: dict[tuple[KeyPath, str], SchemaError] = {}
+    errors: dict[tuple[KeyPath, str], SchemaError] = {}
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
-            found.setdefault((each.path, each.keyword), each)
-    return list(found.values())
+            errors.setdefault((each.path, each.keyword), each)
+    return list(errors.values())
 
 
 def _split(error: Any) -> Iterator[SchemaError]:
@@ -77,14 +77,14 @@ def _split(error: Any) -> Iterator[SchemaError]:
         yield SchemaError(path, keyword, wanted, error.schema, error.instance)
 
 
-def drop_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
+def drop_errors(data: dict[str, Any], errors: list[SchemaError]) -> dict[str, Any]:
     """Return the data without what does not fit the schema, so that the other checks can go on.
 
     Lists keep their positions, and of the nodes' list an entry stays a mapping.
     """
     copy: dict[str, Any] = json.loads(json.dumps(data))
-    for mismatch in sorted(found, key=lambda each: len(each.path), reverse=True):
-        *parent, last = mismatch.path
+    for error in sorted(errors, key=lambda each: len(each.path), reverse=True):
+        *parent, last = error.path
         holder: Any = copy
         try:
             for step in parent:
@@ -136,29 +136,29 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
 
     Amounts such as 0.5 are texts: an API server's *int or string* has no fractions.
     """
-    left: list[str] = []
-    kept = _select(dict(data), (), (), left)
-    proxy = kept.get("proxy")
+    omitted: list[str] = []
+    part = _select(dict(data), (), (), omitted)
+    proxy = part.get("proxy")
     if isinstance(proxy, dict):
         addresses = [proxy.get(key, "") for key in ADDRESSES]
         has_secret = any(isinstance(each, dict) or "@" in str(each) for each in addresses)
         if has_secret or "credentials_file" in data["proxy"]:
-            del kept["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
-            left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
-    return kept, tuple(left)
+            del part["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
+            omitted = [path for path in omitted if not path.startswith("proxy")] + ["proxy"]
+    return part, tuple(omitted)
 
 
-def _select(value: Any, path: KeyPath, pattern: KeyPath, left: list[str]) -> Any:
+def _select(value: Any, path: KeyPath, pattern: KeyPath, omitted: list[str]) -> Any:
     """Return a value without what is no part of the resource, whose paths go to ``left``; ``pattern`` has `ANY`s."""
     if isinstance(value, Mapping):
         result = {}
         for key, item in value.items():
             here = (*pattern, ANY if pattern == ("pools",) else key)
             if is_about_cluster(here):
-                result[key] = _select(item, (*path, key), here, left)
+                result[key] = _select(item, (*path, key), here, omitted)
             else:
-                left.append(format_path((*path, key)))
+                omitted.append(format_path((*path, key)))
         return result
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_select(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
+        return [_select(item, (*path, index), (*pattern, ANY), omitted) for index, item in enumerate(value)]
     return str(value) if isinstance(value, float) else value

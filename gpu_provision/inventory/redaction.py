@@ -46,8 +46,8 @@ def _secret_mark(path: KeyPath) -> bool | str:
     """Return the mark of the last thing on the way to a path that the schema knows."""
     parts = list(_schema_parts(path))
     is_exempt = any(step in part.get("x-not-secret", ()) for step, part in zip(path, parts, strict=False))
-    found: bool | str = _CREDENTIALS if is_exempt else parts[-1].get(_MARK, False)
-    return found
+    mark: bool | str = _CREDENTIALS if is_exempt else parts[-1].get(_MARK, False)
+    return mark
 
 
 def _schema_parts(path: KeyPath) -> Iterator[dict[str, Any]]:

@@ -232,11 +232,11 @@ def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
 def _field_types(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
     """Return each field of a record with the records and enumerations that its values are made into."""
     hints = get_type_hints(kind)
-    found: dict[str, tuple[type[Any], ...]] = {}
+    result: dict[str, tuple[type[Any], ...]] = {}
     for field in fields(kind):
         types = [each for each in _hint_parts(hints[field.name]) if isinstance(each, type)]
-        found[field.name] = tuple(each for each in types if is_dataclass(each) or issubclass(each, StrEnum))
-    return found
+        result[field.name] = tuple(each for each in types if is_dataclass(each) or issubclass(each, StrEnum))
+    return result
 
 
 def _hint_parts(hint: Any) -> tuple[Any, ...]:

@@ -37,8 +37,8 @@ def to_finding(document: Document, error: SchemaError) -> Finding:
     code, shows_value, explain = _EXPLANATIONS.get(case, ("GP124", True, _explain_other))
     what, fix = explain(document, error)
     evidence = str(error.value) if error.keyword == "propertyNames" else redact(error.path, _raw_text(document, error))
-    seen = visible(evidence)[:100] if shows_value else ""
-    return Finding(code=code, where=document.where(error.path), what=what, evidence=seen, fix=fix)
+    shown = visible(evidence)[:100] if shows_value else ""
+    return Finding(code=code, where=document.where(error.path), what=what, evidence=shown, fix=fix)
 
 
 def _allowed_types(error: SchemaError) -> list[str]:
@@ -86,8 +86,8 @@ def _explain_missing(_: Document, error: SchemaError) -> Explanation:
 def _explain_type(_: Document, error: SchemaError) -> Explanation:
     wanted = _allowed_types(error)
     table = ((bool, "true or false"), (int, "a number"), (float, "a number"), (list, "a list"), (dict, "a mapping"))
-    found = next((name for kind, name in table if isinstance(error.value, kind)), "a text")
-    what = f"{_label(error)} must be {join_or(_KINDS[kind] for kind in wanted)}, not {found}."
+    actual = next((name for kind, name in table if isinstance(error.value, kind)), "a text")
+    what = f"{_label(error)} must be {join_or(_KINDS[kind] for kind in wanted)}, not {actual}."
     return what, _fix_type(error, wanted[0])
 
 

@@ -36,10 +36,10 @@ def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict
     values: dict[KeyPath, str | None] = {}
     problems: dict[tuple[str, str], Problem] = {}
     for path, source, name in find_references(document.data):
-        found = _read_value(source, name, base) if is_local else _NOT_LOCAL
-        values[path] = found if isinstance(found, str) else None
-        if isinstance(found, Finding):
-            problems.setdefault((source, name), document.problem((*path, source), found))
+        value = _read_value(source, name, base) if is_local else _NOT_LOCAL
+        values[path] = value if isinstance(value, str) else None
+        if isinstance(value, Finding):
+            problems.setdefault((source, name), document.problem((*path, source), value))
     return (_replace(document.data, values) if values else document.data), list(problems.values())
 
 
@@ -116,24 +116,24 @@ _NOT_LOCAL = _value_finding(
 
 def _read_value(source: str, name: str, base: Path) -> str | Finding:
     if source == "file":
-        found = _read_file(name, base)
+        content = _read_file(name, base)
     elif (variable := os.environ.get(name)) is not None:
-        found = os.fsencode(variable)
+        content = os.fsencode(variable)
     else:
         fix = f"Set it, and run again: export {name}=..."
-        found = _value_finding("The environment variable is not set.", name, fix)
-    if isinstance(found, Finding):
-        return found
+        content = _value_finding("The environment variable is not set.", name, fix)
+    if isinstance(content, Finding):
+        return content
     label = "The file with the value" if source == "file" else "The environment variable"
     try:
-        text = found.decode()
+        text = content.decode()
     except UnicodeDecodeError:
         return _value_finding(f"{label} is not UTF-8 text.", name, "Save it as UTF-8.")
     if not text:
         return _value_finding(f"{label} is empty.", name, "Write the value into it.")
     if "\0" in text:
         return _value_finding(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
-    if len(found) > MAX_BYTES:
+    if len(content) > MAX_BYTES:
         what = f"{label} is larger than {MAX_BYTES >> 10} KiB, so it holds no value of a setting."
         return _value_finding(what, name, "Name the one that holds the value alone.")
     return text
@@ -170,7 +170,7 @@ def read_certificates(path: str) -> tuple[str, ...]:
     text = _read_text(Path(path), path)
     if isinstance(text, Finding) or any(label != _CERTIFICATE for label in _BEGIN.findall(text)):
         return ()
-    return tuple(f"{found[0].strip()}\n" for found in _BLOCK.finditer(text))
+    return tuple(f"{match[0].strip()}\n" for match in _BLOCK.finditer(text))
 
 
 def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
@@ -180,10 +180,10 @@ def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
         yield text
         return
     beginnings = list(_BEGIN.finditer(text))
-    complete = {found.start(): found[0] for found in _BLOCK.finditer(text)}
-    for found in beginnings:
-        place, label = f"{name}, line {text.count(chr(10), 0, found.start()) + 1}", found[1]
-        block, evidence = complete.get(found.start(), ""), f"{place}: -----BEGIN {label}-----"
+    complete = {match.start(): match[0] for match in _BLOCK.finditer(text)}
+    for match in beginnings:
+        place, label = f"{name}, line {text.count(chr(10), 0, match.start()) + 1}", match[1]
+        block, evidence = complete.get(match.start(), ""), f"{place}: -----BEGIN {label}-----"
         if label.endswith("PRIVATE KEY"):
             what = "The file of certificates holds a private key, which every host would get."
             fix = "Take it out; if others may have read the file, make a new key."

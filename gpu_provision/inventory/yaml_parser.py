@@ -230,14 +230,14 @@ def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
     texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
     table = tomllib.loads(Path(__file__).with_name("syntax_errors.toml").read_text(encoding="utf-8"))["errors"]
     known = (entry for entry in table if any(text.startswith(tuple(entry["problems"])) for text in texts))
-    found = next(known, _OTHERWISE)
+    cause = next(known, _OTHERWISE)
     problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
-    mark: yaml.Mark | None = (context or problem) if found.get("is_unclosed") else (problem or context)
+    mark: yaml.Mark | None = (context or problem) if cause.get("is_unclosed") else (problem or context)
     number = min(mark.line + 1 if mark else 1, source.text.count("\n") + 1)
     lines = source.text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     where = f"{source.name}:{number}:{mark.column + 1}" if mark else f"{source.name}:{number}"
-    what, fix = found["what"], found["fix"]
+    what, fix = cause["what"], cause["fix"]
     if "\t" in line[: len(line) - len(line.lstrip())]:
         what, fix = "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
     return Finding(code="GP106", where=where, what=what, evidence=_evidence(lines[:number]), fix=fix)

@@ -124,8 +124,8 @@ def attach_findings(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
 
 def attached_findings(error: BaseException) -> tuple[Finding, ...]:
     """Return what an interrupt carries, also if another exception has taken its place."""
-    found: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
-    return found
+    findings: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
+    return findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ _HOSTILE = re.compile(
 
 def visible(text: str) -> str:
     r"""Return a text with each control character as its escape, such as ``\x1b``; newlines and tabs stay."""
-    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    return _HOSTILE.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:

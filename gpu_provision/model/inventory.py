@@ -23,8 +23,8 @@ class OperatingSystem:
     @classmethod
     def parse(cls, text: str) -> OperatingSystem | None:
         """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
-        found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
-        return cls(found[1], found[2]) if found else None
+        match = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
+        return cls(match[1], match[2]) if match else None
 
     @property
     def tag(self) -> str:

@@ -84,8 +84,8 @@ class Event:
     def line(self, nodes: str, word: str) -> str:
         """Return the line for one node or several; ``word`` is `word`, which may have a color."""
         about = " ".join(filter(None, (self.component, nodes)))
-        said = "" if self.step and self.message == f"is in {self.step}" else one_line(self.message)
-        return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', said)))}"
+        text = "" if self.step and self.message == f"is in {self.step}" else one_line(self.message)
+        return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', text)))}"
 
     @property
     def word(self) -> str:
@@ -159,8 +159,8 @@ class LockHolder:
         """Return ``root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 3 s ago)``."""
         ages = [f"for {_format_seconds(self.held_seconds)}"] if self.held_seconds is not None else []
         ages += [f"renewed {_format_seconds(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
-        told = f" ({', '.join(ages)})" if ages else ""
-        return f"{one_line(self.holder)}, since {one_line(self.since)}{told}"
+        details = f" ({', '.join(ages)})" if ages else ""
+        return f"{one_line(self.holder)}, since {one_line(self.since)}{details}"
 
 
 def _format_seconds(seconds: float) -> str:

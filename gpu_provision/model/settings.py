@@ -78,5 +78,5 @@ def camel_case(name: str) -> str:
 
 def pod_fields(record: object) -> dict[str, Any]:
     """Return the fields of a pod that the settings of a record ask for."""
-    asked = (each for each in settings_of(type(record)) if each.metadata["pod"] and getattr(record, each.name))
-    return {key: value for each in asked for key, value in each.metadata["pod"].items()}
+    active = (each for each in settings_of(type(record)) if each.metadata["pod"] and getattr(record, each.name))
+    return {key: value for each in active for key, value in each.metadata["pod"].items()}

@@ -35,5 +35,5 @@ def find_nearest(word: str, candidates: Iterable[str]) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "") -> str:
     """Return a fix that names the nearest candidate, or the other advice if nothing is near."""
-    found = find_nearest(word, candidates)
-    return f"Did you mean {found}?" if found else otherwise
+    near = find_nearest(word, candidates)
+    return f"Did you mean {near}?" if near else otherwise

@@ -62,10 +62,10 @@ class UnknownReleaseError(LookupError):
 def release(name: str) -> Release:
     """Return the release of this name; a leading ``v`` is accepted. Raises UnknownReleaseError."""
     bare = name.removeprefix("v")
-    found = _installable().get(bare)
-    if found is None:
+    known = _installable().get(bare)
+    if known is None:
         raise UnknownReleaseError(name, too_old=bare in older_names())
-    return found
+    return known
 
 
 def names() -> tuple[str, ...]:
@@ -80,8 +80,8 @@ def older_names() -> tuple[str, ...]:
 
 def versions(component: str) -> tuple[str, ...]:
     """Return all versions of a component that installable releases carry, oldest release first."""
-    found = (each.image(component).version for each in _installable().values())
-    return tuple(dict.fromkeys(found))
+    carried = (each.image(component).version for each in _installable().values())
+    return tuple(dict.fromkeys(carried))
 
 
 def driver_versions() -> tuple[str, ...]:
