@@ -61,7 +61,7 @@ def read_history(cluster: KubeClient, inventory: Inventory) -> History:
 
 def find_run(history: History, number: int) -> Record:
     """Return the run of a number. Raises UsageError."""
-    if (record := history.numbered(number)) is not None:
+    if (record := history.find(number)) is not None:
         return record
     what, fix = f"there is no run {number} on record", "gpu-provision history lists them"
     said = f"on record: {', '.join(str(each.number) for each in history.records) or 'none'}"
@@ -70,7 +70,7 @@ def find_run(history: History, number: int) -> Record:
 
 def previous_run(history: History, record: Record, now: Inventory) -> Record | None:
     """Return the newest run before one that succeeded and declared something else; None if there is none."""
-    return history.before(record, lambda one, other: declares_same(one, other, now))
+    return history.find_previous(record, lambda one, other: declares_same(one, other, now))
 
 
 def default_target(history: History, now: Inventory) -> Record:

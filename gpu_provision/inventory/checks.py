@@ -47,7 +47,7 @@ class CheckContext:
         """The nodes as declared, at the positions that they have in the file."""
         return [*self.data.get("nodes", ())]
 
-    def declared(self, *paths: KeyPath) -> KeyPath:
+    def first_declared(self, *paths: KeyPath) -> KeyPath:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
@@ -119,7 +119,7 @@ def _check_addresses(context: CheckContext) -> Iterator[Problem]:
         other = first.setdefault((node.address or node.name, port, node.ssh.bastion), node.name)
         if other != node.name:
             what = f"{node.name} and {other} have the same address and port."
-            path = context.declared(("nodes", position, "address"), ("nodes", position, "name"))
+            path = context.first_declared(("nodes", position, "address"), ("nodes", position, "name"))
             fix = f"Correct the address of one of them, or its ssh.port (now {port})."
             yield context.error("GP141", path, what, fix)
 
@@ -144,7 +144,7 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
     if not any("gpu" in pool and name in used for name, pool in context.pools.items()):
         what = "No node has a GPU, so there is nothing to provision."
         fix = "Declare a pool with gpu: {model: T4, count: 1}, and nodes that belong to it."
-        yield context.warning("GP144", context.declared(("pools",), ("nodes",), ()), what, fix)
+        yield context.warning("GP144", context.first_declared(("pools",), ("nodes",), ()), what, fix)
 
 
 def check_settings(context: CheckContext) -> Iterator[Problem]:

@@ -111,7 +111,7 @@ def check_versions(context: CheckContext) -> Iterator[Problem]:
             if model := find_model(pool.gpu.model):
                 wanted = pool.driver.kernel_module_type
                 if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
-                    path = context.declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
+                    path = context.first_declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
                     other = "proprietary" if wanted == "open" else "open"
                     what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
                     yield context.error("GP136", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: auto")
@@ -176,7 +176,7 @@ def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:
 
 def _check_driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
     version, branch, family = pool.driver.image.version, _branch(pool.driver.image.version), model.family
-    path = context.declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
+    path = context.first_declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
     is_old, is_new = branch < model.first_branch, bool(family.last_branch) and branch > family.last_branch
     fitting = [
         each

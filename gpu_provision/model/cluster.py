@@ -177,7 +177,7 @@ class ObservedState:
     lock: LockHolder | None = None
     lock_version: str = ""
 
-    def lacks(self, ref: ObjectRef) -> bool:
+    def is_absent(self, ref: ObjectRef) -> bool:
         """Whether it is known that there is no such object."""
         if ref in self.members:  # a controller's reading is older than what it has created since
             return False

@@ -70,7 +70,7 @@ class History:
         return len(self.records)
 
     def __getitem__(self, place: int) -> Record:
-        """Return a run by its place: 0 is the oldest, -1 the newest; `numbered` has one by its number."""
+        """Return a run by its place: 0 is the oldest, -1 the newest; `find` returns one by its number."""
         return self.records[place]
 
     @property
@@ -78,11 +78,11 @@ class History:
         """The newest run that did not leave the cluster alone."""
         return next((record for record in reversed(self.records) if not record.only), None)
 
-    def numbered(self, number: int) -> Record | None:
+    def find(self, number: int) -> Record | None:
         """Return a run by its number; None if it is not on record."""
         return next((record for record in self.records if record.number == number), None)
 
-    def before(self, record: Record, is_same: Callable[[Record, Record], bool]) -> Record | None:
+    def find_previous(self, record: Record, is_same: Callable[[Record, Record], bool]) -> Record | None:
         """Return the newest run before one that succeeded with another inventory; None if there is none.
 
         Args:

@@ -76,7 +76,7 @@ class Expectation:
     ignore: tuple[str, ...] = ()  # codes of findings that do not stop a run
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Expectation:
+    def from_data(cls, data: Mapping[str, Any]) -> Expectation:
         """Return the expectation that was written out as plain values, as for pyinfra's host data."""
         return cls(**_with_tuples(data))
 

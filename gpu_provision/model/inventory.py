@@ -161,7 +161,7 @@ class Inventory:
         return node.host_prerequisites or self.pool_of(node).host_prerequisites
 
     @property
-    def evicts(self) -> bool:
+    def may_evict(self) -> bool:
         """Whether runs evict GPU pods: for a driver rollout, or from nodes that left the inventory."""
         drivers = (self.specs.driver, *(pool.driver for pool in self.pools.values()))
         return any(each.upgrade_policy.auto_upgrade for each in drivers)
@@ -172,7 +172,7 @@ class Inventory:
         return tuple(node for node in self.nodes if self.pool_of(node).gpu)
 
     @property
-    def may_reboot(self) -> tuple[Node, ...]:
+    def rebootable_nodes(self) -> tuple[Node, ...]:
         """The nodes with a GPU whose machines may be rebooted."""
         reached = (node for node in self.gpu_nodes if self.prerequisites_of(node).enabled)
         return tuple(node for node in reached if self.prerequisites_of(node).reboot is Reboot.IF_REQUIRED)

@@ -82,7 +82,7 @@ class Plan:
     # What the plan is carried out by if a controller looks after the stack; None if none does.
     resource: ResourceChange | None = None
 
-    def of(self, component: str) -> tuple[Change, ...]:
+    def changes_of(self, component: str) -> tuple[Change, ...]:
         """Return the changes of one component."""
         return tuple(change for change in self.changes if change.component == component)
 
@@ -151,12 +151,12 @@ class Drift:
     findings: tuple[Finding, ...] = ()
     installed: bool = True  # whether the cluster has anything of the stack, or a record of it
 
-    def of(self, origin: Origin) -> tuple[Difference, ...]:
+    def with_origin(self, origin: Origin) -> tuple[Difference, ...]:
         """Return the differences of one origin."""
         return tuple(each for each in self.differences if each.origin is origin)
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def has_drift(self) -> bool:
         """Whether anything differs besides what is pending."""
         return any(each.origin is not Origin.PENDING for each in self.differences)
 

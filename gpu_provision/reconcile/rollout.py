@@ -67,7 +67,7 @@ def with_rollout(
     try:
         with RequestPool(cluster) as pool:
             listing = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
-            budgets = cluster.list(budget_kind(cluster)).items if inventory.evicts else ()
+            budgets = cluster.list(budget_kind(cluster)).items if inventory.may_evict else ()
             nodes, pods = (each.result().items for each in listing)
         claims = ResourceClaims(cluster).of(pods)
     except ForbiddenError as refusal:
@@ -157,7 +157,7 @@ class RolloutController:
 
     def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
         """Prepare; nothing is asked."""
-        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.evicts
+        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.may_evict
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
         self._evictor, self._claims = Evictor(cluster), ResourceClaims(cluster)

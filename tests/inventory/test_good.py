@@ -134,5 +134,5 @@ def test_nodes_are_chosen_by_how_they_are_reached() -> None:
     """Hosts without SSH, machines that may reboot, and those that pyinfra connects to."""
     assert {node.name for node in load(GOOD / "complete.yaml").hosts_without_ssh} == {"cpu-1"}
     inventory = load(GOOD / "host_prerequisites.yaml")
-    assert [node.name for node in inventory.may_reboot] == ["own-1"]
+    assert [node.name for node in inventory.rebootable_nodes] == ["own-1"]
     assert [name for name, _ in groups(inventory)["nodes"][0]] == ["@sandbox/own-1", "@sandbox/neighbor-1"]

@@ -47,7 +47,7 @@ def test_an_inventory_means_what_the_case_says(tmp_path: Path, case: str) -> Non
         found = list(found) if isinstance(found, tuple) else found
         assert found == (value.format(**places) if isinstance(value, str) else value), path
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(expected).items()}
-    assert Expectation.of(plain) == expected, "as pyinfra's host data has it"
+    assert Expectation.from_data(plain) == expected, "as pyinfra's host data has it"
 
 
 def test_the_least_inventory_has_every_default(tmp_path: Path) -> None:
