@@ -16,7 +16,7 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _NAME = "nvidia-dcgm"
 _PORT = 5555
 ADDRESS = f"{_NAME}:{_PORT}"
-"""Where the exporter of the same node finds the engine."""
+"""Address of the engine, for the exporter of the same node."""
 
 _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
 

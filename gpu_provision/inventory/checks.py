@@ -25,17 +25,17 @@ from gpu_provision.model.selectors import SelectorError, parse_selector
 from gpu_provision.model.text import did_you_mean, join_or
 
 Fix = str | Callable[[], str]
-"""What a reader can do; a search for it is made for findings that are shown alone."""
+"""The fix of a finding; a callable, such as a search for a similar name, runs only if the finding is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """An inventory under examination."""
+    """Input of the checks: one inventory."""
 
-    document: Document  # knows the line of every value
-    data: dict[str, Any]  # the document's data without what does not fit the schema
+    document: Document  # has the line of every value
+    data: dict[str, Any]  # the document's data without schema errors
     inventory: Inventory  # the same, resolved
-    complete: bool  # whether the document fits the schema; if not, nothing may be concluded from what is absent
+    complete: bool  # whether the document fits the schema; if not, an absent value proves nothing
 
     @property
     def pools(self) -> dict[str, dict[str, Any]]:
@@ -44,7 +44,7 @@ class CheckContext:
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
-        """The nodes as declared, at the positions that they have in the file."""
+        """The nodes as declared, at their positions in the file."""
         return [*self.data.get("nodes", ())]
 
     def first_declared(self, *paths: KeyPath) -> KeyPath:
@@ -67,11 +67,11 @@ class CheckContext:
         return item is not None and not isinstance(item.value, dict)
 
     def warning(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
-        """Return a problem that a run survives; its evidence is the value at the path."""
+        """Return a warning about the value at a path, which is its evidence."""
         return self.error(code, path, what, fix, Severity.WARNING)
 
     def error(self, code: str, path: KeyPath, what: str, fix: Fix, severity: Severity = Severity.ERROR) -> Problem:
-        """Return a problem that stops a run; its evidence is the value at the path."""
+        """Return an error about the value at a path, which is its evidence."""
 
         def finding() -> Finding:
             item = self.document.item(path)
@@ -84,7 +84,7 @@ class CheckContext:
 
 
 def check_nodes(context: CheckContext) -> Iterator[Problem]:
-    """Yield what is wrong with nodes and pools."""
+    """Yield problems of nodes and pools."""
     yield from _check_duplicate_names(context)
     yield from _check_addresses(context)
     yield from _check_pools(context)
@@ -109,7 +109,7 @@ def _check_duplicate_names(context: CheckContext) -> Iterator[Problem]:
 
 
 def _check_addresses(context: CheckContext) -> Iterator[Problem]:
-    """Yield nodes that would be reached at the same place; sandbox hosts have no addresses."""
+    """Yield nodes with the same address and port; sandbox hosts have no addresses."""
     if context.inventory.cluster.sandbox:
         return
     first: dict[tuple[str, int, str], str] = {}
@@ -148,7 +148,7 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
 
 
 def check_settings(context: CheckContext) -> Iterator[Problem]:
-    """Yield settings that contradict each other or the world around the file."""
+    """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.complete:
@@ -163,7 +163,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
         yield context.error("GP161", ("cluster", "sandbox"), what, fix)
     yield from _check_ssh_keys(context)
     yield from _check_secrets(context)
-    # A drop-in of the toolkit that the configuration of a host's containerd could not name as a path.
+    # The configuration of containerd could not import such a drop-in of the toolkit.
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
     drop_in = context.at(("toolkit", "env")).get(name)
     if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
@@ -172,7 +172,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
 
 
 def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
-    """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
+    """Yield a problem if the toolkit is off and drivers are containers, which a host's own toolkit does not find."""
     specs = context.inventory.specs
     containerized = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
     if specs.toolkit.enabled or not containerized:
@@ -180,7 +180,7 @@ def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
     able = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
     needing = [key for key in able if getattr(specs, key).enabled] or ["validator"]
     who = join_or(needing).replace(" or ", " and ")
-    what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver comes as a container."
+    what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver is a container."
     fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
     yield context.error("GP160", ("toolkit", "enabled"), what, fix)
 
@@ -195,29 +195,28 @@ def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
             continue
         checked.add(key)
         what = "The private key does not exist on this machine."
-        fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
+        fix = f"Create it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
         yield context.warning("GP162", (*path, "key"), what, fix)
 
 
 def _check_secrets(context: CheckContext) -> Iterator[Problem]:
-    """Yield variables whose value in the file looks like a secret, and Secrets that would hide a setting."""
+    """Yield variables with a secret in plain text, and settings of components that are in a Secret."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
     variables = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
     for variable, value, place in variables:
         is_hidden = not isinstance(value, str)
         if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
-            why = "it is a setting of the component, which the tool has to know"
-            what = f"{variable} cannot come from a Secret: {why}."
+            what = f"{variable} cannot be in a Secret: gpu-provision has to read this setting of the component."
             yield context.error("GP169", place, what, f"Write the value: {variable}: ...")
         elif not is_hidden and value and context.is_written(place) and (looks_secret(variable) or has_password(value)):
-            what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
+            what = f"{variable} looks like a secret, and everyone who can read this file or pods can read it."
             fix = f"Keep it in a Secret of the cluster: {variable}: {{secret: {{name: ..., key: ...}}}}"
             yield context.warning("GP163", place, what, fix)
 
 
 def check_files(context: CheckContext) -> Iterator[Problem]:
-    """Yield what is wrong with proxies and with files of certificates."""
+    """Yield problems of proxies and of certificate files."""
     base, key = FilePath(context.inventory.path).parent, "host_prerequisites"
     sections: list[KeyPath] = [(key,), *(("pools", name, key) for name in context.pools)]
     sections += [("nodes", position, key) for position, node in enumerate(context.nodes) if key in node]
@@ -231,8 +230,8 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
     for path in (("proxy",), *((*path, "proxy") for path in sections)):
         yield from _check_proxy(context, path, base)
     if needs_credentials(context.data.get("proxy", {})) and context.inventory.specs.driver.enabled:
-        what = "The driver container does not get this proxy: everyone who may read pods would see its credentials."
-        fix = "Set driver.env with a proxy that needs none, or driver.repo_config; or nothing, if it gets no packages."
+        what = "The driver container does not get this proxy: everyone who can read pods would see its credentials."
+        fix = "Set driver.env with a proxy without credentials, or driver.repo_config, or neither if no packages are needed."
         yield context.warning("GP676", ("proxy",), what, fix)
 
 
@@ -241,17 +240,17 @@ def _check_proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterat
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
             what = "This file holds the password of the proxy in plain text."
-            fix = "Name a file that holds user:password in credentials_file, and keep that out of version control."
+            fix = "Set credentials_file to a file with user:password, and keep that file out of version control."
             yield context.warning("GP163", (*path, key), what, fix)
     file = str(section.get("credentials_file", ""))
     if file and not FilePath(absolute(file, base)).is_file():
         what = "The file with the proxy's credentials does not exist on this machine."
-        fix = f"Make it, with one line user:password, or correct the path ({absolute(file, base)})."
+        fix = f"Create it with one line user:password, or correct the path ({absolute(file, base)})."
         yield context.error("GP162", (*path, "credentials_file"), what, fix)
 
 
 def check_rollouts(context: CheckContext) -> Iterator[Problem]:
-    """Yield policies that no rollout can follow, and settings in them that do nothing."""
+    """Yield policies that no rollout can follow, and settings in them without effect."""
     shared: KeyPath = ("driver", "upgrade_policy")
     paths: list[KeyPath] = [shared, *(("pools", name, *shared) for name in context.pools), ("rollout",)]
     if context.complete:  # in a pool, the rest may come of the inventory's
@@ -261,7 +260,7 @@ def check_rollouts(context: CheckContext) -> Iterator[Problem]:
         yield from _check_selectors(context, path, policy)
         parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
         if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
-            what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
+            what = f"{parallel} nodes cannot be upgraded at a time: max_unavailable allows {away}."
             fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."
             yield context.warning("GP145", (*path, "max_parallel_upgrades"), what, fix)
     yield from _check_canary(context, context.at(("rollout", "canary")))
@@ -269,7 +268,7 @@ def check_rollouts(context: CheckContext) -> Iterator[Problem]:
     try:
         zone_of(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        what = f"This machine knows no time zone {zone}."
+        what = f"There is no time zone {zone} on this machine."
         fix = "Write an IANA name such as Europe/Berlin, or UTC; on a small image, pip install tzdata."
         yield context.error("GP167", ("rollout", "maintenance_window", "timezone"), what, fix)
 
@@ -297,10 +296,10 @@ def _check_idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[s
 def _check_canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[Problem]:
     nodes, path = canary.get("nodes", 1), ("rollout", "canary", "nodes")
     if nodes == 0 and not canary.get("node_selector"):
-        what = "A canary of 0 nodes without a node_selector is none, so no node may ever follow it."
+        what = "A canary of 0 nodes without a node_selector never succeeds, so no other node can start."
         yield context.error("GP168", path, what, "Set nodes, or remove canary.")
     count = sum("gpu" in context.pools.get(node.get("pool", ""), {}) for node in context.nodes)
     dynamic = any(pool.get("node_selector") for pool in context.pools.values())
     if context.complete and 0 < count < nodes and not dynamic:
-        what = f"{nodes} canaries are more than the {count} GPU nodes: all of them would go first."
-        yield context.warning("GP168", path, what, "Set fewer, so that a failure leaves nodes as they are.")
+        what = f"{nodes} canaries are more than the {count} GPU nodes, so all nodes would be canaries."
+        yield context.warning("GP168", path, what, "Set fewer, so that a failure does not affect all nodes.")

@@ -1,7 +1,4 @@
-"""Which GPUs there are, which drivers run them, and for which systems there are images; checks an inventory for it.
-
-Also whether its versions exist at all.
-"""
+"""GPU models, their drivers, and systems with driver images; checks versions, GPUs and systems of an inventory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from gpu_provision.model.inventory import NodePool, OperatingSystem
 from gpu_provision.model.text import did_you_mean, find_nearest
 from gpu_provision.releases import COMPONENTS
 
-_OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section whose image is none of a release
+_OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section with an image of the user
 _MODULE_TYPE = "kernel_module_type"
 _PCIE = "PCIe"
 
@@ -34,12 +31,12 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model: ``first_branch`` is the oldest driver branch that knows it."""
+    """One model: ``first_branch`` is the oldest driver branch that supports it."""
 
     name: str
     family: Family
     first_branch: int
-    board: str = _PCIE  # how it sits in its machine, which limits how many there can be
+    board: str = _PCIE  # its form factor, which limits the number per machine
     aliases: tuple[str, ...] = ()
 
 
@@ -78,29 +75,29 @@ def _form(name: str) -> str:
 
 
 def images() -> dict[str, list[str]]:
-    """Return the versions of operating systems that images are known for, by ID; none where any may exist."""
+    """Return the versions of operating systems with known images, by ID; empty if any may exist."""
     versions: dict[str, list[str]] = _tables()["images"]
     return versions
 
 
 def has_own_driver(system: str) -> bool:
-    """Return whether the driver belongs to the host on systems with this ID of /etc/os-release."""
+    """Return whether systems with this ID of /etc/os-release have drivers of the host only."""
     return system in _tables()["hosts"]["systems"]
 
 
 def known_tags() -> tuple[str, ...]:
-    """Return the operating systems that driver images are known for, as the inventory names them."""
+    """Return the operating systems with known driver images, as the inventory names them."""
     return tuple(f"{name}{version}" for name, versions in images().items() for version in versions)
 
 
 def has_images(system: OperatingSystem) -> bool:
-    """Return whether images for this version are known; True where any version may have some."""
+    """Return whether images for this version are known; True if any version may have one."""
     versions = images().get(system.id, ())
     return not versions or system.version in versions or system.tag.removeprefix(system.id) in versions
 
 
 def check_versions(context: CheckContext) -> Iterator[Problem]:
-    """Yield versions that do not exist, and GPUs, drivers and systems that do not go with each other."""
+    """Yield versions that do not exist, and GPUs, drivers and systems that do not fit together."""
     yield from _check_gpus(context)
     yield from _check_release(context)
     yield from _check_components(context)
@@ -125,7 +122,7 @@ def _check_release(context: CheckContext) -> Iterator[Problem]:
         releases.release(name := context.data.get("release", releases.DEFAULT))
     except releases.UnknownReleaseError as error:
         if error.too_old:
-            what = f"Release {name} is too old: its components predate what this tool drives."
+            what = f"Release {name} is too old: its components are not supported."
             fix = f"The oldest supported release is {names[0]}; the newest is {names[-1]}."
             yield context.error("GP131", ("release",), what, fix)
         else:
@@ -165,7 +162,7 @@ def _branch(version: str) -> int:
 
 
 def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:
-    """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
+    """Return whether the driver version of the pool is certain: not if it follows an unknown release."""
     try:
         recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
     except releases.UnknownReleaseError:
@@ -220,7 +217,7 @@ def _check_gpus(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
         model = find_model(gpu["model"]) if "model" in gpu else None
         if "model" in gpu and model is None:
-            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
+            what = f"The GPU model {gpu['model']} is unknown, so drivers are not checked for it."
             known, otherwise = [each.name for each in models()], "Write it as `nvidia-smi -L` does."
             meant = partial(did_you_mean, _form(gpu["model"]), known, otherwise)
             yield context.warning("GP150", (*path, "model"), what, meant)

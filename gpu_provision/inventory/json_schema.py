@@ -1,4 +1,4 @@
-"""The published schema: compares a document with it, and tells which keys are about the cluster."""
+"""The published schema: finds differences of a document, and selects the keys about the cluster."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def schema() -> dict[str, Any]:
 
 
 def resolve_ref(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of the schema with its definition written out; keywords beside the reference win."""
+    """Return a part of the schema with its definition written out; keywords beside ``$ref`` override it."""
     name = part.get("$ref", "").rpartition("/")[2]
     return {**schema()["$defs"][name], **part} if name else part
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaError:
-    """One difference from the schema: where, by which keyword, and what the schema asks for there."""
+    """One difference from the schema: its path, the keyword, and the keyword's value."""
 
     path: KeyPath
     keyword: str
@@ -43,12 +43,12 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
 
     def pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
-        """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
+        """Match a pattern with the whole text: Python's ``$`` also matches before a final newline."""
         if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
             yield ValidationError("malformed")
 
     def unique(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
-        """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
+        """Compare texts only, which all such lists hold: jsonschema compares each pair if types are mixed."""
         texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
         if unique and len(set(texts)) < len(texts):
             yield ValidationError("repeated")
@@ -63,7 +63,7 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
 
 
 def _split(error: Any) -> Iterator[SchemaError]:
-    """Turn one of jsonschema's errors into one mismatch per key that it is about."""
+    """Split one of jsonschema's errors into one error per key."""
     path, keyword, wanted = tuple(error.absolute_path), error.validator, error.validator_value
     if keyword == "additionalProperties":
         for key in error.instance.keys() - error.schema["properties"].keys():
@@ -78,9 +78,9 @@ def _split(error: Any) -> Iterator[SchemaError]:
 
 
 def drop_errors(data: dict[str, Any], errors: list[SchemaError]) -> dict[str, Any]:
-    """Return the data without what does not fit the schema, so that the other checks can go on.
+    """Return the data without values that do not fit the schema, so that the other checks can run.
 
-    Lists keep their positions, and of the nodes' list an entry stays a mapping.
+    Lists keep their positions, and entries of ``nodes`` stay mappings.
     """
     copy: dict[str, Any] = json.loads(json.dumps(data))
     for error in sorted(errors, key=lambda each: len(each.path), reverse=True):
@@ -90,7 +90,7 @@ def drop_errors(data: dict[str, Any], errors: list[SchemaError]) -> dict[str, An
             for step in parent:
                 holder = holder[step]
         except (KeyError, IndexError, TypeError):
-            continue  # something around it is gone already
+            continue  # a value around it is already removed
         if isinstance(holder, dict):
             holder.pop(last, None)
         elif isinstance(holder, list) and isinstance(last, int):
@@ -107,11 +107,11 @@ ANY = "*"
 _ELSEWHERE: frozenset[KeyPath] = frozenset(
     {
         ("name",),  # metadata.name
-        ("cluster", "kubeconfig"),  # the stack is in the cluster that it is about
+        ("cluster", "kubeconfig"),  # a GPUStack is in its own cluster
         ("cluster", "context"),
         ("cluster", "sandbox"),
-        ("proxy", "credentials_file"),  # a file of the user's machine
-        ("host_prerequisites",),  # hosts: a controller in a pod has no way to them, and no right
+        ("proxy", "credentials_file"),  # a file on the user's machine
+        ("host_prerequisites",),  # the controller does not connect to hosts
         ("preflight",),
         ("connect",),
         ("helper_pod",),
@@ -127,14 +127,14 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
 
 
 def is_about_cluster(path: KeyPath) -> bool:
-    """Whether a key of an inventory belongs into the resource; entries of lists and maps are named `ANY`."""
+    """Whether a GPUStack has a key of the inventory; `ANY` stands for entries of lists and maps."""
     return path not in _ELSEWHERE
 
 
 def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the part of an inventory that is about the cluster, and the paths of what was left out.
+    """Return the part of an inventory that a GPUStack has, and the paths of omitted values.
 
-    Amounts such as 0.5 are texts: an API server's *int or string* has no fractions.
+    Amounts such as 0.5 are texts: ``x-kubernetes-int-or-string`` has no fractions.
     """
     omitted: list[str] = []
     part = _select(dict(data), (), (), omitted)
@@ -149,7 +149,7 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
 
 
 def _select(value: Any, path: KeyPath, pattern: KeyPath, omitted: list[str]) -> Any:
-    """Return a value without what is no part of the resource, whose paths go to ``left``; ``pattern`` has `ANY`s."""
+    """Return a value without omitted keys, whose paths are added to ``omitted``; ``pattern`` is ``path`` with `ANY`."""
     if isinstance(value, Mapping):
         result = {}
         for key, item in value.items():

@@ -32,7 +32,7 @@ _CHECKS = (check_nodes, check_versions, check_settings, check_files, check_rollo
 def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
     """Return the inventory, or None if it cannot be used, and its findings sorted by line. Never raises.
 
-    Of many findings it has the first `document.MOST`, errors before warnings, and one more with their number.
+    Of many findings it has the first `document.MAX_FINDINGS`, errors before warnings, and one with the total number.
     """
     try:
         return validate_source(read_source(path))
@@ -41,7 +41,7 @@ def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
 
 
 def validate_source(source: Source) -> tuple[Inventory | None, Findings]:
-    """Return what `validate` returns, of a text. Raises SourceError."""
+    """Validate a text as `validate` does a file. Raises SourceError."""
     inventory, problems = _read(source)
     findings = Findings(to_findings(problems, source.name), unshown=max(0, len(problems) - MAX_FINDINGS))
     if inventory is None or findings.errors:
@@ -50,7 +50,7 @@ def validate_source(source: Source) -> tuple[Inventory | None, Findings]:
 
 
 def check(path: str | Path) -> Findings:
-    """Return what is wrong with an inventory file, as `validate` does; never raises for a bad file."""
+    """Return the findings of `validate`; never raises for a bad file."""
     return validate(path)[1]
 
 
@@ -67,7 +67,7 @@ def load(path: str | Path) -> Inventory:
 
 
 def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
-    """Return the inventory and what is wrong; a file with more of that than is shown is looked at no further."""
+    """Return the inventory and its problems; a file with too many schema errors gets no further checks."""
     document, problems = parse(source)
     written, unavailable = fill_values(document, source.path.parent, is_local=source.is_local)
     problems += unavailable
@@ -81,7 +81,7 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     source = replace(source, digest=digest_values(source.digest, document, written))
     try:
         release = releases.release(data.get("release", releases.DEFAULT))
-    except releases.UnknownReleaseError:  # a check tells that
+    except releases.UnknownReleaseError:  # `hardware` reports it
         release = releases.release(releases.DEFAULT)
     inventory = resolve(source, data, release)
     context = CheckContext(document, data, inventory, complete=not problems)
@@ -89,7 +89,7 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
 
 
 def with_cluster(inventory: Inventory, *, kubeconfig: str | None, context: str | None) -> Inventory:
-    """Return the inventory aimed at another cluster; a sandbox's inventory then is not the sandbox's."""
+    """Return the inventory with another kubeconfig or context, which replaces a sandbox."""
     if not (kubeconfig or context):
         return inventory
     cluster = replace(

@@ -1,4 +1,4 @@
-"""What an inventory file may say, and what it means: release, inventory and pool become fully resolved specs."""
+"""Settings of an inventory file, and their resolution: release, inventory and pool become complete specs."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ _Operand = TypeVar("_Operand", bound=specs.OperandSpec)
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSection(NodePool):
-    """Nodes that are alike. A pool without `gpu` gets no GPU component."""
+    """Nodes of one kind. A pool without `gpu` gets no GPU component."""
 
     connect: ConnectionMethod = setting(
-        ConnectionMethod.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
+        ConnectionMethod.SSH, "How hosts of this pool are reached; overrides the inventory's `connect`.", shown=False
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InventoryFile:
-    """Which nodes have which GPUs, and which software they run."""
+    """Nodes, their GPUs and their software."""
 
     name: str = setting(
         REQUIRED,
-        "Names this stack in the cluster: the objects that it applies are members of it. Do not change it later, or "
-        "the objects of the old name stay behind.",
+        "Name of this stack in the cluster, which labels all its objects. Do not change it later: objects of the old "
+        "name would stay in the cluster.",
         "name",
         examples=["prod"],
     )
     cluster: ClusterConfig = setting(REQUIRED)
     release: str = setting(
         DEFAULT,
-        "The set of component versions that all components start from. Any single version can still be set below.",
+        "Set of component versions. The version of a single component can be set in its section.",
         minLength=1,
         maxLength=40,
         examples=["26.7.0", "25.10.1"],
     )
     registry: str = setting(
         "",
-        "Registry that replaces the registry host of every image of the release: `nvcr.io/nvidia/driver` becomes "
-        "`<registry>/nvidia/driver`. A component's own `repository` stays as it is written.",
+        "Mirror that replaces the registry host of every image of the release: `nvcr.io/nvidia/driver` becomes "
+        "`<registry>/nvidia/driver`. A component's own `repository` is not changed.",
         "repository",
         examples=["registry.example.com/mirror"],
     )
     image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
     proxy: Mapping[str, str] = setting(
         {},
-        "Proxies for all: container runtimes of hosts pull images through them, and the driver container "
-        "gets them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
+        "Proxies through which container runtimes of hosts pull images. The driver container gets them, too, unless "
+        "they need credentials. A component's `env` and `host_prerequisites.proxy` override them.",
         "proxy",
         shown=False,
     )
@@ -73,16 +73,14 @@ class InventoryFile:
     preflight: Preflight | None = setting(None)
     connect: ConnectionMethod = setting(
         ConnectionMethod.SSH,
-        "How hosts are reached: over SSH, or through the Kubernetes API, with a helper pod on the node and without "
-        "any login.",
+        "How hosts are reached: over SSH, or through the Kubernetes API with a helper pod on the node.",
     )
     helper_pod: HelperPod | None = setting(
-        None, "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs."
+        None, "The pod through which hosts with `connect: kubernetes` are reached. It exists while a command runs."
     )
     ssh: SshOptions | None = setting(
         None,
-        "How hosts are reached. What is not set here is as your own SSH configuration says. Settings of a node win "
-        "over those of the inventory.",
+        "SSH settings. Your SSH configuration has the defaults. Settings of a node override those of the inventory.",
     )
     nfd: specs.NfdSpec | None = setting(None)
     driver: specs.DriverSpec | None = setting(None)
@@ -91,8 +89,8 @@ class InventoryFile:
     toolkit: specs.ToolkitSpec | None = setting(None)
     validator: specs.ValidatorSpec | None = setting(
         None,
-        "The operator validator, and the image of the vectorAdd pods. It cannot be off: every state is proven before "
-        "the run calls it done. `timeout` is also that of the validations.",
+        "The operator validator, and the image of the vectorAdd pods. Cannot be off: a run validates every node "
+        "before it succeeds. `timeout` is also that of the validations.",
     )
     device_plugin: specs.DevicePluginSpec | None = setting(None)
     gfd: specs.GfdSpec | None = setting(None)
@@ -103,10 +101,8 @@ class InventoryFile:
     cdi: specs.CdiSection | None = setting(None)
     mig: specs.MigSection | None = setting(None)
     operator: specs.OperatorSection | None = setting(None)
-    pools: Mapping[str, PoolSection] = setting({}, "Nodes that are alike, by name of the pool.")
-    nodes: tuple[Node, ...] = setting(
-        (), "The machines. Nodes of the cluster that a pool's node_selector selects need not be listed."
-    )
+    pools: Mapping[str, PoolSection] = setting({}, "Pools of nodes of one kind, by name.")
+    nodes: tuple[Node, ...] = setting((), "The machines. Nodes that a pool's node_selector selects need no entry.")
 
 
 @cache
@@ -121,7 +117,7 @@ SPECS: dict[str, type[specs.OperandSpec]] = {
     for key, kind in get_type_hints(specs.Specs).items()
     if isinstance(kind, type) and issubclass(kind, specs.OperandSpec)
 }
-"""Inventory key -> the spec it fills."""
+"""Inventory key -> type of its spec."""
 
 AUTO = "auto"
 """Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
@@ -137,7 +133,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         name: _build_pool(name, pool, data, release, resolved.driver, _build_prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
-    # A mirror has the image of helper pods as it has those of the stack.
+    # A mirror also has the image of helper pods.
     image, secrets = _mirror(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
     helper_pod = {"image": image, "image_pull_secrets": secrets}
     paths = {
@@ -162,7 +158,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
 
 
 def merge(base: Data, over: Data) -> Data:
-    """Return the base with the other's settings on top; mappings are merged key by key, lists replaced."""
+    """Merge settings over a base: mappings key by key; lists are replaced."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
@@ -230,7 +226,7 @@ def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
 
 @cache
 def _field_types(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
-    """Return each field of a record with the records and enumerations that its values are made into."""
+    """Return the record and enumeration types of each field of a record."""
     hints = get_type_hints(kind)
     result: dict[str, tuple[type[Any], ...]] = {}
     for field in fields(kind):
@@ -240,7 +236,7 @@ def _field_types(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
 
 
 def _hint_parts(hint: Any) -> tuple[Any, ...]:
-    """Return the types that a type hint is made of: ``tuple[Day, ...]`` and ``Canary | None`` of what is in them."""
+    """Return the types that a type hint is made of: those in ``tuple[Day, ...]`` or ``Canary | None``."""
     inner = get_args(hint)
     return tuple(part for each in inner for part in _hint_parts(each)) if inner else (hint,)
 
@@ -277,7 +273,7 @@ def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
 
 
 def _build_prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
-    """Return what the host phase does; machines without a GPU need no modules unless their pool or they say so."""
+    """Return the host prerequisites; machines without a GPU have no modules by default."""
     shared = merge({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
     below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
     own = merge(merge(below, pool.get("host_prerequisites", {})), over or {})
@@ -337,7 +333,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         blacklist_nouveau=prerequisites.blacklist_nouveau,
         hold_packages=prerequisites.hold_packages,
         kernel_modules=prerequisites.kernel_modules,
-        # A sandbox pulls nothing: there is no registry behind its images.
+        # A sandbox has no registry.
         ask_registry=inventory.preflight.registry and not inventory.cluster.sandbox,
         ignore=inventory.preflight.ignore,
     )
@@ -348,7 +344,7 @@ def _first_setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
 
 
 def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
-    """Return the settings of a ``proxy`` section for container runtimes, with credentials, without what is empty."""
+    """Return the settings of a ``proxy`` section for container runtimes, with credentials, without empty ones."""
     credentials = _read_credentials(absolute(section.get("credentials_file", ""), base))
     values = {key: section.get(key, "") for key in (*ADDRESSES, "no_proxy")}
     if not any(values[address] for address in ADDRESSES):
@@ -360,14 +356,14 @@ def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
 
 
 def needs_credentials(section: Mapping[str, Any]) -> bool:
-    """Return whether an address of a ``proxy`` section is of use only with credentials."""
+    """Return whether a ``proxy`` section has credentials."""
     return bool(section.get("credentials_file")) or any("@" in section.get(key, "") for key in ADDRESSES)
 
 
 def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
-    """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
+    """Return the proxy variables of the driver container, in upper and lower case.
 
-    None if its own variables name a proxy, nor if the proxies need credentials: pods would show them.
+    Empty if its own variables set a proxy, or if the proxies need credentials, which pods would show.
     """
     if needs_credentials(section) or any(name.lower() in ADDRESSES for name in own):
         return {}
@@ -376,7 +372,7 @@ def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict
 
 
 def _read_credentials(path: str) -> str:
-    """Return ``user:password`` fit for an address; empty for no file, or one that cannot be read: a check says so."""
+    """Return ``user:password``, quoted for a URL; empty without a readable file, which `checks` reports."""
     try:
         user, _, password = Path(path).read_text(encoding="utf-8").split("\n", 1)[0].strip().partition(":")
     except (OSError, ValueError):

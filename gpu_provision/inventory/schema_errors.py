@@ -1,4 +1,4 @@
-"""Explains errors of the schema to people; jsonschema's own messages are for programmers."""
+"""Explains schema errors in plain English; jsonschema's messages are for programmers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_provision.inventory.redaction import HIDDEN, redact
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.text import did_you_mean, find_nearest, join_or
 
-Explanation = tuple[str, str]  # what is wrong, and what the reader can do
+Explanation = tuple[str, str]  # what and fix of the finding
 
 _KINDS = {
     "string": "a text",
@@ -23,12 +23,12 @@ _KINDS = {
     "array": "a list",
     "object": "a mapping of keys to values",
 }
-_FEW = 3  # more sections than these would be no help
+_FEW = 3  # longer lists do not help
 _NOTHING = "Write a value, or remove the line."
 
 
 def to_finding(document: Document, error: SchemaError) -> Finding:
-    """Return the finding for an error. Its evidence is the value, if that is what is wrong, and is no secret."""
+    """Return the finding for an error. Its evidence is a wrong value that is no secret."""
     case = error.keyword
     if case == "type" and error.value is None:
         case = "no value"
@@ -65,7 +65,7 @@ def _format_value(value: object) -> str:
 def _explain_unknown(_: Document, error: SchemaError) -> Explanation:
     *parent, key = error.path
     if error.path == ("validator", "enabled"):
-        return "The validator cannot be off: every state is proven before a run calls it done.", "Remove the line."
+        return "The validator cannot be off: a run validates every node before it succeeds.", "Remove the line."
     known, sections = error.schema["properties"], schema()["properties"]
     holders = [name for name, section in sections.items() if key in resolve_ref(section).get("properties", {})]
     otherwise = f"Known here: {', '.join(sorted(known))}"
@@ -109,7 +109,7 @@ def _fix_type(error: SchemaError, wanted: str) -> str:
 
 
 def _example_mapping(part: dict[str, Any], value: object) -> str:
-    """Return what a mapping of this kind looks like, in one line."""
+    """Return an example of a mapping of this kind, in one line."""
     known = part.get("properties", {})
     if "enabled" in known and (isinstance(value, bool) or value in list(known["enabled"].get("enum", ()))):
         return f"{{enabled: {_format_value(value)}}}"
@@ -118,9 +118,9 @@ def _example_mapping(part: dict[str, Any], value: object) -> str:
 
 
 def _explain_misread(document: Document, error: SchemaError) -> Explanation:
-    """Explain a text that YAML took for a number or a switch: ``26.70``, ``no``."""
+    """Explain a text that YAML reads as a number or a boolean: ``26.70``, ``no``."""
     raw = redact(error.path, _raw_text(document, error))
-    read_as = "a switch" if isinstance(error.value, bool) else "a number"
+    read_as = "a boolean" if isinstance(error.value, bool) else "a number"
     what = f"{_label(error)} must be a text, but YAML reads this as {read_as}."
     return what, "Quote it." if raw == HIDDEN else f'Quote it: {_key(error)}"{raw}"'
 
@@ -141,9 +141,9 @@ def _explain_pattern(document: Document, error: SchemaError) -> Explanation:
 
 
 def _may_show(document: Document, error: SchemaError) -> bool:
-    """Return whether a finding may show the value: the file has it, and nothing of it is secret."""
+    """Return whether a finding may show the value: it is in the file and not secret."""
     item = document.item(error.path)
-    if error.keyword == "propertyNames":  # a name, whatever its value
+    if error.keyword == "propertyNames":  # a key, which is never secret
         return True
     is_reference = item is not None and isinstance(item.value, dict) and isinstance(error.value, str)
     return not is_reference and redact(error.path, error.value) == error.value
@@ -176,11 +176,11 @@ def _explain_repeated(_: Document, error: SchemaError) -> Explanation:
 
 
 def _explain_other(_: Document, error: SchemaError) -> Explanation:
-    what = f"{format_path(error.path)} is not as the schema asks ({error.keyword}: {error.wanted})."
+    what = f"{format_path(error.path)} does not fit the schema ({error.keyword}: {error.wanted})."
     return what, "See docs/inventory.md."
 
 
-# What people write instead, from the least to the most invasive change.
+# Corrections of common mistakes, from the least to the most invasive.
 _GUESSES: tuple[Callable[[str], str], ...] = (
     str.strip,
     str.lower,
@@ -198,7 +198,7 @@ _GUESSES: tuple[Callable[[str], str], ...] = (
 
 
 def suggest_value(value: str, pattern: str) -> str:
-    """Return a value like the given one that fits the pattern, or an empty string if no guess does."""
+    """Return a similar value that fits the pattern, or an empty string."""
     guesses = (guess(value) for guess in _GUESSES)
     return next((guess for guess in guesses if guess and re.fullmatch(pattern, guess)), "")
 
@@ -220,4 +220,4 @@ _EXPLANATIONS: dict[str, tuple[str, bool, Callable[[Document, SchemaError], Expl
     "maxProperties": ("GP126", False, _explain_sources),
     "misread": ("GP127", True, _explain_misread),
 }
-"""Keyword of JSON Schema -> code, whether the value is the evidence, and how it is explained."""
+"""Keyword of JSON Schema -> code, whether the value is the evidence, and its explanation."""

@@ -1,7 +1,7 @@
-"""Values that an inventory takes from elsewhere: files and variables of this machine, and certificates for hosts.
+"""References of an inventory to files and environment variables of this machine, and certificates for hosts.
 
-Values are filled in before the schema is asked, so that a value is checked alike wherever it comes from. The text of
-the inventory, and with it every record, keeps the reference. A Secret of the cluster is left to Kubernetes.
+Values replace references before the schema check, so that all values are checked alike. The text of the inventory, and
+so every record, keeps the reference. Kubernetes resolves references to Secrets.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from gpu_provision.inventory.redaction import takes_value_from
 from gpu_provision.model.findings import Finding, Severity
 
 MAX_BYTES = 64 << 10
-"""Bytes that a value may have; Linux gives a program no longer variable than 128 KiB."""
+"""Largest size of a value; Linux limits environment variables to 128 KiB."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the data with values in place of references, and a problem for each reference that gives none.
+    """Replace references by values; return the data, and a problem for each source that has no value.
 
-    A reference that gives none is left out, so that the other checks go on without it. One file or variable that is
-    referred to more than once is one problem. Relative paths begin at ``base``; only if ``is_local`` may files and
-    variables of this machine be read.
+    References without a value are left out, so that the other checks can run. Relative paths begin at ``base``. Files
+    and variables of this machine are read only if ``is_local``.
     """
     values: dict[KeyPath, str | None] = {}
     problems: dict[tuple[str, str], Problem] = {}
@@ -44,9 +43,9 @@ def fill_values(document: Document, base: Path, *, is_local: bool) -> tuple[dict
 
 
 def mask_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a record, to compare, with names in place of what only the record refers to.
+    """Return the data of a record for a comparison, with names in place of references that only the record has.
 
-    A record may have nothing read that the inventory of now does not read itself.
+    A record must not make the tool read files or variables that the current inventory does not read.
     """
     known = {(source, name) for _, source, name in find_references(now)}
     foreign = {path: f"{source} {name}" for path, source, name in find_references(data) if (source, name) not in known}
@@ -54,7 +53,7 @@ def mask_foreign(data: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 
 
 def drop_incomplete_references(data: Any, path: KeyPath = ()) -> Any:
-    """Return data that the schema has cleaned, without references of which too little is left to mean anything."""
+    """Return data without references that lost a required key when schema errors were dropped."""
     if isinstance(data, dict):
         incomplete = [
             key
@@ -69,14 +68,14 @@ def drop_incomplete_references(data: Any, path: KeyPath = ()) -> Any:
 
 
 def digest_values(digest: str, document: Document, data: dict[str, Any]) -> str:
-    """Return a digest of an inventory's file and of the values that it takes from elsewhere."""
+    """Return a digest of an inventory's file and of its referenced values."""
     if data is document.data:
         return digest
     return hashlib.sha256(f"{digest} {json.dumps(data, sort_keys=True)}".encode()).hexdigest()
 
 
 def find_references(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, str]]:
-    """Yield each reference to a file or a variable: its path, ``file`` or ``env``, and the name that it gives."""
+    """Yield the path, source (``file`` or ``env``) and name of each reference."""
     match value:
         case {"file": str(name)} if name and len(value) == 1 and takes_value_from(path, "file"):
             yield path, "file", name
@@ -108,7 +107,7 @@ def _value_finding(what: str, evidence: str, fix: str) -> Finding:
 
 
 _NOT_LOCAL = _value_finding(
-    "A stack takes no value from `file` or `env`: those would be the controller's own.",
+    "A GPUStack cannot use `file` or `env`: they would refer to the controller's pod.",
     "",
     "Keep the value in a Secret of the cluster: {secret: {name: ..., key: ...}}",
 )
@@ -140,25 +139,25 @@ def _read_value(source: str, name: str, base: Path) -> str | Finding:
 
 
 def _read_file(name: str, base: Path) -> bytes | Finding:
-    """Return the value in a file; what is not a regular file, such as a pipe that gives nothing, is not even opened."""
+    """Return the value in a file; only a regular file is opened, since a pipe may block."""
     file = Path(absolute(name, base))
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             return _value_finding("The file with the value is not a regular file.", name, "Name a regular file.")
         with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 3)  # a newline at the end does not count
+            data = stream.read(MAX_BYTES + 3)  # room for a final newline
     except FileNotFoundError:
-        fix = f"Make it, or correct the path ({file})."
+        fix = f"Create it, or correct the path ({file})."
         return _value_finding("The file with the value does not exist on this machine.", name, fix)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        fix = f"Give yourself the right to read it, or correct the path ({file})."
+        fix = f"Grant yourself read permission, or correct the path ({file})."
         return _value_finding("The file with the value cannot be read.", f"{name}: {reason}", fix)
     return data[:-2] if data.endswith(b"\r\n") else data.removesuffix(b"\n")
 
 
 MAX_CERTIFICATE_BYTES = 1 << 20
-"""Bytes that a file of certificates may have; all that a system trusts by itself are a quarter of that."""
+"""Largest size of a certificate file; the default CA bundle of a system has a quarter of that."""
 
 _BLOCK = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----\s*$.*?^-----END \1-----\s*$", re.MULTILINE | re.DOTALL)
 _BEGIN = re.compile(r"^-----BEGIN ([A-Z0-9 ]+)-----", re.MULTILINE)
@@ -166,7 +165,7 @@ _CERTIFICATE = "CERTIFICATE"
 
 
 def read_certificates(path: str) -> tuple[str, ...]:
-    """Return the certificates of a file in PEM, one a text; none of a file that has something wrong with it."""
+    """Return the PEM certificates of a file, each as one text; none of an invalid file."""
     text = _read_text(Path(path), path)
     if isinstance(text, Finding) or any(label != _CERTIFICATE for label in _BEGIN.findall(text)):
         return ()
@@ -174,7 +173,7 @@ def read_certificates(path: str) -> tuple[str, ...]:
 
 
 def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
-    """Yield everything that is wrong with a file of certificates, which the inventory calls ``name``; shows no key."""
+    """Yield findings about a certificate file, which the inventory calls ``name``; they show no key."""
     text = _read_text(Path(path), name)
     if isinstance(text, Finding):
         yield text
@@ -186,7 +185,7 @@ def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
         block, evidence = complete.get(match.start(), ""), f"{place}: -----BEGIN {label}-----"
         if label.endswith("PRIVATE KEY"):
             what = "The file of certificates holds a private key, which every host would get."
-            fix = "Take it out; if others may have read the file, make a new key."
+            fix = "Remove it; if others could read the file, create a new key."
             yield Finding(code="GP677", what=what, evidence=evidence, fix=fix)
         elif label != _CERTIFICATE or not block:
             what = "This is no certificate." if label != _CERTIFICATE else "The certificate has no end."
@@ -196,7 +195,7 @@ def find_certificate_errors(path: str, name: str) -> Iterator[Finding]:
     if not text.strip():
         yield _pem_finding("The file is empty.", name, "Copy it again.")
     elif not beginnings:
-        convert = "openssl x509 -inform der -in FILE -out FILE.pem makes PEM of a binary certificate."
+        convert = "openssl x509 -inform der -in FILE -out FILE.pem converts a binary certificate to PEM."
         yield _pem_finding("The file holds no certificate in PEM.", name, convert)
 
 
@@ -219,7 +218,7 @@ def _check_certificate(block: str, place: str) -> Iterator[Finding]:
             code="GP679",
             what="The certificate has expired: what it signed is not trusted.",
             evidence=f"{place}: {subject}, valid until {until:%Y-%m-%d}",
-            fix="Replace it, or take it out.",
+            fix="Replace or remove it.",
             severity=Severity.WARNING,
         )
 

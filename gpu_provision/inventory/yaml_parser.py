@@ -1,4 +1,4 @@
-"""Parse YAML by its events, so that positions are kept, and say in plain words what is wrong with its syntax."""
+"""Parses YAML events into values with lines, and explains syntax errors in plain English."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times f
 _CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 _MERGE = "<<"
 _RESOLVER: Any = Resolver()
-# A date is never wanted; a version or a name that looks like one is. The others are oddities of YAML 1.1.
+# No setting is a date, but a version or a name may look like one. The others are oddities of YAML 1.1.
 _AS_TEXT = {f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "value", "merge")}
 
 
 def parse(source: Source) -> tuple[Document, list[Problem]]:
-    """Return the document and what is wrong with its YAML. Raises SourceError if there is no document."""
+    """Return the document and problems of its YAML. Raises SourceError if there is no document."""
     composer = _Composer(source)
     try:
         root = composer.document()
@@ -163,7 +163,7 @@ class _Composer:
             fix = "Keys are plain words; put braces of a text in quotes."
             self._find("GP122", line, "A key is a list or a mapping.", fix=fix)
             return None
-        words = {True: "the switch on", False: "the switch off", None: "nothing"}
+        words = {True: "true", False: "false", None: "null"}
         word = words[key.value] if key.value is None or isinstance(key.value, bool) else "a number"
         what = f"The key {key.raw} is read as {word}, not as text."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
@@ -173,8 +173,8 @@ class _Composer:
         bases = child.value if isinstance(child.value, list) else [child]
         if all(isinstance(base.value, dict) for base in bases):
             return list(bases)
-        what = "<<: takes the keys of another mapping, and this is none."
-        self._find("GP110", line, what, fix="Write <<: *name, where &name stands at a mapping.")
+        what = "<<: merges the keys of another mapping, but this value is not a mapping."
+        self._find("GP110", line, what, fix="Write <<: *name, where &name marks a mapping.")
         return []
 
     def _scalar(self, event: _Event, line: int) -> YamlNode:
@@ -199,7 +199,7 @@ class _Composer:
 
     def _misread(self, item: YamlNode) -> None:
         if redact(tuple(self._path), item.raw) == HIDDEN:
-            return  # the schema asks for a text there, and says so without showing it
+            return  # a secret has to be a text: the schema check reports it without showing it
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
         fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
         if item.raw.startswith("0") and decimal.isdecimal():
@@ -224,7 +224,7 @@ _OTHERWISE = {"what": "The file is not valid YAML.", "fix": "Compare with the li
 
 
 def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
-    """Return the one finding for a file that is not YAML."""
+    """Return the finding for a file that is not YAML."""
     import tomllib  # noqa: PLC0415  only mistakes need it
 
     texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
@@ -252,7 +252,7 @@ def _evidence(lines: list[str]) -> str:
 
 
 def _is_in_env(lines: list[str]) -> bool:
-    """Return whether the last line stands below a key ``env`` or has one; a file that is no YAML has no better path."""
+    """Return whether the last line has a key ``env`` or is below one, judged by indentation."""
     depth = None
     for line in reversed(lines):
         indent = len(line) - len(line.lstrip())

@@ -1,6 +1,6 @@
-"""The codes of findings by name; codes.toml beside this module says of each what it means.
+"""The codes of findings by name; codes.toml has title, cause and remedy of each.
 
-The table is read where a person asks what a code means: commands that print findings need the names alone.
+Only `gpu-provision explain` reads that table.
 """
 
 from __future__ import annotations
@@ -125,15 +125,15 @@ NO_LOGIN = "GP802"
 
 _PREFLIGHT = (411, 412, *range(609, 617), *range(620, 633), *range(640, 645), *range(650, 656), *range(660, 665))
 PREFLIGHT = frozenset(f"GP{number}" for number in _PREFLIGHT)
-"""What preflight can find on hosts; an inventory, or --ignore, turns these into warnings."""
+"""Codes of preflight; ``preflight.ignore`` or --ignore downgrades them to warnings."""
 
 
 class Meaning(NamedTuple):
-    """What a code stands for."""
+    """Title, usual cause and remedy of a code."""
 
-    title: str  # what is wrong
-    cause: str  # why, as a rule
-    remedy: str  # what to do about it
+    title: str
+    cause: str
+    remedy: str
 
 
 @cache

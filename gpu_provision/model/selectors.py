@@ -1,4 +1,4 @@
-"""Kubernetes label selectors: as text, as users give them to kubectl, and as objects carry them."""
+"""Kubernetes label selectors, in kubectl's text form and in the form of objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 
 class SelectorError(ValueError):
-    """A text is no label selector; the message names the part that is not understood."""
+    """A text is no label selector; the message names the invalid part."""
 
 
 def parse_selector(text: str) -> Selector:

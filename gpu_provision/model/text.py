@@ -1,4 +1,4 @@
-"""Texts for people: lists of bounded length, and what a mistyped word was probably meant to be."""
+"""Texts for people: lists of bounded length, and suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def join_or(words: Iterable[str]) -> str:
 def find_nearest(word: str, candidates: Iterable[str]) -> str:
     """Return the candidate that is most like the word, or an empty string if none is.
 
-    Case, dashes and underscores count for nothing, so that ``devicePlugin`` finds ``device_plugin``.
+    Case, dashes and underscores are ignored, so that ``devicePlugin`` finds ``device_plugin``.
     """
     import difflib  # noqa: PLC0415  only mistakes need it
 
