@@ -231,7 +231,7 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
         yield from _check_proxy(context, path, base)
     if needs_credentials(context.data.get("proxy", {})) and context.inventory.specs.driver.enabled:
         what = "The driver container does not get this proxy: everyone who can read pods would see its credentials."
-        fix = "Set driver.env with a proxy without credentials, or driver.repo_config, or neither if no packages are needed."
+        fix = "Set driver.repo_config, or driver.env with a proxy without credentials, if the driver needs packages."
         yield context.warning("GP676", ("proxy",), what, fix)
 
 
