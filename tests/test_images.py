@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import Message
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,35 +21,28 @@ import trustme
 from gpu_provision import images as client
 from gpu_provision.images import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
 from gpu_provision.model.hosts import ImageState
+from tests import data_file
 from tests.kube.conftest import QuietHandler, serving
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+DATA = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 TOKEN = "token-of-the-test"  # noqa: S105 - the test's own
 
 
 @dataclass(slots=True)
 class Registry:
-    """What the registry has and wants, and what it was asked.
-
-    Attributes:
-        images: ``name:version`` -> the architectures that it exists for; none for a bare manifest.
-        wants: ``""``, ``bearer`` or ``basic``.
-        user: ``name:password`` that it lets in; empty for everybody.
-        realm: Where it sends for tokens; empty for itself.
-        status: A status that it answers to everything, if set.
-        asked: (method, path, Authorization) of every request.
-        content: The body of every answer, instead of what fits; None for what fits.
-    """
+    """What the registry has and wants, and what it was asked."""
 
     port: int = 0
+    # ``name:version`` -> the architectures that it exists for; none for a bare manifest
     images: dict[str, list[str]] = field(default_factory=dict)
-    wants: str = ""
-    user: str = ""
-    realm: str = ""
-    status: int = 0
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
-    content: str | None = None
+    wants: str = ""  # ``bearer`` or ``basic``
+    user: str = ""  # ``name:password`` that it lets in; empty for everybody
+    realm: str = ""  # where it sends for tokens; empty for itself
+    status: int = 0  # that it answers to everything, if set
+    asked: list[tuple[str, str, str]] = field(default_factory=list)  # (method, path, Authorization)
+    content: str | None = None  # the body of every answer, instead of what fits
 
     @property
     def host(self) -> str:
@@ -135,19 +129,11 @@ NO_TEXTS = [None, 0, 1.5, True, [], ["x"], {}, {"x": 1}]
 
 
 BROKEN = [
-    *NO_TEXTS,
-    "",
-    "not JSON",
-    {"auths": {"nvcr.io": {"auth": "%%%"}}},
+    *(*NO_TEXTS, "", "not JSON", "[" * 100_000, "1" * 5000, {"auths": {"nvcr.io": {"auth": "%%%"}}}),
     *({key: each} for key in ("auths", "credHelpers", "credsStore") for each in (*NO_TEXTS, HALF, "x")),
     *({key: {"nvcr.io": each}} for key in ("auths", "credHelpers") for each in (*NO_TEXTS, HALF, "x")),
-    *(
-        {"auths": {"nvcr.io": {key: each}}}
-        for key in ("auth", "identitytoken")
-        for each in (*NO_TEXTS, HALF, "", "\u00e9")
-    ),
-    "[" * 100_000,
-    "1" * 5000,
+    *({"auths": {"nvcr.io": {"auth": each}}} for each in (*NO_TEXTS, HALF, "", "\u00e9")),
+    *({"auths": {"nvcr.io": {"identitytoken": each}}} for each in (*NO_TEXTS, HALF, "", "\u00e9")),
 ]
 
 
@@ -190,20 +176,11 @@ def test_credential_helper(tmp_path: Path, helper: Path) -> None:
     assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "reference"),
-    [
-        ("nvcr.io/nvidia/driver:580-ubuntu22.04", ImageReference("nvcr.io", "nvidia/driver", "580-ubuntu22.04")),
-        ("registry:5000/a/b@sha256:12", ImageReference("registry:5000", "a/b", "sha256:12")),
-        ("localhost/x:1", ImageReference("localhost", "x", "1")),
-        ("busybox", ImageReference("docker.io", "library/busybox", "latest")),
-        ("nvidia/cuda:12", ImageReference("docker.io", "nvidia/cuda", "12")),
-        ("r.io/a:tag@sha256:12", ImageReference("r.io", "a", "sha256:12")),
-    ],
-)
-def test_references_are_read_as_runtimes_read_them(text: str, reference: ImageReference) -> None:
+@pytest.mark.parametrize("case", DATA["references"], ids=itemgetter("text"))
+def test_references_are_read_as_runtimes_read_them(case: dict[str, Any]) -> None:
     """A host has a dot or a port, or is localhost; a digest counts more than a tag."""
-    assert parse_reference(text) == reference
+    reference = parse_reference(case["text"])
+    assert reference == ImageReference(*case["is"])
     assert reference.registry != "docker.io" or reference.manifest.startswith("https://registry-1.docker.io/v2/")
 
 
@@ -216,20 +193,13 @@ def image(registry: Registry) -> str:
 
 
 @pytest.mark.parametrize("wants", ["", "bearer"])
-@pytest.mark.parametrize(
-    ("architectures", "state"),
-    [
-        (["amd64", "arm64"], ImageState.PRESENT),
-        (["arm64"], ImageState.OTHER_ARCHITECTURE),
-        ([], ImageState.PRESENT),
-        (["unknown"], ImageState.PRESENT),
-    ],
-)
-def test_image_that_is_there(registry: Registry, wants: str, architectures: list[str], state: ImageState) -> None:
+@pytest.mark.parametrize("architectures", [["amd64", "arm64"], ["arm64"], [], ["unknown"]])
+def test_image_that_is_there(registry: Registry, wants: str, architectures: list[str]) -> None:
     """With and without the token that public registries ask everybody to fetch."""
     registry.wants = wants
     registry.images[f"nvidia/driver:{TAG}"] = architectures
     answer = look_up_image(image(registry), "amd64")
+    state = ImageState.OTHER_ARCHITECTURE if architectures == ["arm64"] else ImageState.PRESENT
     assert (answer.state, answer.reference) == (state, image(registry))
     # HEAD counts as no pull where pulls are counted; only an index, which names platforms, is read.
     asked = [method for method, path, _ in registry.asked if "/manifests/" in path]
@@ -277,19 +247,13 @@ def test_credentials_go_to_no_service_without_tls(registry: Registry, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("status", "state"),
-    [
-        (307, ImageState.PRESENT),
-        (403, ImageState.REFUSED),
-        (429, ImageState.UNREACHABLE),
-        (503, ImageState.UNREACHABLE),
-    ],
+    ("status", "state"), [(307, "PRESENT"), (403, "REFUSED"), (429, "UNREACHABLE"), (503, "UNREACHABLE")]
 )
-def test_other_answers(registry: Registry, status: int, state: ImageState) -> None:
+def test_other_answers(registry: Registry, status: int, state: str) -> None:
     """A redirect is not followed; an overloaded registry says nothing about the image."""
     registry.status = status
     answer = look_up_image(image(registry), "amd64")
-    assert answer.state is state
+    assert answer.state is ImageState[state]
     assert f"HTTP {status}" in answer.evidence
 
 
@@ -317,19 +281,12 @@ def test_name_that_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> 
     is_over.set()
 
 
-ODD = ["null", "0", "true", '"x"', "[]", "[[]]", "{}", "1" * 5000, "[" * 100_000, "not JSON", "\x00", '"\\ud800"']
-MANIFESTS = ["null", "1", '"x"', "{}", "[]", "[null]", "[1]", '["x"]', "[[]]", "[{}]", '{"a": 1}']
-PLATFORMS = ["null", "1", '"amd64"', "[]", '["amd64"]', "{}", '{"architecture": null}', '{"architecture": [1]}']
+ODD, MANIFESTS = [*DATA["odd"], "1" * 5000, "[" * 100_000], DATA["manifests"]
+INDEXES = [*ODD, *(f'{{"manifests": {each}}}' for each in (*MANIFESTS, *ODD[:-1]))]
+INDEXES += [f'{{"manifests": [{{"platform": {each}}}, {{}}]}}' for each in DATA["platforms"]]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *ODD,
-        *(f'{{"manifests": {each}}}' for each in (*MANIFESTS, *ODD[:-1])),
-        *(f'{{"manifests": [{{"platform": {each}}}, {{}}]}}' for each in PLATFORMS),
-    ],
-)
+@pytest.mark.parametrize("content", INDEXES)
 def test_index_of_any_shape_names_no_platform(registry: Registry, content: str) -> None:
     """It is there, which is all that it tells."""
     registry.images[f"nvidia/driver:{TAG}"] = ["arm64"]
@@ -337,10 +294,7 @@ def test_index_of_any_shape_names_no_platform(registry: Registry, content: str) 
     assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
 
 
-TOKENS = ["null", "1", "[]", "{}", '"a\\nb"', '"\\u00e9\\u2028"', '"\\ud800"', '""']
-
-
-@pytest.mark.parametrize("content", [*ODD, *(f'{{"token": {each}}}' for each in TOKENS)])
+@pytest.mark.parametrize("content", [*ODD, *(f'{{"token": {each}}}' for each in DATA["tokens"])])
 def test_a_malformed_token_grants_nothing(registry: Registry, content: str) -> None:
     """One that no header can hold is not shown either."""
     registry.wants = "bearer"

@@ -72,6 +72,14 @@ def fill(text: Mapping[str, str], where: str, evidence: str = "", severity: str 
     )
 
 
+def finding(entry: str, where: str, evidence: str = "", **words: Any) -> Finding:
+    """Return a finding by its name in errors.toml, which may be that of a table in a table: ``reboot.needed``."""
+    text: Any = texts()
+    for name in entry.split("."):
+        text = text[name]
+    return fill(text, where, evidence, **words)
+
+
 def host_error(kind: str, reached: SshTarget, evidence: str = "", **words: Any) -> Finding:
     """Return an error about a host by its name in errors.toml."""
     return _of_target(texts()[kind], reached, evidence, **words)

@@ -154,28 +154,18 @@ class Permission(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedState:
-    """Observed state of a cluster at one moment.
+    """One reading of a cluster; ``names``, by kind and namespace, of all objects of kinds that were listed whole."""
 
-    Attributes:
-        cluster: Name of the cluster: its context.
-        members: Live objects that carry the stack's membership.
-        names: (kind, namespace) -> the names of all objects there, of the kinds that were listed whole.
-        pods: Pods of the stack's components; validation pods included.
-        passed: Validations on record: (component, node) -> the verdict, see `gpu_provision.planning.validation`.
-        void: Uids of pods whose vectorAdd has to run again.
-        lock_version: ``resourceVersion`` of the lock's Lease; changes with each acquire, renewal and release.
-    """
-
-    cluster: str
+    cluster: str  # as people name it: its context
     facts: ClusterFacts
-    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
+    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # live objects that carry the membership
     namespaces: frozenset[str] = frozenset()
     names: Mapping[tuple[Kind, str], frozenset[str]] = field(default_factory=dict)
-    pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    passed: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    void: frozenset[str] = frozenset()
+    pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # of the stack's components, also of validations
+    passed: Mapping[tuple[str, str], str] = field(default_factory=dict)  # on record, see `planning.validation`
+    void: frozenset[str] = frozenset()  # uids of pods whose vectorAdd does not count, since it is to run again
     lock: LockHolder | None = None
-    lock_version: str = ""
+    lock_version: str = ""  # of the lock's object; it changes whenever a run takes, renews or gives it back
 
     def is_absent(self, ref: ObjectRef) -> bool:
         """Whether it is known that there is no such object."""

@@ -60,8 +60,7 @@ def _unverified(known: RenderContext) -> Iterator[Finding]:
 
 
 def _missing_nodes(known: RenderContext) -> Iterator[Finding]:
-    missing = [target.name for target in known.targets if target.facts is None]
-    for name in missing if known.facts.version else ():
+    for name in [target.name for target in known.targets if target.facts is None and known.facts.version]:
         yield Finding(
             code="GP201",
             what=f"the inventory declares node {name}, but the cluster has no node of this name",
@@ -112,10 +111,8 @@ def references(desired: Desired) -> tuple[PodReference, ...]:
         pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
         named = [(kind, name, True) for kind, name in _required(pod)]
         named += [("Secret", secret["name"], False) for secret in pod.get("imagePullSecrets", ())]
-        found += (
-            PodReference(ObjectRef("v1", kind, user.namespace, name), user, component, is_required)
-            for kind, name, is_required in named
-        )
+        refs = ((ObjectRef("v1", kind, user.namespace, name), needed) for kind, name, needed in named)
+        found += (PodReference(ref, user, component, needed) for ref, needed in refs)
     return tuple(dict.fromkeys(each for each in found if each.ref not in made))
 
 

@@ -123,9 +123,8 @@ def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
     if change.component == validation.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
-    return (change.action is Action.RUN and _about(change) in unproven) or (
-        change.ref.kind == "Node" and not change.fields
-    )
+    is_run = change.action is Action.RUN
+    return _about(change) in unproven if is_run else change.ref.kind == "Node" and not change.fields
 
 
 def _about(change: Change) -> str:

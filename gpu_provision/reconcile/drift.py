@@ -62,17 +62,13 @@ def _difference(change: Change, known: KnownState) -> Difference:
 
 def _of_object(change: Change, known: KnownState) -> Origin:
     was_applied = None if known.applied is None else change.ref in known.applied
-    match change.action:
-        case Action.CREATE:
-            if was_applied is None:
-                return Origin.EITHER if known.live else Origin.PENDING
-            return Origin.DRIFT if was_applied else Origin.PENDING
-        case Action.DELETE:
-            return Origin.DRIFT if was_applied is False else Origin.PENDING
-        case Action.RUN:
-            return Origin.PENDING if was_applied is False else Origin.NOT_READY
-        case Action.WAIT | Action.UPDATE:
-            return Origin.NOT_READY
+    if change.action is Action.CREATE and was_applied is None:
+        return Origin.EITHER if known.live else Origin.PENDING
+    if change.action is Action.CREATE:
+        return Origin.DRIFT if was_applied else Origin.PENDING
+    if change.action is Action.DELETE:
+        return Origin.DRIFT if was_applied is False else Origin.PENDING
+    return Origin.PENDING if change.action is Action.RUN and was_applied is False else Origin.NOT_READY
 
 
 def _fields(change: Change, known: KnownState) -> Iterable[FieldDrift]:

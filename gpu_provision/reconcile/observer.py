@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
@@ -175,11 +175,8 @@ def _not_followed(reading: ClusterPlan) -> ObservedState:
 
 
 def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
-    kept = {
-        key: value
-        for key, value in facts.labels.items()
-        if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT)
-    }
+    needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
+    kept = {key: facts.labels[key] for key in needed}
     return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept)
 
 
@@ -234,7 +231,8 @@ class StackObserver:
         different = frozenset(change.ref for name, item in of_stack for change in object_change(name, item, seen))
         objects = different | {change.ref for change in deletions(seen)}
         edited = self._edited(different, {ref_of(item): item for _, item in of_stack}, seen)
-        return Observation(seen, found, _named(objects), _named(edited), frozenset(_steps(seen, raw, found)))
+        named, steps = (frozenset(map(str, objects)), frozenset(map(str, edited))), frozenset(_steps(seen, raw, found))
+        return Observation(seen, found, *named, steps)
 
     def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
@@ -331,10 +329,6 @@ def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
 
 def _is_of_stack(manifest: Manifest) -> bool:
     return manifest["kind"] not in _PER_NODE
-
-
-def _named(refs: Iterable[ObjectRef]) -> frozenset[str]:
-    return frozenset(map(str, refs))
 
 
 def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:

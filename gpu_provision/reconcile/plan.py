@@ -38,8 +38,10 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
     """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
     with RequestPool(cluster, _PARALLEL_DRY_RUNS) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
-    sets = {answer.set_id for answer in answers if isinstance(answer, _Foreign)}
-    owners = {set_id: owner for set_id in sorted(sets) if (owner := _owner(cluster, set_id))}
+    owners = dict[str, ObjectRef]()  # a stack that is gone owns nothing
+    for set_id in sorted({answer.set_id for answer in answers if isinstance(answer, _Foreign)}):
+        for found in cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
+            owners[set_id] = ref_of(found)
     taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, ForbiddenError)]
@@ -109,12 +111,6 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
     found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
     wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, found)
     return _Foreign(found, as_seen) if found and found != wanted else as_seen
-
-
-def _owner(cluster: KubeClient, set_id: str) -> ObjectRef | None:
-    """Return the ConfigMap that stands for a stack, and is called as it; None for one that is gone: it owns nothing."""
-    parents = cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items
-    return ref_of(parents[0]) if parents else None
 
 
 def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
@@ -212,16 +208,14 @@ def _absent(
     cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
     found = references(desired)
-    changing = {change.ref for change in draft.changes if change.action in _STARTS_PODS}
+    starts_pods = {Action.CREATE, Action.UPDATE, Action.RUN}
+    changing = {change.ref for change in draft.changes if change.action in starts_pods}
     if needs_rollout(known):
         changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
     inventory, facts = seen.context.inventory, seen.context.facts
     missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
     yield from missing_findings(found, missing, changing, seen.observed.namespaces)
     yield from unread_finding(unread)
-
-
-_STARTS_PODS = frozenset({Action.CREATE, Action.UPDATE, Action.RUN})
 
 
 def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:

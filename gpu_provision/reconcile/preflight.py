@@ -45,7 +45,7 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     known = context(inventory, facts)
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
-    ours = (*(finding for host in hosts.failed for finding in _unread(host)), *_images(inventory, known, read))
+    ours = (*(_unread(host) for host in hosts.failed if not host.errors), *_images(inventory, known, read))
     of_cluster = findings(known)
     of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
     found = (
@@ -56,17 +56,15 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     return Judgement(hosts=hosts, findings=tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR)))
 
 
-def _unread(host: HostOutcome) -> Iterator[Finding]:
-    if not host.errors:
-        yield Finding(
-            code=codes.HOST_UNREAD,
-            where=host.name,
-            what="the host could not be read",
-            evidence=host.reason,
-            consequence="a run fails on it, and holds the cluster phase back",
-            fix="see that it is up and that ssh to it works; to connect to no host:"
-            " host_prerequisites: {enabled: false}",
-        )
+def _unread(host: HostOutcome) -> Finding:
+    return Finding(
+        code=codes.HOST_UNREAD,
+        where=host.name,
+        what="the host could not be read",
+        evidence=host.reason,
+        consequence="a run fails on it, and holds the cluster phase back",
+        fix="see that it is up and that ssh to it works; to connect to no host: host_prerequisites: {enabled: false}",
+    )
 
 
 def _images(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ def stack(**fields: Any) -> StackIdentity:
 
 
 def entry(manager: str, *paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return what managedFields have of one manager."""
+    """Return the managedFields entry of a manager."""
     fields: dict[str, Any] = {}
     for path in paths:
         below = fields

@@ -14,8 +14,7 @@ from itertools import product
 from pathlib import Path
 
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.table import line, table
-from tests.faults.trials import Row, Trials
+from tests.faults.trials import Row, Trials, line, table
 from tests.scenarios.on_real import Lender, own_cluster, real_world
 from tests.scenarios.on_sandbox import sandbox_world
 from tests.scenarios.warm import Forge

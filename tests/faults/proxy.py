@@ -25,7 +25,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
@@ -44,50 +44,34 @@ _OF_THE_CONNECTION = frozenset({"connection", "content-length", "keep-alive", "t
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-class _Refusal(NamedTuple):
-    code: HTTPStatus
-    reason: str
-    message: str
-
-    @property
-    def status(self) -> bytes:
-        fields = {"status": "Failure", "reason": self.reason, "message": self.message, "code": self.code}
-        return json.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, **fields}).encode()
+_Refusal = tuple[HTTPStatus, bytes]
 
 
-_UNAVAILABLE = _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", "the server is currently unavailable")
-_TOO_MANY = _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", "too many requests, please try again later")
-_EXPIRED = _Refusal(HTTPStatus.GONE, "Expired", "too old resource version")
+def _refusal(code: HTTPStatus, reason: str, message: str) -> _Refusal:
+    fields = {"status": "Failure", "reason": reason, "message": message, "code": code}
+    return code, json.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, **fields}).encode()
+
+
+_EXPIRED = _refusal(HTTPStatus.GONE, "Expired", "too old resource version")
+_UNAVAILABLE = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailable", "the server is currently unavailable")
+_TOO_MANY = _refusal(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", "too many requests, please try again later")
 _REFUSALS = {
-    Fault.SERVER_ERROR: _Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", "etcdserver: request timed out"),
-    Fault.UNAVAILABLE: _UNAVAILABLE,
-    Fault.UNAVAILABLE_FOR_SECONDS: _UNAVAILABLE,
-    Fault.TOO_MANY: _TOO_MANY,
-    Fault.TOO_MANY_UNTIL: _TOO_MANY,
+    Fault.SERVER_ERROR: _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", "etcdserver: request timed out"),
+    **dict.fromkeys((Fault.UNAVAILABLE, Fault.UNAVAILABLE_FOR_SECONDS), _UNAVAILABLE),
+    **dict.fromkeys((Fault.TOO_MANY, Fault.TOO_MANY_UNTIL), _TOO_MANY),
     Fault.GONE: _EXPIRED,
 }
 _WITH_SECONDS = frozenset({Fault.UNAVAILABLE_FOR_SECONDS, Fault.TOO_MANY})
 
 
 class Proxy:
-    """Runs in threads of this process, from ``with`` to its end.
-
-    Attributes:
-        spoiled: How many requests were spoiled, by fault.
-        writes: The server's answers to all requests that could change something, lost ones included.
-    """
+    """Runs in threads of this process, from ``with`` to its end."""
 
     def __init__(self, upstream: KubeCredentials, draws: Draws, folder: Path, *, delay: float = DELAY_SECONDS) -> None:
-        """Listen on a free port of loopback.
-
-        Args:
-            upstream: How to reach the API server.
-            draws: Which requests are spoiled.
-            folder: For the proxy's certificate authority, kubeconfigs, and ``faults.log``, a line for each fault.
-            delay: Seconds that a delayed request waits before it is carried out.
-        """
+        """Listen on a free port of loopback; ``faults.log`` in the folder gets a line for each fault."""
         self.upstream, self.draws, self.delay = upstream, draws, delay
-        self.spoiled, self.writes = Counter[Fault](), list[Write]()
+        self.spoiled = Counter[Fault]()
+        self.writes: list[Write] = []  # answers to all requests that could change something, lost ones included
         self.closing = threading.Event()
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._authority = folder, Authority(folder)
@@ -238,13 +222,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._leave_upstream()
 
     def _refuse(self, refusal: _Refusal, fault: Fault) -> None:
-        self.send_response(refusal.code)
+        code, status = refusal
+        self.send_response(code)
         if fault in _WITH_SECONDS:
             self.send_header("Retry-After", str(RETRY_AFTER_SECONDS))
         if fault is Fault.TOO_MANY_UNTIL:
             self.send_header("Retry-After", formatdate(time.time() + RETRY_AFTER_SECONDS, usegmt=True))
         self.send_header("Content-Type", "application/json")
-        self._send(refusal.status)
+        self._send(status)
 
     def _send(self, content: bytes) -> None:
         self.send_header("Content-Length", str(len(content)))
@@ -283,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._chunk(line[: len(line) // 2])  # a chunk of its own, so that clients see it
         self._note(fault)
         if fault is Fault.GONE_EVENT:
-            self._chunk(b'{"type":"ERROR","object":%s}\n' % _EXPIRED.status)
+            self._chunk(b'{"type":"ERROR","object":%s}\n' % _EXPIRED[1])
         if fault in {Fault.GONE_EVENT, Fault.WATCH_ENDED}:
             self._end_stream()
 

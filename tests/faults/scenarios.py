@@ -30,14 +30,9 @@ class Outcome(NamedTuple):
 
 
 class Stack(Both):
-    """A stack that an inventory declares, on a cluster with the operator's definition.
+    """A stack that an inventory declares, on a cluster with the operator's definition."""
 
-    Attributes:
-        proxy: Through which requests of the tool go.
-        before: What the cluster holds before the first run.
-    """
-
-    proxy: Proxy
+    proxy: Proxy  # through which requests of the tool go
 
     def __init__(self, world: World) -> None:
         """Remember what the cluster holds."""
@@ -46,7 +41,7 @@ class Stack(Both):
         for options in ("--operator", "--destroy"):
             world.give_rights(options)
         world.until(self._is_settled)
-        self.before = dump(world)
+        self.before = dump(world)  # what the cluster holds before the first run
 
     def prepare(self, scenario: str) -> None:
         """Bring the cluster, without the proxy, to where a scenario begins; AssertionError if that fails."""

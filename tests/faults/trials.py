@@ -27,23 +27,16 @@ Open = Callable[[Path], contextlib.AbstractContextManager[World]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How a scenario went with a seed.
-
-    Attributes:
-        exit: The exit code of the tool at first try, or why there is none.
-        after: What is not as it has to be afterwards, by an API server that answers well; empty if all is.
-        twice: What was created twice.
-        faults: How many requests were spoiled, by fault.
-    """
+    """How a scenario went with a seed."""
 
     seed: int
     scenario: str
-    exit: str
+    exit: str  # the exit code of the tool at first try, or why there is none
     seconds: float = 0.0
-    after: str = ""
-    twice: Sequence[str] = ()
+    after: str = ""  # what is not as it has to be afterwards, by an API server that answers well; empty if all is
+    twice: Sequence[str] = ()  # what was created twice
     has_traceback: bool = False
-    faults: Mapping[Fault, int]
+    faults: Mapping[Fault, int]  # how many requests were spoiled
 
     @property
     def is_converged(self) -> bool:
@@ -53,17 +46,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """How clusters are opened, and requests spoiled.
+    """How clusters are opened, and requests spoiled."""
 
-    Attributes:
-        open: Opens a new world, in an empty folder.
-        rate: The share of requests that is spoiled, from 0 to 1.
-        folder: For the files of each seed: what the tool said, as ``SCENARIO.log``, and ``SCENARIO/faults.log``.
-    """
-
-    open: Open
-    rate: float
-    folder: Path
+    open: Open  # a new world, in an empty folder
+    rate: float  # the share of requests that is spoiled, from 0 to 1
+    folder: Path  # for the files of each seed: what the tool said, as ``SCENARIO.log``, and ``SCENARIO/faults.log``
 
     def rows(self, pairs: Iterable[tuple[int, str]]) -> Iterator[Row]:
         """Run a scenario with a seed, for each pair, one after the other; an installation gets a bare cluster."""
@@ -101,3 +88,43 @@ class Trials:
             has_traceback="Traceback (most recent call last)" in outcome.text,
             faults=stack.proxy.spoiled,
         )
+
+
+_HEADINGS = ("seed", "scenario", "exit", "seconds", "plan afterwards", "created twice", "traceback", "faults injected")
+_SHOWN = 3
+_AS_WANTED = {"destroy": "nothing left"}
+
+
+def line(row: Row) -> str:
+    """Return a line about a trial."""
+    ended = "converged" if row.is_converged else f"exit {row.exit}, {row.after or 'plan empty'}"
+    return f"seed {row.seed} {row.scenario}: {ended}; {row.seconds:.1f} s, {sum(row.faults.values())} faults"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the table, and how many of the trials converged."""
+    converged = sum(row.is_converged for row in rows)
+    lines = [_HEADINGS, ["---"] * len(_HEADINGS), *map(_cells, rows)]
+    return "\n".join((*map(_joined, lines), "", f"{converged} of {len(rows)} converged.", ""))
+
+
+def _joined(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _twice(names: Sequence[str]) -> str:
+    shown = ", ".join(sorted(set(names))[:_SHOWN])
+    return f"{len(names)}: {shown}".replace("|", "\\|") if names else "0"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        str(row.seed),
+        row.scenario,
+        row.exit,
+        f"{row.seconds:.1f}",
+        (row.after or _AS_WANTED.get(row.scenario, "empty")).replace("|", "\\|").replace("\n", " "),
+        _twice(row.twice),
+        "yes" if row.has_traceback else "no",
+        ", ".join(f"{count} {fault.value}" for fault, count in row.faults.items()) or "0",
+    )

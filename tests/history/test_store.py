@@ -28,6 +28,7 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import Evidence, RunResult, State, Transition
+from tests import data_file
 
 RECORD = Record(id="20260101T000000.000000Z-abc", number=3, inventory="prod", release="26.7.0", text="name: prod\n")
 RESULT = RunResult(
@@ -158,22 +159,11 @@ def test_a_record_comes_back_as_it_was_written() -> None:
     assert decode("b", newer) == replace(RUN, tool="9.0"), "as far as it is known"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"ending": "on fire"}',
-        '{"ending": "failed", "number": "many"}',
-        '{"ending": "failed", "inventory_gz": "?"}',
-        '{"ending": "failed", "inventory_gz": "H4sIAAAA"}',
-        "[" * 100_000,
-        encode(RUN)[:-9],
-        encode(replace(RUN, text="x" * (1 << 20) + "x")),
-    ],
-    ids=lambda line: line[:40] or "nothing",
-)
+DAMAGED = data_file.document((Path(__file__).parent / "data" / "damaged.yaml").read_text())
+DAMAGED += ["[" * 100_000, encode(RUN)[:-9], encode(replace(RUN, text="x" * (1 << 20) + "x"))]
+
+
+@pytest.mark.parametrize("line", DAMAGED, ids=lambda line: line[:40] or "nothing")
 def test_a_damaged_record_is_none(line: str) -> None:
     """Also one that unpacks to more than an inventory may have."""
     assert decode("b", line) is None

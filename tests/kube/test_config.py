@@ -143,16 +143,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return made
 
 
-@pytest.mark.usefixtures("files")
-def test_several_files_are_one_kubeconfig() -> None:
-    """The first current context counts, as in kubectl; paths begin at the file that names them."""
+def test_several_files_are_one_kubeconfig(files: list[Path]) -> None:
+    """The first current context and entry count, as in kubectl; paths begin at the file that names them."""
     assert api_client()[1:] == ("of-one", "of-one")
     found = api_client("", "of-two")[0].configuration
     assert found.host == "https://two:1"
     assert found.api_key["BearerToken"] == "Bearer two"
-
-
-def test_an_entry_of_the_first_file_hides_that_of_a_later_one(files: list[Path]) -> None:
     files[1].write_text(files[1].read_text().replace("of-two", "of-one"))
     assert api_client()[0].configuration.host == "https://one:1"
 

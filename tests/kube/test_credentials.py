@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.credentials import Credential, CredentialPluginError, Login, renewal_of
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ExitCode, Finding, ForbiddenError, ProvisionError
+from tests import data_file
 from tests.kube.conftest import QuietHandler, kubeconfig, serving
 from tests.sandbox.apiserver.conftest import Running
 
@@ -299,24 +301,13 @@ def test_a_plugin_that_fails_is_the_error(
     assert not any(SECRET in text for text in told)
 
 
-PRINTED = {
-    "nothing": ("true", "did not print JSON"),
-    "garbage": ("echo '<html>'", "did not print JSON"),
-    "another document": ("echo '[1]'", "did not print an ExecCredential"),
-    "another version": (_answer(token=SECRET).replace("/v1", "/v2"), f"did not answer in {VERSION}"),
-    "no token": (_answer(), "neither a token nor a client certificate"),
-    "a certificate without a key": (_answer(clientCertificateData="x"), "neither a token nor"),
-    "a certificate that is none": (_answer(clientCertificateData="x", clientKeyData=SECRET), "cannot be used"),
-    "a token of two lines": (_answer(token=f"{SECRET}\\nx"), "characters that no request may hold"),
-    "an end that is no time": (_answer(token=SECRET, expirationTimestamp="soon"), "is no time"),
-}
-
-
-@pytest.mark.parametrize(("line", "what"), PRINTED.values(), ids=PRINTED.keys())
-def test_what_is_no_credential_is_the_error(login: LogIn, line: str, what: str) -> None:
+@pytest.mark.parametrize(
+    "case", data_file.document(Path(__file__).with_suffix(".yaml").read_text()), ids=itemgetter("name")
+)
+def test_what_is_no_credential_is_the_error(login: LogIn, case: dict[str, str]) -> None:
     """What it printed is not quoted: it may hold the token."""
-    finding = _failure(lambda: login(line, "echo see here >&2"))
-    assert what in finding.what
+    finding = _failure(lambda: login(case["prints"], "echo see here >&2"))
+    assert case["what"] in finding.what
     assert SECRET not in str(finding)
 
 

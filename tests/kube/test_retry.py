@@ -153,16 +153,14 @@ def made(cluster: KubeClient, name: str, **parts: Any) -> Manifest:
 Write = Callable[[KubeClient, Manifest], Manifest]
 
 
-def on_version(live: Manifest) -> Manifest:
-    return {**config_map(live["metadata"]["name"]), "metadata": {**_named(live), **_version(live)}, "data": {"a": "2"}}
-
-
-def _named(live: Manifest) -> dict[str, str]:
-    return {key: live["metadata"][key] for key in ("name", "namespace")}
-
-
 def _version(live: Manifest) -> dict[str, str]:
     return {"resourceVersion": live["metadata"]["resourceVersion"]}
+
+
+def _apply(cluster: KubeClient, live: Manifest) -> Manifest:
+    manifest = config_map(live["metadata"]["name"], data={"a": "2"})
+    manifest["metadata"] |= _version(live)
+    return cluster.apply(manifest, take_back=True).object
 
 
 WRITES: dict[str, Write] = {
@@ -171,7 +169,7 @@ WRITES: dict[str, Write] = {
     "merge": lambda cluster, live: cluster.merge(
         ref_of(live), {"metadata": _version(live), "data": {"a": "2", "b": None}}
     ),
-    "apply": lambda cluster, live: cluster.apply(on_version(live), take_back=True).object,
+    "apply": _apply,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,15 @@ from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLU
 from gpu_provision.components.labels import COMPONENT, DIGEST
 from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import ClusterFacts, Manifest, NodeFacts, ObservedState, RenderContext, ref_of
+from gpu_provision.model.cluster import (
+    ClusterFacts,
+    Manifest,
+    NodeFacts,
+    ObjectRef,
+    ObservedState,
+    RenderContext,
+    ref_of,
+)
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.planning.applyset import digest_of, selects
@@ -180,6 +189,13 @@ class Stack:
             for pod in self.pods.values()
             if pod["metadata"]["labels"].get(COMPONENT) == component and pod["spec"].get("nodeName") == node
         )
+
+    def edit(self, component: str, **fields: Any) -> ObjectRef:
+        """Change fields of the container of a live DaemonSet, the one that serves t4-1; return its reference."""
+        ref = ref_of(self.daemonset(component))
+        self.members[ref] = copy.deepcopy(self.members[ref])
+        self.members[ref]["spec"]["template"]["spec"]["containers"][0] |= fields
+        return ref
 
     def put(self, pod: Manifest) -> None:
         """Show a pod, in place of one of its name."""

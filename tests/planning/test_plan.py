@@ -33,10 +33,7 @@ def test_an_empty_cluster_gets_everything_in_dependency_order() -> None:
 
 def test_a_changed_field_names_nodes_where_pods_restart() -> None:
     stack = Stack()
-    ref = ref_of(stack.daemonset("gfd"))
-    edited = copy.deepcopy(stack.members[ref])
-    edited["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
-    stack.members[ref] = edited
+    ref = stack.edit("gfd", image="example.org/other:1")
     (change,) = stack.plan.changes
     assert (change.action, change.ref) == (Action.UPDATE, ref)
     assert [field.old for field in change.fields] == ["example.org/other:1"]
@@ -73,10 +70,7 @@ def _of_another_installation(manifest: Manifest, *below: str) -> Manifest:
 def test_a_change_outside_the_installation_restarts_no_driver() -> None:
     """Labels, resources, pull policy: the running pods stay as they are, and the plan says so."""
     stack = Stack()
-    ref = ref_of(stack.daemonset("driver", "t4-1"))
-    edited = copy.deepcopy(stack.members[ref])
-    edited["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = "Always"
-    stack.members[ref] = edited
+    stack.edit("driver", imagePullPolicy="Always")
     (change,) = stack.plan.changes
     assert (change.nodes, change.effects) == ((), ("no driver restart",))
 
@@ -86,9 +80,7 @@ def test_pods_restart_only_on_nodes_where_their_daemonset_stays() -> None:
     chosen = inventory()
     left = replace(chosen, nodes=tuple(node for node in chosen.nodes if node.name != "t4-2"))
     stack = Stack(left, labelled(chosen=chosen))
-    ref = ref_of(stack.daemonset("gfd"))
-    stack.members[ref] = copy.deepcopy(stack.members[ref])
-    stack.members[ref]["spec"]["template"]["spec"]["containers"][0]["image"] = "example.org/other:1"
+    ref = stack.edit("gfd", image="example.org/other:1")
     (change,) = (each for each in stack.plan.changes if each.ref == ref)
     assert change.nodes == ("h100-1", "t4-1")
 

@@ -122,10 +122,6 @@ def found(cluster: KubeClient) -> Finding | None:
     )
 
 
-def test_a_user_with_all_rights_gets_no_finding(account: As) -> None:
-    assert found(account()) is None
-
-
 @pytest.mark.parametrize(
     "case", data_file.document(Path(__file__).with_suffix(".yaml").read_text().replace("OPERANDS", OPERANDS))
 )

@@ -8,36 +8,25 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.cluster import Permission
-from gpu_provision.rbac.roles import RbacSubject, describe, grants, permissions_of, roles, rules_of
+from gpu_provision.rbac.roles import RbacSubject, grants, permissions_of, roles, rules_of
 from tests import data_file
 
 LIST_PODS = Permission("list", "", "pods")
 
 
 def test_rules_grant_just_the_permissions_that_they_were_made_of() -> None:
-    """Whatever is said together."""
-    wanted = {
-        LIST_PODS,
-        Permission("get", "", "pods/log"),
-        Permission("get", "apps", "daemonsets", name="a"),
-        Permission("patch", "apps", "daemonsets", name="a"),
-        Permission("get", "apps", "daemonsets", name="b"),
-        Permission("get", "apps", "deployments", name="b"),
-    }
-    assert set(permissions_of(rules_of(wanted))) == wanted
-
-
-def test_alike_resources_share_a_rule() -> None:
-    wanted = [
-        LIST_PODS,
-        Permission("list", "", "nodes"),
-        Permission("get", "", "nodes", name="n1"),
-        Permission("list", "", "nodes", name="n1"),
-    ]
-    assert rules_of(wanted) == [
+    """Resources that are alike share one."""
+    wanted = {LIST_PODS, LIST_PODS._replace(resource="nodes"), Permission("get", "", "nodes", name="n1")}
+    rules = rules_of({*wanted, Permission("list", "", "nodes", name="n1")})
+    assert rules == [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"], "resourceNames": ["n1"]},
     ]
+    assert set(permissions_of(rules)) == wanted
+    wanted |= {Permission("get", "", "pods/log")}
+    wanted |= {Permission(verb, "apps", "daemonsets", name=name) for verb, name in (("get", "a"), ("patch", "a"))}
+    wanted |= {Permission("get", "apps", resource, name="b") for resource in ("daemonsets", "deployments")}
+    assert set(permissions_of(rules_of(wanted))) == wanted
 
 
 OF_A_LOG = Permission("get", "", "pods/log", "here", "p")
@@ -47,11 +36,6 @@ OF_A_LOG = Permission("get", "", "pods/log", "here", "p")
 def test_a_rule_grants_as_the_server_reads_it(case: dict[str, Any]) -> None:
     wanted = OF_A_LOG if case["wanted"] == "log" else LIST_PODS
     assert grants(case["rule"], wanted) is case["is_granted"]
-
-
-def test_permissions_are_grouped_by_scope() -> None:
-    wanted = [LIST_PODS, Permission("get", "apps", "daemonsets", "here", "a")]
-    assert describe(wanted) == ["list pods in the whole cluster", 'get daemonsets.apps "a" in namespace here']
 
 
 WANTED = [

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube.client import ApplyResult, KubeClient
-from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.informer import InformerCache, Scope
+from gpu_provision.kube.informer import InformerCache
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, UnreachableError
 from gpu_provision.model.plan import Action, Change
@@ -23,16 +22,13 @@ RBAC = "rbac.authorization.k8s.io/v1"
 class Fake:
     """Remembers what is asked of it."""
 
-    def __init__(self, *, gone: bool = False) -> None:
-        """Nothing was asked yet; if all is gone, there is nothing to merge into."""
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
         self.asked: list[ObjectRef] = []
         self.merged: list[object] = []
-        self._gone = gone
 
     def merge(self, ref: ObjectRef, patch: object) -> None:
         """Accept everything."""
-        if self._gone:
-            raise NotFoundError(Finding(code="GP306", what="it is gone"))
         self.asked.append(ref)
         self.merged.append(patch)
 
@@ -58,16 +54,13 @@ def change(action: Action, api_version: str, kind: str, namespace: str = "a") ->
     return Change(component="c", action=action, ref=ref, manifest=manifest)
 
 
-class Showing(InformerCache):
-    """Live copies that a test has."""
+def showing(*live: Manifest) -> InformerCache:
+    """Return live copies of these."""
 
-    def __init__(self, *live: Manifest) -> None:
-        """Show these."""
-        self.live = live
+    def of(kind: Kind) -> dict[ObjectRef, Manifest]:
+        return {ref_of(each): each for each in live if ref_of(each).type == kind}
 
-    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
-        """Return those of a kind."""
-        return {ref_of(each): each for each in self.live if ref_of(each).type == what}
+    return cast("InformerCache", SimpleNamespace(of=of))
 
 
 def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
@@ -77,11 +70,11 @@ def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
     manifest = daemonset.manifest or {}
     now = {**manifest, "metadata": {**manifest["metadata"], "generation": 2}}
     written.apply([replace(daemonset, manifest=now), role])
-    assert not written.are_shown(Showing())
-    assert not written.are_shown(Showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
-    assert written.are_shown(Showing(now)), "roles are not followed"
+    assert not written.are_shown(showing())
+    assert not written.are_shown(showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
+    assert written.are_shown(showing(now)), "roles are not followed"
     written.prune([change(Action.DELETE, "apps/v1", "DaemonSet")])
-    assert written.are_shown(Showing())
+    assert written.are_shown(showing())
 
 
 def test_roles_come_before_bindings_and_bindings_before_pods() -> None:

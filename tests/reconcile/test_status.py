@@ -10,7 +10,7 @@ import pytest
 
 from gpu_provision.components.labels import DRIVER_VERSION, NOT_VALIDATED
 from gpu_provision.history import rollback
-from gpu_provision.model.cluster import ClusterFacts, Kind, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Kind
 from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.model.progress import NodeStatus, Outside, State
@@ -151,15 +151,10 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_an_edit_is_seen_while_the_pods_that_it_started_come_up(found: Any) -> None:
     """The workload differs, and is awaited as well: one must not hide the other."""
     stack = Stack()
-    exporter = stack.daemonset("dcgm_exporter")
-    live = stack.members[ref_of(exporter)]
-    (container,) = live["spec"]["template"]["spec"]["containers"]
-    pod_spec = {**live["spec"]["template"]["spec"], "containers": [{**container, "image": "example.com/other:1"}]}
-    template = {**live["spec"]["template"], "spec": pod_spec}
-    stack.members[ref_of(exporter)] = {**live, "spec": {**live["spec"], "template": template}}
+    ref = stack.edit("dcgm_exporter", image="example.com/other:1")
     stack.put({**stack.pod("dcgm_exporter", "t4-1"), "status": {"phase": "Pending"}})
     told = found(stack).differences
-    assert [each.action for each in told if each.ref == ref_of(exporter)] == [Action.UPDATE, Action.WAIT]
+    assert [each.action for each in told if each.ref == ref] == [Action.UPDATE, Action.WAIT]
     (image,) = next(each.fields for each in told if each.action is Action.UPDATE)
     assert image.found == "example.com/other:1"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,13 @@ import aiohttp
 import pytest
 import trustme
 
-from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, PODS, ObjectPath
+from gpu_provision.sandbox.api import NODES
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.attach import attach
-from gpu_provision.sandbox.client import HttpApi, load_credentials
+from gpu_provision.sandbox.client import load_credentials
 from gpu_provision.sandbox.errors import SandboxError
 from gpu_provision.sandbox.fleet import Fleet, MachineSpec, Timings, models
 from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
-from gpu_provision.sandbox.kubelet.node import SIMULATED
 
 FLEET = Fleet(
     name="test",
@@ -30,11 +27,24 @@ FLEET = Fleet(
 )
 
 
-def on_server(directory: Path, scenario: Callable[[Server], Awaitable[None]]) -> None:
-    """Run a scenario beside an API server without nodes, at most a minute long."""
+def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:
+    """Unless the user allows it. tests/contract shows what attached nodes do."""
+
+    async def scenario(server: Server) -> None:
+        await server.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}})
+        access, registered = load_credentials(server.kubeconfig), asyncio.Event()
+        with pytest.raises(BaseExceptionGroup) as refused:
+            await attach(access, FLEET)
+        error = refused.value.exceptions[0]
+        assert isinstance(error, SandboxError)
+        assert (error.problems[0].code, error.problems[0].evidence) == ("GP720", "theirs")
+        nodes = asyncio.create_task(attach(access, FLEET, beside_others=True, registered=registered))
+        await registered.wait()
+        nodes.cancel()
+        await asyncio.gather(nodes, return_exceptions=True)
 
     async def main() -> None:
-        server = await serve(directory)
+        server = await serve(tmp_path)
         try:
             async with asyncio.timeout(60):
                 await scenario(server)
@@ -42,56 +52,6 @@ def on_server(directory: Path, scenario: Callable[[Server], Awaitable[None]]) ->
             await server.close()
 
     asyncio.run(main())
-
-
-@contextlib.asynccontextmanager
-async def attached(server: Server, **options: Any) -> AsyncIterator[None]:
-    """Attach the fleet while the context lasts."""
-    registered = asyncio.Event()
-    access = load_credentials(server.kubeconfig)
-    nodes = asyncio.create_task(attach(access, FLEET, registered=registered, **options))
-    await registered.wait()
-    yield
-    nodes.cancel()
-    await asyncio.gather(nodes, return_exceptions=True)
-
-
-def test_nodes_register_run_pods_and_send_their_output(tmp_path: Path) -> None:
-    """Over HTTPS, with a kubeconfig; the sandbox's server keeps the output itself."""
-
-    async def logged(server: Server) -> str:
-        async with HttpApi(load_credentials(server.kubeconfig)) as api:
-            return str(await api.request("GET", ObjectPath(PODS, "default", "p", "log")))
-
-    async def scenario(server: Server) -> None:
-        async with attached(server):
-            assert SIMULATED in (await server.api.get(NODES, "gpu-1"))["metadata"]["annotations"]
-            container = {"name": "main", "image": "registry.example/busybox:1", "command": ["echo", "hello"]}
-            spec = {"nodeName": "gpu-1", "restartPolicy": "Never", "containers": [container]}
-            body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-            await server.api.create(PODS, body, "default")
-            while not objects.is_finished(await server.api.get(PODS, "p", "default")):  # noqa: ASYNC110 - a server is asked
-                await asyncio.sleep(0.02)
-            while await logged(server) != "hello\n":  # noqa: ASYNC110 - a server is asked
-                await asyncio.sleep(0.02)
-
-    on_server(tmp_path, scenario)
-
-
-def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:
-    """Unless the user allows it."""
-
-    async def scenario(server: Server) -> None:
-        await server.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs"}})
-        with pytest.raises(BaseExceptionGroup) as refused:
-            await attach(load_credentials(server.kubeconfig), FLEET)
-        error = refused.value.exceptions[0]
-        assert isinstance(error, SandboxError)
-        assert (error.problems[0].code, error.problems[0].evidence) == ("GP720", "theirs")
-        async with attached(server, beside_others=True):
-            pass
-
-    on_server(tmp_path, scenario)
 
 
 async def asked(port: int, path: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:

@@ -8,17 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.sandbox.errors import FleetError
-from gpu_provision.sandbox.fleet import Fleet, fleet_digest, load_fleet
+from gpu_provision.sandbox.fleet import load_fleet
 
 BAD = sorted((Path(__file__).parent / "fleets" / "bad").glob("*.yaml"))
 EXPECTED = re.compile(r"# (GP\d+)(?: line (\d+))?(?: (\S+))?: (.*?)(?: -> (.*))?$")
-
-
-def written(tmp_path: Path, text: str) -> Fleet:
-    """Load a fleet from a text."""
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    return load_fleet(path)
 
 
 def test_the_default_fleet_is_what_the_documentation_says() -> None:
@@ -37,18 +30,13 @@ def test_the_default_fleet_is_what_the_documentation_says() -> None:
 
 def test_one_entry_can_be_many_machines(tmp_path: Path) -> None:
     """``count`` with a pattern numbers machines that are otherwise equal; ``nodes-50`` is a fleet for benchmarks."""
-    fleet = written(tmp_path, "nodes: [{name: 'gpu-{:03}', count: 200, gpu: {model: T4}}]")
+    path = tmp_path / "mine.yaml"
+    path.write_text("nodes: [{name: 'gpu-{:03}', count: 200, gpu: {model: T4}}]")
+    fleet = load_fleet(path)
     assert [m.name for m in fleet.machines][::199] == ["gpu-001", "gpu-200"]
     assert {(m.gpus, m.kernel) for m in fleet.machines} == {(1, "5.15.0-122-generic")}
     bench = load_fleet("nodes-50")
     assert (bench.name, len(bench.machines), bench.machines[50].name) == ("nodes-50", 51, "gpu-050")
-
-
-def test_the_digest_changes_with_what_the_file_says(tmp_path: Path) -> None:
-    """A comment changes nothing; a machine does."""
-    first = fleet_digest(written(tmp_path, "nodes: [{name: a}]"))
-    assert fleet_digest(written(tmp_path, "# a comment\nnodes:\n- name: a")) == first
-    assert fleet_digest(written(tmp_path, "nodes: [{name: b}]")) != first
 
 
 def test_a_file_that_is_not_there_is_one_finding() -> None:

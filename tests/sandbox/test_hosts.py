@@ -18,9 +18,10 @@ from gpu_provision.sandbox.fleet import load_fleet
 from gpu_provision.sandbox.hosts import SimulatedHost, isolation
 from gpu_provision.sandbox.hosts.spec import HostSpec, to_host_spec
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE, sandbox_directory
+from tests import data_file
 
+CASES = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 T4 = ("1eb8", "0302")
-KERNEL = "5.15.0-122-generic"
 WITH_NOUVEAU = HostSpec(name="t4-1", gpus=(T4,), modules=("overlay", "nouveau"))
 Shell = Callable[[str], str]
 
@@ -61,39 +62,13 @@ def test_a_driver_of_the_machine_below_is_not_the_hosts(tmp_path: Path, monkeypa
     assert said(covered, "[ -s /usr/lib/os-release ] || echo covered") == "covered"
 
 
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [
-        ("hostname; uname -n; cat /etc/hostname", "t4-1\nt4-1\nt4-1"),
-        ("uname -r; uname -sm", f"{KERNEL}\nLinux x86_64"),
-        ("grep -c 'ID=\"ubuntu\"' /etc/os-release", "1"),
-        ("id -u; sudo -H -n -u root sh -c 'echo $HOME'; sudo -n FOO=bar printenv FOO", "0\n/root\nbar"),
-        ("cat /sys/bus/pci/devices/*/vendor /sys/bus/pci/devices/0000:10:00.0/class", "0x8086\n0x10de\n0x030200"),
-        ("modprobe ipmi-msghandler; modprobe ipmi_msghandler; grep -c ^ipmi_msghandler /proc/modules", "1"),
-        ("modprobe ipmi_si; ls -d /sys/module/ipmi_si", "/sys/module/ipmi_si"),
-        ("modprobe i2c_core; lsmod | grep -c i2c || modinfo i2c-core", "0\nfilename:       (builtin)"),
-        ("modprobe ipmi_si ipmi_devintf; lsmod | grep -c ipmi_devintf || true", "0"),
-        ("modprobe -r nouveau; modprobe -r nouveau; lsmod | grep -c nouveau || true", "0"),
-        ("[ ! -x /usr/sbin/modprobe ] || env -i /usr/sbin/modprobe ipmi_si", ""),
-        ("env -i PATH=/.sandbox/bin modprobe -n -v ipmi_devintf | cut -c 1-20", "insmod /lib/modules/"),
-    ],
-)
+@pytest.mark.parametrize(("command", "output"), CASES["says"].items())
 def test_a_host_has_a_system_of_its_own(shell: Shell, command: str, output: str) -> None:
     """Name, kernel, root, PCI bus and modules are its own, not those of the machine below."""
     assert shell(command) == output
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("touch /usr/bin/gpu-provision-test", "cannot touch"),
-        ("modprobe nope", "FATAL: Module nope not found in directory /lib/modules/"),
-        ("modprobe -a nope ipmi_si", "WARNING: Module nope not found"),
-        ("modprobe -a -- -r ipmi_si", "WARNING: Module -r not found"),
-        ("modprobe -r i2c_core", "is builtin"),
-        ("rmmod ipmi_si", "not found"),
-    ],
-)
+@pytest.mark.parametrize(("command", "message"), CASES["refuses"].items())
 def test_a_host_refuses(host: SimulatedHost, command: str, message: str) -> None:
     """Programs of the machine below are read-only; modprobe fails as the real one does."""
     assert message in failed(host, command)

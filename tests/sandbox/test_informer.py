@@ -15,28 +15,24 @@ PODS = ApiResource("", "v1", "pods")
 
 
 def pod(name: str, version: int, *, uid: str = "", **metadata: Any) -> Object:
-    """Return a pod."""
     own = {"name": name, "namespace": "n", "uid": uid or name, "resourceVersion": str(version)}
     return {"metadata": own | metadata}
 
 
-class ScriptedApi:
+class _ScriptedApi:
     """Answers lists and watches from a script; a watch ends with the error that stands in it, or never."""
 
     def __init__(self, lists: list[tuple[list[Object], str] | Exception], watches: list[list[Any]]) -> None:
-        """Take the script; the last list is repeated."""
         self.lists, self.watches = lists, watches
         self.asked: list[str] = []
 
     async def list(self, _resource: ApiResource, **_narrowed: str) -> tuple[list[Object], str]:
-        """Return the next list."""
         answer = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def watch(self, _resource: ApiResource, version: str, **_narrowed: str) -> AsyncIterator[ObjectEvent]:
-        """Yield the next script; then wait for ever."""
         self.asked.append(version)
         for step in self.watches.pop(0) if self.watches else ():
             if isinstance(step, Exception):
@@ -46,7 +42,7 @@ class ScriptedApi:
             await asyncio.Event().wait()
 
 
-def follow(api: ScriptedApi, truth: Callable[[Informer, list[tuple[str, str]]], bool]) -> Informer:
+def follow(api: _ScriptedApi, truth: Callable[[Informer, list[tuple[str, str]]], bool]) -> Informer:
     """Run an informer until ``truth(informer, events)`` holds."""
     events: list[tuple[str, str]] = []
 
@@ -77,7 +73,7 @@ def test_listed_and_watched_objects_are_known_and_indexed() -> None:
         ObjectEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
         ObjectEvent("DELETED", pod("b", 10, node="x")),
     ]
-    api = ScriptedApi([([pod("a", 1, node="x")], "5")], [script])
+    api = _ScriptedApi([([pod("a", 1, node="x")], "5")], [script])
     wanted = [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
     informer = follow(api, lambda _, events: events == wanted)
     assert list(informer.objects) == [("n", "a")]
@@ -90,7 +86,7 @@ def test_an_expired_watch_leads_to_a_new_list() -> None:
     """What vanished or has another uid is DELETED, what changed is MODIFIED, what is equal is not told again."""
     before = [pod("a", 1), pod("b", 2), pod("c", 3), pod("e", 4, uid="old")]
     after = [pod("b", 2), pod("c", 8), pod("d", 9), pod("e", 9, uid="new")]
-    api = ScriptedApi([(before, "5"), (after, "9")], [[ApiError(410, "Expired", "too old resource version")], []])
+    api = _ScriptedApi([(before, "5"), (after, "9")], [[ApiError(410, "Expired", "too old resource version")], []])
     wanted = [("DELETED", "a"), ("MODIFIED", "c"), ("ADDED", "d"), ("DELETED", "e"), ("ADDED", "e")]
     follow(api, lambda _, events: events[4:] == wanted)
     assert api.asked == ["5", "9"]
@@ -99,7 +95,7 @@ def test_an_expired_watch_leads_to_a_new_list() -> None:
 def test_a_lost_connection_is_survived_also_while_listing() -> None:
     """A watch that ends goes on from the last version, that of a bookmark too."""
     events = [ObjectEvent("ADDED", pod("b", 6)), ObjectEvent("BOOKMARK", {"metadata": {"resourceVersion": "8"}})]
-    api = ScriptedApi(
+    api = _ScriptedApi(
         [ConnectionError("refused"), ApiError(503, "Unavailable", "later"), ([pod("a", 1)], "5")],
         [[ConnectionError("reset")], events, [ObjectEvent("ADDED", pod("c", 9))]],
     )
@@ -134,13 +130,13 @@ def test_own_writes_are_observed_at_once() -> None:
 
 def synced() -> Informer:
     """Return an informer that knows the pod ``a`` of version 1 and follows no more."""
-    return follow(ScriptedApi([([pod("a", 1)], "5")], []), lambda informer, _: informer.is_synced)
+    return follow(_ScriptedApi([([pod("a", 1)], "5")], []), lambda informer, _: informer.is_synced)
 
 
 def test_cancellation_ends_an_informer() -> None:
     """As asyncio.wait_for may before Python 3.12."""
 
-    class Swallowing(ScriptedApi):
+    class Swallowing(_ScriptedApi):
         async def watch(self, *_: Any, **__: Any) -> AsyncIterator[ObjectEvent]:
             for number in range(6, 1000):
                 try:

@@ -31,13 +31,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def names(kubeconfig: Path, kind: str) -> set[str]:
-    """Return the names of all objects of a kind."""
     with closing(Client(kubeconfig)) as client:
         return {item["metadata"]["name"] for item in client.get(kind)["items"]}
 
 
 def make(kubeconfig: Path, kind: str, name: str, version: str = "v1", **body: Any) -> None:
-    """Make an object."""
     with closing(Client(kubeconfig)) as client:
         client.apply({"apiVersion": version, "kind": kind, "metadata": {"name": name}, **body})
 

@@ -10,8 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.table import table
-from tests.faults.trials import Trials
+from tests.faults.trials import Trials, table
 
 RATE = 0.2
 PAIRS = {

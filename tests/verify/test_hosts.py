@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from gpu_provision.model.findings import UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.verify.checks.hosts import is_blacklisted
 from gpu_provision.verify.hosts import SkippedHostError, host_of
+from tests import data_file
 from tests.connectors.node_server import NodeServer, node_server
 from tests.kube.conftest import kubeconfig
 
@@ -149,45 +151,11 @@ def test_an_account_that_may_make_no_pods_leaves_the_host_out(server: NodeServer
         host_of(inventory, "n1")
 
 
-@pytest.fixture
-def machine(sandbox: Path, inventory_file: Path) -> Any:
-    assert not sandbox.exists()
-    return host_of(load(inventory_file), "good-1")
+@pytest.mark.parametrize("case", data_file.document((HERE / "blacklists.yaml").read_text()), ids=str)
+def test_nouveau_is_kept_away_by_modprobe_or_the_kernel(case: dict[str, Any]) -> None:
+    """A blacklist, or an install command that loads nothing; on the command line among others."""
 
+    def run(command: str) -> Any:
+        return SimpleNamespace(stdout=case.get("command_line" if command == "cat /proc/cmdline" else "file", ""))
 
-@pytest.mark.parametrize(
-    ("line", "keeps_away"),
-    [
-        ("blacklist nouveau", True),
-        ("  install nouveau /bin/false", True),
-        ("install nouveau /sbin/modprobe nouveau", False),
-        ("#blacklist nouveau", False),
-        ("blacklist nouveau_vieux", False),
-        ("options nouveau modeset=0", False),
-    ],
-)
-def test_blacklists_of_modprobe(machine: Any, line: str, keeps_away: bool) -> None:  # noqa: FBT001 - a column of the table
-    """A blacklist, or an install command that loads nothing."""
-    assert not is_blacklisted(machine, "nouveau")
-    machine.run_test(f"echo '{line}' >/etc/modprobe.d/x.conf")
-    assert is_blacklisted(machine, "nouveau") is keeps_away
-
-
-class CommandLine:
-    """A machine of which only the kernel's command line is known."""
-
-    def __init__(self, text: str) -> None:
-        """Keep it."""
-        self.text = text
-
-    def run(self, command: str) -> Any:
-        """Answer with the command line, or nothing."""
-        told = self.text if command == "cat /proc/cmdline" else ""
-        return type("Answer", (), {"stdout": told, "rc": 0})()
-
-
-@pytest.mark.parametrize("name", ["modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"])
-def test_blacklists_of_the_kernels_command_line(name: str) -> None:
-    """Among others there."""
-    assert is_blacklisted(CommandLine(f"quiet {name}=floppy,nouveau splash"), "nouveau")
-    assert not is_blacklisted(CommandLine(f"quiet {name}=nouveau2"), "nouveau")
+    assert is_blacklisted(SimpleNamespace(run=run), "nouveau") is case["is_away"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import wraps
-from typing import NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import pyinfra
 from gevent import GreenletExit
@@ -22,6 +22,7 @@ from pyinfra.api.operation import PyinfraOperation, operation
 from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
+from gpu_provision.hosts import errors
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
 from gpu_provision.hosts.facts.kernel import canonical
@@ -32,10 +33,8 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
 
-
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 """Before a command of root's: an ordinary user's may lack them, and sudo may keep it."""
-
 
 Arguments = ParamSpec("Arguments")
 
@@ -119,25 +118,14 @@ def add_finding(finding: Finding) -> None:
         host.log_styled(one_line(finding.what), fg="yellow", log_func=logger.warning)
 
 
-def warn(code: str, what: str, *, evidence: str, fix: str, consequence: str = "") -> None:
-    """Add a warning about this host."""
-    severity = Severity.WARNING
-    add_finding(
-        Finding(
-            code=code,
-            what=what,
-            where=host.name,
-            evidence=evidence,
-            consequence=consequence,
-            fix=fix,
-            severity=severity,
-        )
-    )
+def warn(entry: str, evidence: str = "", **words: Any) -> None:
+    """Add a warning about this host, by its name in errors.toml."""
+    add_finding(errors.finding(entry, host.name, evidence, **words))
 
 
-def host_failure(code: str, what: str, *, evidence: str, fix: str) -> RunFailedError:
-    """Return what fails this host when it is raised."""
-    return RunFailedError(Finding(code=code, what=what, where=host.name, evidence=evidence, fix=fix))
+def fail_host(entry: str, evidence: str = "", **words: Any) -> NoReturn:
+    """Fail this host with an error by its name in errors.toml; raises RunFailedError."""
+    raise RunFailedError(errors.finding(entry, host.name, evidence, **words))
 
 
 def fail(*findings: Finding) -> Commands:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyinfra.context import host
 
+from gpu_provision.hosts import errors
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.gpus import DAEMON
@@ -28,7 +29,6 @@ from gpu_provision.hosts.scripts import (
     PERSISTENCE_FILE,
     PERSISTENCE_UNIT,
 )
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.hosts import Expectation
 
@@ -96,16 +96,12 @@ def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Fi
     directory = f"/lib/modules/{kernel}"
     if not record.modules.directory:
         source = "load modules on the machine whose kernel this is"
+        evidence = f"{names} {verb} not loaded, and there is no {directory}: a container, or a kernel without modules"
     else:
+        evidence = f"{names} {verb} neither loaded, nor built in, nor in {directory}"
         source = _MODULE_PACKAGES.get(record.system.id, "install the package that holds the modules of kernel {kernel}")
-    return Finding(
-        code=codes.MODULE_MISSING,
-        what=f"kernel {kernel} has no module {names}",
-        where=host,
-        evidence=f"{names} {verb} neither loaded, nor built in, nor in {directory}"
-        if record.modules.directory
-        else f"{names} {verb} not loaded, and there is no {directory}: a container, or a kernel without modules",
-        fix=f"{source.format(kernel=kernel)}, or take {them} off host_prerequisites.kernel_modules",
+    return errors.finding(
+        "kernel_modules", host, evidence, kernel=kernel, names=names, source=source.format(kernel=kernel), them=them
     )
 
 
@@ -223,13 +219,7 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
         if record.persistence.no_systemd:
             why = "systemd does not run here"
             fix = f"have what starts this host's services run {PROGRAM} -pm 1 at boot"
-        warn(
-            codes.NO_PERSISTENCE,
-            "the host's driver cannot be kept initialized",
-            evidence=f"driver {record.driver.version or 'of unknown version'}; {why}",
-            consequence="the first process that uses an idle GPU waits for seconds",
-            fix=f"{fix}, or host_prerequisites: {{persistence_mode: false}}",
-        )
+        warn("persistence", version=record.driver.version or "of unknown version", why=why, way=fix)
     yield from make_changes(persistence_changes(record, on=wanted), "services", "persistence", "originals")
 
 

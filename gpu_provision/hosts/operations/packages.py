@@ -14,12 +14,13 @@ from pyinfra.api.command import StringCommand
 from pyinfra.context import host, state
 from pyinfra.facts.server import Command
 
+from gpu_provision.hosts import errors
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.operations import (
     PATH,
     Commands,
-    host_failure,
+    fail_host,
     host_operation,
     read_host,
     record_changes,
@@ -28,7 +29,6 @@ from gpu_provision.hosts.operations import (
 from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
 from gpu_provision.hosts.operations.driver import has_own_driver
 from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError
 
 _TOOLS: Mapping[str, Mapping[str, str]] = tomllib.loads(
@@ -94,15 +94,9 @@ def headers_missing(record: HostRecord, host: str, kernels: Sequence[str], log: 
     tool = _TOOLS[_tool(record)]
     said = [line.strip() for line in log if line.strip()]
     told = next((line for line in said if line.startswith(("E:", "Error", "No provider"))), "")
-    return Finding(
-        code=codes.NO_HEADERS,
-        what=f"there are no headers for kernel {', '.join(kernels)}, which the driver is compiled with",
-        where=host,
-        evidence=re.sub(r"://[^/@\s]+@", "://", told or (said[-1] if said else f"{tool['installer']} said nothing")),
-        consequence="DKMS cannot build the driver, and the next boot has none",
-        fix=f"install a kernel that the archives have headers for: {tool['newer_kernel']}, then reboot into it; or"
-        " host_prerequisites: {kernel_headers: false}",
-    )
+    evidence = re.sub(r"://[^/@\s]+@", "://", told or (said[-1] if said else f"{tool['installer']} said nothing"))
+    newer_kernel = tool["newer_kernel"]
+    return errors.finding("headers.missing", host, evidence, kernels=", ".join(kernels), newer_kernel=newer_kernel)
 
 
 KERNELS = ("linux-image-*", "linux-headers-*", "linux-modules-*", "kernel", "kernel-*")
@@ -126,19 +120,11 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
     if tool == "dnf" and "versionlock" not in record.holds.tools:  # its plugin
         tool = ""
     if hold and not tool:
-        with_dnf = "dnf" in record.holds.tools
-        raise RunFailedError(
-            Finding(
-                code=codes.HOLDS_UNSUPPORTED,
-                what="packages cannot be held on this host",
-                where=host,
-                evidence="dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
-                if with_dnf
-                else "no apt-mark, zypper or dnf that goes with its package manager",
-                fix=f"{'dnf install python3-dnf-plugin-versionlock, or ' if with_dnf else ''}"
-                "host_prerequisites: {hold_packages: false} for this node",
-            )
-        )
+        evidence, install = "no apt-mark, zypper or dnf that goes with its package manager", ""
+        if "dnf" in record.holds.tools:
+            evidence = "dnf has no versionlock plugin: no /etc/dnf/plugins/versionlock.conf"
+            install = "dnf install python3-dnf-plugin-versionlock, or "
+        raise RunFailedError(errors.finding("holds", host, evidence, install=install))
     release = [name for name in ours if name not in watched and tool and _is_locked(record, name)]
     listed = sorted({*(name for name in ours if name in watched), *hold})
     write = f"printf '%s\\n' {shlex.join(listed)} >{HELD_FILE}.new && mv -f {HELD_FILE}.new {HELD_FILE}"
@@ -178,15 +164,11 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
     kernels = kernels_without_headers(record) if wanted else []
     packages = [headers_package(record, release) for release in kernels]
     if not all(packages):
-        raise host_failure(
-            codes.NO_HEADERS,
-            f"headers for kernel {', '.join(kernels)} cannot be installed: the name of their package is not known",
-            evidence=f"{record.packages.manager or 'no package manager'}; no apt-get, zypper or dnf that goes with"
-            f" it, or no package of the kernel {record.kernel.running}",
-            fix="install them by hand, or host_prerequisites: {kernel_headers: false} for this node",
-        )
-    words = [f"kernel headers installed: {', '.join(kernels)}"] if kernels else []
-    record_changes(words, "system", "kernels", "packages", "holds", "originals")
+        manager = record.packages.manager or "no package manager"
+        words = {"manager": manager, "running": record.kernel.running}
+        fail_host("headers.unknown", kernels=", ".join(kernels), **words)
+    changes = [f"kernel headers installed: {', '.join(kernels)}"] if kernels else []
+    record_changes(changes, "system", "kernels", "packages", "holds", "originals")
     if not kernels:
         return
     yield StringCommand(exclusively(f"{PATH}; {install_headers(record, packages)}"))

@@ -22,6 +22,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 from pyinfra.context import host, state
 
+from gpu_provision.hosts import errors
 from gpu_provision.hosts.errors import unreadable
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.messages import HostMembership, Maintenance, NodeRole
@@ -36,7 +37,7 @@ from gpu_provision.hosts.operations import (
 )
 from gpu_provision.hosts.result import REBOOTED
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity, one_line
+from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, one_line
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.drain import MOST_NAMED
@@ -106,8 +107,9 @@ def rebooted(
     kept = run_of(host).findings
     kept[:] = [finding for finding in kept if finding.code != codes.REBOOT_NEEDED]  # it is seen to below
     if reasons:
-        own = Path(_BOOT_ID)  # absent where this machine is no Linux
-        own_boot_id = own.read_text(encoding="ascii").strip() if own.exists() else "unknown"
+        own_boot_id = "unknown"
+        with contextlib.suppress(OSError):  # no Linux, or not readable by this user
+            own_boot_id = Path(_BOOT_ID).read_text(encoding="ascii").strip()
         here = host.name.startswith("@local") or host.get_fact(BootId) == own_boot_id
         if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
             raise RunFailedError(refused)
@@ -145,14 +147,8 @@ def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
     slots = RebootSlots.of(state)
     with slots.acquire(state, host, most=attempt.most) as goes:
         if not goes:
-            stopped = Finding(
-                code=codes.REBOOT_STOPPED,
-                what=f"the host needs a reboot and gets none: that of {slots.failed_host} went wrong",
-                where=attempt.node,
-                evidence="; ".join(attempt.reasons),
-                fix=f"see to {slots.failed_host} first, then run again",
-            )
-            return report(state, host, stopped)
+            why = "; ".join(attempt.reasons)
+            return report(state, host, errors.finding("reboot.stopped", attempt.node, why, failed=slots.failed_host))
         try:
             _reboot_node(host, attempt)
         except ProvisionError as error:
@@ -188,16 +184,7 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     record = read_host(_SECTIONS)
     reasons = _reasons(host, record, nouveau_unwanted=attempt.nouveau_unwanted) if record else ()
     if reasons:
-        raise RunFailedError(
-            Finding(
-                code=codes.REBOOT_NO_EFFECT,
-                what="the machine was rebooted, and still needs a reboot",
-                where=attempt.node,
-                evidence="; ".join(reasons),
-                consequence="no further machine is rebooted",
-                fix="find out what brings it back, or set host_prerequisites.reboot: never",
-            )
-        )
+        raise RunFailedError(errors.finding("reboot.no_effect", attempt.node, "; ".join(reasons)))
 
 
 def _reboot(host: Host, attempt: _RebootAttempt) -> str:
@@ -215,16 +202,8 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
             return now
         time.sleep(_PAUSE_SECONDS)
     stays = "its node stays cordoned, and " if attempt.maintenance else ""
-    raise RunFailedError(
-        Finding(
-            code=codes.REBOOT_TIMEOUT,
-            what=f"the machine was told to reboot and is not back {attempt.seconds} s later",
-            where=attempt.node,
-            evidence=said,
-            consequence=f"{stays}no further machine is rebooted",
-            fix="look at its console; when it is back, run again; more time: host_prerequisites.reboot_timeout",
-        )
-    )
+    words = {"seconds": attempt.seconds, "stays": stays}
+    raise RunFailedError(errors.finding("reboot.not_back", attempt.node, said, **words))
 
 
 def _start_reboot(host: Host) -> str:
@@ -330,13 +309,7 @@ def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tupl
 
 def reboot_needed(host: str, reasons: Sequence[str]) -> Finding:
     """Return the warning about a host that needs a reboot."""
-    return Finding(
-        code=codes.REBOOT_NEEDED,
-        what=f"reboot needed: {'; '.join(reasons)}",
-        where=host,
-        fix="drain the node, reboot it, run again",
-        severity=Severity.WARNING,
-    )
+    return errors.finding("reboot.needed", host, reasons="; ".join(reasons))
 
 
 def refusal(
@@ -360,13 +333,7 @@ def refusal(
         obstacle = f"a kubelet runs on it, and {on_kubelet[role]}"
     else:
         return None
-    return Finding(
-        code=codes.REBOOT_REFUSED,
-        what=f"the host needs a reboot and gets none: {obstacle}",
-        where=node,
-        evidence="; ".join(reasons),
-        fix="reboot it yourself, then run again; or leave the host as it is with host_prerequisites.reboot: never",
-    )
+    return errors.finding("reboot.refused", node, "; ".join(reasons), obstacle=obstacle)
 
 
 def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:

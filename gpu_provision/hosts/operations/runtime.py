@@ -14,7 +14,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.context import host
 
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
-from gpu_provision.hosts import scripts
+from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.background_script import runtime_variables, script_problem, start_script, wait_for_result
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime, TrustStore
@@ -22,24 +22,21 @@ from gpu_provision.hosts.facts.system import without_credentials
 from gpu_provision.hosts.operations import (
     Commands,
     add_finding,
-    host_failure,
+    fail_host,
     host_operation,
     record_changes,
     require_host,
     show_diff,
 )
 from gpu_provision.hosts.scripts import CERTIFICATE_PREFIX, ENVIRONMENT_DROP_IN, PROXY_FILE
-from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import KUBEADM, OTHER, Expectation, paths_of
 
 _DEFAULT_UNITS = {CONTAINERD: "containerd.service", "cri-o": "crio.service", "docker": "docker.service"}
 
-
 _OWN_PREFIX = ("k3s", "rke2", "k0s")
 """Beginnings of the units that hand variables with the prefix on to their containerd, and no others: their kubelet is
 not to be sent through a proxy (https://github.com/k3s-io/k3s/pull/4009, k0s' documentation, environment variables)."""
-
 
 _DROP_IN_TEXT = f"""# Written by gpu-provision: the proxies that images are pulled through.
 [Service]
@@ -180,18 +177,12 @@ def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | 
     runtime = used_runtime(record)
     if _unit_of(runtime) or not proxy.is_declared:
         return None
-    fix = "set host_prerequisites.proxy to {} for this node or its pool, or install the runtime first"
+    evidence = "no container runtime that a kubelet uses was found"
+    way = "set host_prerequisites.proxy to {} for this node or its pool, or install the runtime first"
     if runtime:
-        fix = "sudo editor /var/snap/microk8s/current/args/containerd-env; microk8s stop; microk8s start"
-    return Finding(
-        code=codes.PROXY_UNSUPPORTED,
-        what="the container runtime is not told of the proxy",
-        where=host,
-        evidence=f"it runs in {runtime.unit}" if runtime else "no container runtime that a kubelet uses was found",
-        consequence="images are pulled without a proxy, or with the one that the runtime knows already",
-        fix=fix,
-        severity=Severity.WARNING,
-    )
+        evidence = f"it runs in {runtime.unit}"
+        way = "sudo editor /var/snap/microk8s/current/args/containerd-env; microk8s stop; microk8s start"
+    return errors.finding("proxy", host, evidence, way=way)
 
 
 SECTIONS = ("system", "kernel", "runtimes", "kubernetes", "environment")
@@ -207,13 +198,7 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     """
     record = require_host(SECTIONS)
     if certificates and not record.environment.trust:
-        raise host_failure(
-            codes.NO_TRUST_STORE,
-            "certificates cannot be made to be trusted on this host",
-            evidence="neither update-ca-certificates nor update-ca-trust is installed",
-            fix="install the package ca-certificates,"
-            " or take host_prerequisites.ca_certificates off this node or its pool",
-        )
+        fail_host("trust_store")
     if left := proxy_unsupported(record, host.name, proxy):
         add_finding(left)
     change = environment_change(record, proxy, certificates)
@@ -244,8 +229,8 @@ def start_change(change: EnvironmentChange, patience: int) -> StringCommand:
     return StringCommand(script, _stdin="".join(f"{line}\n" for line in lines))
 
 
+# https://github.com/NVIDIA/nvidia-container-toolkit/releases/tag/v1.18.0
 _FIRST_WITH_DROP_IN = (1, 18)
-
 
 _FIRST_WITH_IMPORTS = 2
 """Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
@@ -292,14 +277,7 @@ def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding |
         fix = f"containerd config migrate > {runtime.config}.new, look at it, put it in place, restart containerd"
     else:
         return None
-    return Finding(
-        code=codes.RUNTIME_LEFT,
-        what="containerd's imports are left as they are",
-        where=host,
-        evidence=evidence,
-        fix=fix,
-        severity=Severity.WARNING,
-    )
+    return errors.finding("imports", host, evidence, way=fix)
 
 
 def _own_containerd(record: HostRecord) -> ContainerRuntime | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pyinfra.api.command import StringCommand
 from pyinfra.context import host, state
 
-from gpu_provision.hosts import scripts
+from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.runtime import UNLIMITED, RuntimeLimits
@@ -21,7 +21,7 @@ from gpu_provision.hosts.operations import (
     PATH,
     Commands,
     add_finding,
-    host_failure,
+    fail_host,
     host_operation,
     read_host,
     require_host,
@@ -38,7 +38,6 @@ from gpu_provision.hosts.scripts import (
     SYSCTL_FILE,
     UNIT_DIRECTORY,
 )
-from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."
@@ -102,18 +101,14 @@ def impossible_hugepages(record: HostRecord, host: str, wanted: Mapping[str, int
     """Return the error about huge pages that no boot would bring; None if they are possible."""
     known = record.hugepages
     unknown = [size for size in wanted if size not in known.pages]
-    taken = 0 if unknown else sum(kilobytes(size) * 1024 * count for size, count in wanted.items())
     if unknown:
-        what = f"this host has no huge pages of {', '.join(unknown)}"
-        evidence = f"{_POOLS}: {', '.join(known.pages) or 'nothing'}"
-        fix = "declare sizes that it has; 1Gi needs a processor with the flag pdpe1gb"
-    elif known.memory and taken > MOST * known.memory:
-        what = "the declared huge pages leave this host too little memory"
-        evidence = f"{taken / _GIB:.1f} of {known.memory / _GIB:.1f} GiB (MemTotal)"
-        fix = f"declare less than {MOST:.0%} of the memory as host_prerequisites.hugepages of this node or its pool"
-    else:
-        return None
-    return Finding(code=codes.HUGEPAGES_IMPOSSIBLE, what=what, where=host, evidence=evidence, fix=fix)
+        has = ", ".join(known.pages) or "nothing"
+        return errors.finding("hugepages.unknown", host, sizes=", ".join(unknown), known=has)
+    taken = sum(kilobytes(size) * 1024 * count for size, count in wanted.items())
+    if known.memory and taken > MOST * known.memory:
+        memory = known.memory / _GIB
+        return errors.finding("hugepages.too_many", host, taken=taken / _GIB, memory=memory, most=MOST)
+    return None
 
 
 _HUGEPAGES = ("system", "kernel", "kubernetes", "services", "hugepages")
@@ -140,13 +135,8 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
         kept = run_of(host).reboot_reasons
         kept += [reason for reason in reasons if reason not in kept]
     if after.hugepages.unaware and not after.services.is_active(KUBELET):  # it is not ours to restart
-        warn(
-            codes.KUBELET_UNAWARE,
-            "the kubelet counts huge pages when it starts, and has not started since their number changed",
-            evidence=", ".join(after.hugepages.unaware),
-            consequence="pods that ask for huge pages stay Pending",
-            fix=f"systemctl restart {' or '.join(after.kubernetes.places.units)}",
-        )
+        units = " or ".join(after.kubernetes.places.units)
+        warn("hugepages.unaware", ", ".join(after.hugepages.unaware), units=units)
 
 
 LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."
@@ -256,12 +246,7 @@ def limits(values: Mapping[str, str], reload: bool = True) -> Commands:  # noqa:
     runtimes = record.limits.runtimes
     if values and not any(runtime.unit for runtime in runtimes):
         seen = ", ".join(f"{runtime.name}[{runtime.pid}]" for runtime in runtimes)
-        raise host_failure(
-            codes.NO_RUNTIME_UNIT,
-            "limits cannot be set: no unit of systemd runs a container runtime here",
-            evidence=f"{seen} without a unit" if seen else "no process containerd, crio or dockerd",
-            fix="systemctl start containerd, or take limits off host_prerequisites for this node",
-        )
+        fail_host("limits", f"{seen} without a unit" if seen else "no process containerd, crio or dockerd")
     changes = list(limit_changes(record.limits, values))
     yield from make_changes(changes, "limits", "originals")
     if reload and any(each.files for each in changes):

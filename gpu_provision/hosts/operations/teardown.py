@@ -10,6 +10,7 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.facts import FactBase
 from pyinfra.context import host, state
 
+from gpu_provision.hosts import errors
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, restart_runtime, wait_for_result
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.packages import Original, ToolkitRemains, parse_toolkit, toolkit_command
@@ -17,7 +18,7 @@ from gpu_provision.hosts.facts.runtime import STORES, ContainerRuntime
 from gpu_provision.hosts.operations import (
     PATH,
     Commands,
-    host_failure,
+    fail_host,
     host_operation,
     read_host,
     record_changes,
@@ -27,9 +28,8 @@ from gpu_provision.hosts.operations import (
 from gpu_provision.hosts.operations.backups import exclusively, restore
 from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
-from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, ORIGINALS, PROXY_FILE
-from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, PROXY_FILE
+from gpu_provision.model.findings import Finding
 from gpu_provision.model.text import join_limited
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")
@@ -57,12 +57,7 @@ def originals_restored() -> Commands:
     """
     record = require_host(SECTIONS)
     if not record.originals.readable:
-        raise host_failure(
-            codes.NOT_ROOT,
-            "what was kept of this host's files can be read by root alone",
-            evidence=ORIGINALS,
-            fix="connect as root, or set sudo: true in the inventory's ssh section",
-        )
+        fail_host("originals")
     if not record.originals.present:
         host.noop("nothing of gpu-provision is on this host")
         return
@@ -124,24 +119,12 @@ def _differing(record: HostRecord) -> Iterable[Original]:
 
 def runtime_down(runtime: ContainerRuntime, name: str, result: ScriptResult | None) -> Finding | None:
     """Return what went wrong with a runtime that was restarted with its files as they were; None if it answers."""
-    match result.outcome if result else ScriptOutcome.RUNNING:
-        case ScriptOutcome.CHANGED:
-            return None
-        case ScriptOutcome.NO_TOOL:
-            what, code, severity = "cannot be restarted here", codes.RUNTIME_LEFT, Severity.WARNING
-            consequence, fix = "it runs with what was there before until its next start", "restart it"
-        case _:
-            what, code, severity = "does not answer after its restart", codes.RUNTIME_DOWN, Severity.ERROR
-            consequence, fix = "the kubelet starts no pods", f"journalctl -u {runtime.unit or runtime.kind}, repair it"
-    return Finding(
-        code=code,
-        what=f"all files are as they were, and {runtime.kind} {what}",
-        where=name,
-        evidence=result.evidence if result else "",
-        consequence=consequence,
-        fix=fix,
-        severity=severity,
-    )
+    outcome = result.outcome if result else ScriptOutcome.RUNNING
+    if outcome is ScriptOutcome.CHANGED:
+        return None
+    entry = "restart.no-tool" if outcome is ScriptOutcome.NO_TOOL else "restart.dead"
+    evidence = result.evidence if result else ""
+    return errors.finding(entry, name, evidence, kind=runtime.kind, unit=runtime.unit or runtime.kind)
 
 
 class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
@@ -171,16 +154,13 @@ def toolkit_removed(install_dir: str) -> Commands:
         host.noop("nothing of the container toolkit is on this host")
         return
     if found.uses or not found.is_sure:
-        seen = join_limited(found.uses, 3, "; ")
-        warn(
-            codes.TOOLKIT_LEFT,
-            f"the container toolkit's programs stay in {install_dir}/toolkit",
-            evidence=seen or "only root sees whether containers still use them",
-            consequence="a container that was started with them could not be ended without them" if seen else "",
-            fix="end what uses them, and run again"
-            if seen
-            else "connect as root, or set sudo: true in the ssh section",
-        )
+        if seen := join_limited(found.uses, 3, "; "):
+            consequence = "a container that was started with them could not be ended without them"
+            way = "end what uses them, and run again"
+        else:
+            seen, consequence = "only root sees whether containers still use them", ""
+            way = "connect as root, or set sudo: true in the ssh section"
+        warn("toolkit", seen, install_dir=install_dir, consequence=consequence, way=way)
         return
     count = f", {len(found.hollow)} directories" if found.hollow else ""
     record_changes([f"container toolkit removed from {install_dir}/toolkit: {len(found.files)} files{count}"])

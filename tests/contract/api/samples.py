@@ -1,4 +1,4 @@
-"""Objects that the tests of the API server make; none of them ever runs."""
+"""Objects for tests of the API server; none of them runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CONTAINERS = [{"name": "main", "image": "example.org/app:1"}]
 
 
 def core(namespace: str, plural: str, name: str = "") -> str:
-    """Return the path of a collection, or an object, of the core group."""
+    """Return the path of a collection or object of the core group."""
     return f"/api/v1/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
 def apps(namespace: str, plural: str, name: str = "") -> str:
-    """Return the path of a collection, or an object, of apps/v1."""
+    """Return the path of a collection or object of apps/v1."""
     return f"/apis/apps/v1/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
@@ -29,7 +29,7 @@ def configmap(name: str, data: dict[str, str] | None = None, **metadata: Any) ->
 
 
 def pod(name: str, *, metadata: Object | None = None, **spec: Any) -> Object:
-    """Return a pod that fits on no node, unless ``nodeName`` binds it."""
+    """Return a pod that is unschedulable without ``nodeName``."""
     about = {"containers": CONTAINERS, "nodeSelector": NOWHERE, "terminationGracePeriodSeconds": 30}
     return {
         "apiVersion": "v1",

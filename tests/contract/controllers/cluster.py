@@ -98,6 +98,23 @@ class Cluster:
         with self.server.watch(f"{self.path(kind)}?resourceVersion={since}") as watch:
             return watch.until(condition)
 
+    def count_pods(self, since: str, before: set[str], counts: Callable[[Object], bool]) -> list[int]:
+        """Return how many pods counted after each event since a version, until all that were there before are deleted.
+
+        Those on their way out do not count.
+        """
+        present, left, numbers = set(before), set(before), []
+
+        def is_last(event: Event) -> bool:
+            stays = event.type != "DELETED" and not event.object["metadata"].get("deletionTimestamp")
+            (present.add if stays and counts(event.object) else present.discard)(event.name)
+            numbers.append(len(present))
+            left.difference_update({event.name} if event.type == "DELETED" else ())
+            return not left
+
+        self.history("Pod", since, is_last)
+        return numbers
+
     def await_(self, kind: str, name: str, condition: Callable[[Object], Any]) -> Object:
         """Return an object as soon as it is as it should be, watching it."""
         selector = f"fieldSelector=metadata.name%3D{name}"
@@ -128,25 +145,23 @@ class Cluster:
         """Wait until not even a terminating pod is left."""
         until(lambda: not self.every("Pod", labels))
 
-    def await_event(self, reason: str, name: str, text: str = "") -> Object:
+    def await_event(self, reason: str, name: str, holds: Callable[[Object], Any] = lambda _: True) -> Object:
         """Return an event about the object of this name, once it is recorded."""
 
         def found() -> Object | None:
             events = self.server.get(self.path("Event"))["items"]
-            about = (event for event in events if event["involvedObject"].get("name", "").startswith(name))
-            return next((event for event in about if event["reason"] == reason and text in event["message"]), None)
+            about = (one for one in events if (one["reason"], one["involvedObject"].get("name")) == (reason, name))
+            return next(filter(holds, about), None)
 
         event: Object = until(found)
         return event
 
 
 def is_ready(pod: Object) -> bool:
-    """Say whether a pod is ready."""
     return status_of(pod, "Ready") == "True"
 
 
 def status_of(obj: Object, kind: str) -> str:
-    """Return the status of a condition; empty if the object has not got it."""
     return str(condition(obj, kind).get("status", ""))
 
 
@@ -157,17 +172,14 @@ def condition(obj: Object, kind: str) -> Object:
 
 
 def phase(pod: Object) -> str:
-    """Return a pod's phase."""
     return str(pod.get("status", {}).get("phase", ""))
 
 
 def node_of(pod: Object) -> str:
-    """Return the node that a pod is bound to."""
     return str(pod["spec"].get("nodeName", ""))
 
 
 def names(objects: Iterable[Object]) -> set[str]:
-    """Return the objects' names."""
     return {obj["metadata"]["name"] for obj in objects}
 
 

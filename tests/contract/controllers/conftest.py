@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.client import Object, Server, until
+from tests.contract.client import MERGE, Object, Server, until
 from tests.contract.controllers.cluster import NODES, TAINTED, Cluster, status_of
 from tests.real.processes import process
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _FLEET = Path(__file__).with_name("fleet.yaml")
-_LIFE = ("cpu", "ephemeral-storage", "memory", "pods")
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +69,6 @@ def paper_node(server: Server) -> Iterator[Callable[..., str]]:
 
 
 def conditions(*, ready: bool) -> list[Object]:
-    """Return the conditions that a kubelet reports."""
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     times = {"lastHeartbeatTime": time, "lastTransitionTime": time}
     good = [
@@ -93,12 +91,7 @@ def on_nodes(server: Server, cluster: Cluster) -> Iterator[Callable[..., Object]
 
     yield mark
     for name in marked:
-        server.ask(
-            "PATCH",
-            f"/api/v1/nodes/{name}",
-            {"metadata": {"labels": {cluster.mark: None}}},
-            "application/merge-patch+json",
-        )
+        server.ask("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": {cluster.mark: None}}}, MERGE)
 
 
 @pytest.fixture

@@ -24,18 +24,13 @@ def pod_spec(*containers: Object, **more: Any) -> Object:
 
 
 def unready(name: str = "main") -> Object:
-    """Return a container that runs and never gets ready."""
     return container(name, *NEVER_READY, readinessProbe=PROBE)
-
-
-def template(app: str, spec: Object | None = None, **labels: str) -> Object:
-    """Return a pod template with a label ``app``."""
-    return {"metadata": {"labels": {"app": app, **labels}}, "spec": spec or pod_spec()}
 
 
 def workload(app: str, spec: Object | None = None, **more: Any) -> Object:
     """Return the spec of a DaemonSet, Deployment or ReplicaSet whose pods have a label ``app``."""
-    return {"selector": {"matchLabels": {"app": app}}, "template": template(app, spec), **more}
+    template = {"metadata": {"labels": {"app": app}}, "spec": spec or pod_spec()}
+    return {"selector": {"matchLabels": {"app": app}}, "template": template, **more}
 
 
 def image_change(image: str) -> Object:
@@ -44,12 +39,5 @@ def image_change(image: str) -> Object:
 
 
 def owner(obj: Object, **more: Any) -> Object:
-    """Return a reference to an owner."""
-    metadata = obj["metadata"]
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        **more,
-    }
+    found = {key: obj["metadata"][key] for key in ("name", "uid")}
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **found, **more}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 
-from tests.contract.client import Event, Object, until
+from tests.contract.client import Object, until
 from tests.contract.controllers.cluster import Cluster, condition, is_ready, names
 from tests.contract.controllers.manifests import image_change, owner, pod_spec, unready, workload
 
@@ -26,7 +25,6 @@ def await_available(cluster: Cluster, replicas: int, name: str = "web") -> Objec
 
 
 def numbers(deployment: Object) -> dict[str, int]:
-    """Return the status without conditions."""
     return {key: value for key, value in deployment["status"].items() if key != "conditions"}
 
 
@@ -100,34 +98,11 @@ def test_a_rollout_keeps_all_replicas_available(cluster: Cluster) -> None:
     since, before = cluster.now("Pod"), names(cluster.pods())
     cluster.patch("Deployment", "web", image_change(NEW))
     deployment = await_available(cluster, 2)
-    seen = cluster.history("Pod", since, _all_deleted(before))
-    assert min(_counted(seen, before, is_ready)) == 2
-    assert max(_counted(seen, before, lambda _: True)) == 3
+    assert min(cluster.count_pods(since, before, is_ready)) == 2
+    assert max(cluster.count_pods(since, before, lambda _: True)) == 3
     assert deployment["metadata"]["annotations"][REVISION] == "2"
     sizes = {one["metadata"]["annotations"][REVISION]: one["spec"]["replicas"] for one in cluster.every("ReplicaSet")}
     assert sizes == {"1": 0, "2": 2}
-
-
-def _all_deleted(before: set[str]) -> Callable[[Event], bool]:
-    left = set(before)
-
-    def holds(event: Event) -> bool:
-        if event.type == "DELETED":
-            left.discard(event.name)
-        return not left
-
-    return holds
-
-
-def _counted(events: Iterable[Event], before: set[str], counts: Callable[[Object], bool]) -> list[int]:
-    """Return how many pods counted after each event, those on their way out left aside."""
-    present, numbers = set(before), []
-    for event in events:
-        pod = event.object
-        stays = event.type != "DELETED" and not pod["metadata"].get("deletionTimestamp")
-        present = present | {event.name} if stays and counts(pod) else present - {event.name}
-        numbers.append(len(present))
-    return numbers
 
 
 def test_recreate_starts_nothing_before_all_old_pods_are_gone(cluster: Cluster) -> None:

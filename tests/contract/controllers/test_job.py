@@ -10,13 +10,11 @@ from tests.contract.controllers.manifests import container, owner, pod_spec
 
 
 def job(*command: str, policy: str = "Never", **more: object) -> Object:
-    """Return the spec of a Job that runs a command."""
     spec = pod_spec(container("main", *command), restartPolicy=policy)
     return {"template": {"metadata": {"labels": {"app": "task"}}, "spec": spec}, **more}
 
 
 def await_end(cluster: Cluster, name: str = "task") -> Object:
-    """Return a Job once it is complete or has failed."""
     return cluster.await_("Job", name, lambda one: "True" in (status_of(one, "Complete"), status_of(one, "Failed")))
 
 

@@ -14,7 +14,6 @@ PRINTS_AND_FAILS = ("sh", "-c", "echo broken; exit 1")
 
 
 def log(cluster: Cluster, pod: str, query: str = "") -> Answer:
-    """Ask for a pod's log."""
     return cluster.server.ask("GET", f"{cluster.path('Pod', pod, 'log')}?{query}", accept="*/*")
 
 
@@ -95,13 +94,10 @@ def test_a_container_that_waits_for_its_image_has_no_log(cluster: Cluster) -> No
     until(lambda: told() == f"{wanted}trying and failing to pull image")
 
 
-def test_a_container_that_waits_for_init_containers_has_no_log(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate")]))
-    wanted = 'container "main" in pod "web" is waiting to start: PodInitializing'
-    until(lambda: log(cluster, "web", "container=main").message == wanted)
-
-
 def test_an_init_container_has_a_log_of_its_own(cluster: Cluster) -> None:
-    cluster.create("Pod", "web", spec=pod_spec(initContainers=[container("gate", *PRINTS)]))
-    cluster.await_("Pod", "web", is_ready)
+    """And a container that waits for it has none."""
+    printing = container("gate", *PRINTS_AND_SERVES)
+    cluster.create("Pod", "web", spec=pod_spec(initContainers=[printing]))
     until(lambda: log(cluster, "web", "container=gate").body == "one\ntwo\nthree\n")
+    wanted = 'container "main" in pod "web" is waiting to start: PodInitializing'
+    assert log(cluster, "web", "container=main").message == wanted

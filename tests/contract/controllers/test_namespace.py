@@ -52,11 +52,3 @@ def test_a_finalizer_inside_holds_it_and_is_named(cluster: Cluster) -> None:
     for kind, name in (("ConfigMap", "notes"), ("DaemonSet", "agent")):
         cluster.patch(kind, name, {"metadata": {"finalizers": None}})
     cluster.await_gone("Namespace", cluster.namespace)
-
-
-def test_a_new_namespace_is_furnished(cluster: Cluster) -> None:
-    """A service account, and the authority of the API server for its pods."""
-    assert cluster.get("ServiceAccount", "default")["metadata"]["name"] == "default"
-    until(lambda: not cluster.gone("ConfigMap", "kube-root-ca.crt"))
-    authority = cluster.get("ConfigMap", "kube-root-ca.crt")["data"]["ca.crt"]
-    assert authority.startswith("-----BEGIN CERTIFICATE-----")

@@ -20,7 +20,6 @@ ChangeNode = Callable[..., None]
 
 
 def taints(cluster: Cluster, node: str) -> set[tuple[str, str]]:
-    """Return key and effect of each taint of a node."""
     return {(taint["key"], taint["effect"]) for taint in cluster.get("Node", node)["spec"].get("taints") or ()}
 
 
@@ -47,19 +46,14 @@ def _is_tainted(node: Object) -> bool:
 
 
 def test_a_node_that_reports_ready_loses_its_taint(cluster: Cluster, paper_node: Callable[..., str]) -> None:
-    name = paper_node(ready=False)
+    """That taint stands for conditions: a node that has none is not tainted for long."""
+    name, mute = paper_node(ready=False), f"{cluster.namespace}-mute"
     until(lambda: (NOT_READY, "NoSchedule") in taints(cluster, name))
     cluster.patch("Node", name, {"status": {"conditions": conditions(ready=True)}}, "status")
-    until(lambda: not taints(cluster, name))
-
-
-def test_a_node_without_conditions_is_not_tainted_for_long(cluster: Cluster) -> None:
-    """The taint that it is born with stands for conditions, and it has none."""
-    name = f"{cluster.namespace}-mute"
-    made = cluster.create("Node", name)
+    made = cluster.create("Node", mute)
     assert made["spec"]["taints"][0].items() >= {"key": NOT_READY, "effect": "NoSchedule"}.items()
-    until(lambda: not taints(cluster, name))
-    cluster.delete("Node", name)
+    until(lambda: not taints(cluster, name) and not taints(cluster, mute))
+    cluster.delete("Node", mute)
 
 
 def test_a_cordon_is_a_taint(cluster: Cluster, change_node: ChangeNode) -> None:
@@ -70,17 +64,6 @@ def test_a_cordon_is_a_taint(cluster: Cluster, change_node: ChangeNode) -> None:
     cluster.await_("Pod", "bound", lambda pod: phase(pod) == "Succeeded")
     change_node("sim-2", unschedulable=False)
     until(lambda: not taints(cluster, "sim-2"))
-
-
-def test_pods_of_a_node_that_says_it_is_not_ready_stay_ready(cluster: Cluster, unready: Callable[..., None]) -> None:
-    """Its kubelet speaks for them, and it says that they are; the node is tainted twice."""
-    cluster.create("DaemonSet", "agent", spec=workload("agent"))
-    cluster.await_pods(3)
-    unready("sim-3")
-    until(lambda: taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")})
-    found = condition(cluster.get("Node", "sim-3"), "Ready")
-    assert (found["status"], found["reason"]) == ("False", "KubeletNotReady")
-    assert all(map(is_ready, cluster.await_pods(3)))
 
 
 @pytest.mark.parametrize("server", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
@@ -98,7 +81,7 @@ def test_pods_of_a_node_that_falls_silent_are_not_ready(cluster: Cluster, paper_
 
 
 def test_pods_of_daemonsets_stay_on_a_node_that_is_not_ready(cluster: Cluster, unready: Callable[..., None]) -> None:
-    """And pods without grace for it go: they tolerate it for 300 seconds unless they say otherwise."""
+    """And are ready: its kubelet speaks for them. Other pods tolerate it for 300 seconds unless they say otherwise."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     cluster.await_pods(3)
     hasty = {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
@@ -109,8 +92,11 @@ def test_pods_of_daemonsets_stay_on_a_node_that_is_not_ready(cluster: Cluster, u
     assert patience == [hasty | {"tolerationSeconds": 300}]
     unready("sim-3")
     cluster.await_gone("Pod", "hasty")
+    assert taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}
+    found = condition(cluster.get("Node", "sim-3"), "Ready")
+    assert (found["status"], found["reason"]) == ("False", "KubeletNotReady")
     assert not cluster.gone("Pod", "patient")
-    assert "sim-3" in map(node_of, cluster.pods("app=agent"))
+    assert "sim-3" in map(node_of, cluster.await_pods(3, "app=agent"))
 
 
 def test_a_no_execute_taint_drives_out_who_does_not_tolerate_it(cluster: Cluster, change_node: ChangeNode) -> None:

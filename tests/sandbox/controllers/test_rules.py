@@ -21,7 +21,6 @@ Object = dict[str, Any]
 
 
 def each(kind: str) -> pytest.MarkDecorator:
-    """Run a test for each case of a kind."""
     return pytest.mark.parametrize("case", CASES[kind], ids=str)
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import CONFIG_MAPS, EVENTS, NODES, PODS, ApiError, ApiResource, Object
+from gpu_provision.sandbox.api import CONFIG_MAPS, DAEMON_SETS, EVENTS, NODES, PODS, ApiError, ApiResource, Object
 from gpu_provision.sandbox.apiserver.local_api import LocalApi
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.server import bootstrap
@@ -48,7 +48,7 @@ def fleet(*, gpus: int = 1, model: str = "Tesla T4", **more: Any) -> Fleet:
 
 
 @dataclass
-class Lab:
+class _Lab:
     """A running cluster with one simulated node."""
 
     api: LocalApi
@@ -56,7 +56,6 @@ class Lab:
     logs: KeptLogs
 
     async def create(self, *manifests: Object) -> None:
-        """Create objects."""
         for manifest in manifests:
             group, _, version = manifest["apiVersion"].rpartition("/")
             kind = manifest["kind"].lower()
@@ -70,12 +69,10 @@ class Lab:
         await self.api.patch(NODES, "gpu-1", {"metadata": {"labels": labels}})
 
     async def stack(self, *manifests: Object) -> None:
-        """Bring up the operands, or these manifests instead."""
         await self.create(*(manifests or stack()))
         await self.label()
 
     async def faults(self, *faults: Object) -> None:
-        """Put these faults in force and no others."""
         data = {"nodes": yaml.safe_dump(list(faults))}
         try:
             await self.api.patch(CONFIG_MAPS, "sandbox-faults", {"data": data}, "kube-system")
@@ -84,7 +81,6 @@ class Lab:
             await self.api.create(CONFIG_MAPS, body, "kube-system")
 
     async def node(self) -> Object:
-        """Return the node."""
         return await self.api.get(NODES, "gpu-1")
 
     async def until(self, found: Callable[[], Awaitable[Any]], what: str = "") -> Any:
@@ -107,25 +103,19 @@ class Lab:
         return await self.until(found, app)
 
     async def ready(self, app: str, namespace: str = "gpu") -> Object:
-        """Return a pod once it is ready."""
         return await self.pod(app, objects.is_ready, namespace)
 
     async def ended(self, app: str) -> Object:
-        """Return a pod once it has ended."""
         return await self.pod(app, objects.is_finished)
 
     async def everything(self) -> None:
         """Bring up all operands and wait until each is ready and the node has a GPU to give."""
         await self.stack()
-        for app in ("nvidia-driver-daemonset", "nvidia-container-toolkit-daemonset", "nvidia-operator-validator"):
-            await self.ready(app)
-        for app in ("nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter"):
-            await self.ready(app)
+        for daemon_set in (await self.api.list(DAEMON_SETS, "gpu"))[0]:
+            await self.ready(objects.name(daemon_set))
         await self.allocatable(1)
 
     async def event(self, reason: str, text: str = "", namespace: str = "gpu") -> Object:
-        """Return an event once it was recorded."""
-
         async def found() -> Object | None:
             events = (await self.api.list(EVENTS, namespace))[0]
             return next((e for e in events if e["reason"] == reason and text in e["message"]), None)
@@ -133,17 +123,13 @@ class Lab:
         return await self.until(found, f"event {reason}")
 
     async def says(self, app: str, container: str, text: str) -> None:
-        """Return once a container's output contains a text."""
         await self.pod(app, lambda pod: text in self.output(pod, container))
 
     def output(self, pod: Object, container: str) -> str:
-        """Return what a container has printed."""
         lines = self.logs.lines(objects.namespace(pod), objects.name(pod), container) or ()
         return "".join(f"{line}\n" for _, line in lines)
 
     async def allocatable(self, count: int) -> None:
-        """Return once the node has this many GPUs to give."""
-
         async def given() -> bool:
             return (await self.node())["status"]["allocatable"].get("nvidia.com/gpu") == str(count)
 
@@ -161,7 +147,7 @@ class Lab:
 
 
 @contextlib.asynccontextmanager
-async def _lab(directory: Path, of: Fleet) -> AsyncIterator[Lab]:
+async def _lab(directory: Path, of: Fleet) -> AsyncIterator[_Lab]:
     store = Store(directory / "store.db")
     registry = Registry(store)
     bootstrap(registry, "")
@@ -172,7 +158,7 @@ async def _lab(directory: Path, of: Fleet) -> AsyncIterator[Lab]:
     controllers = asyncio.create_task(run_controllers(api, resources=api.resources))
     await registered.wait()
     try:
-        yield Lab(api, simulation.machines["gpu-1"], logs)
+        yield _Lab(api, simulation.machines["gpu-1"], logs)
     finally:
         for task in (nodes, controllers):
             task.cancel()
@@ -184,7 +170,7 @@ async def _lab(directory: Path, of: Fleet) -> AsyncIterator[Lab]:
 def simulate(tmp_path: Path) -> Callable[..., None]:
     """Run a scenario on a cluster; scenarios of one test share its state, as after a restart of the sandbox."""
 
-    def run(scenario: Callable[[Lab], Awaitable[None]], of: Fleet | None = None) -> None:
+    def run(scenario: Callable[[_Lab], Awaitable[None]], of: Fleet | None = None) -> None:
         async def main() -> None:
             async with _lab(tmp_path, of or fleet()) as lab:
                 await scenario(lab)

@@ -51,7 +51,6 @@ def test_references_and_variables_are_resolved_in_order() -> None:
 
 
 def files_of(host: dict[str, str], *mounts: dict[str, Any]) -> Filesystem:
-    """Return the view of a container with these mounts."""
     built = build_mounts({"volumeMounts": list(mounts)}, (RUN, ROOT, SCRIPT), {"script": {"/run.sh": "echo hi"}}, host)
     return Filesystem(built, lambda: None)
 

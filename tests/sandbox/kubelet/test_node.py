@@ -80,10 +80,12 @@ def test_missing_gpus_are_missing_everywhere(simulate: Simulate) -> None:
 
 
 def test_a_silent_worker_labels_nothing(simulate: Simulate) -> None:
-    """Node Feature Discovery's pods run, and the node gets no feature label until the fault ends."""
+    """Until the fault ends. An unknown fault is an event of the ConfigMap, and the others of the list are in force."""
 
     async def scenario(lab: Any) -> None:
-        await lab.faults({"fault": "nfd-silent"})
+        await lab.faults({"fault": "nod-not-ready"}, {"fault": "nfd-silent"})
+        event = await lab.event("InvalidFault", "write node-not-ready", "kube-system")
+        assert event["involvedObject"]["kind"] == "ConfigMap"
         await lab.stack()
         await lab.ready("nfd-worker")
         assert not [key for key in objects.labels(await lab.node()) if key.startswith("feature.")]
@@ -118,21 +120,5 @@ def test_a_reboot_resets_the_node_and_operands_return(simulate: Simulate) -> Non
         again = lab.machine.state.boot_id
         await lab.faults({"fault": "node-reboots", "node": "gpu-1"}, {"fault": "vectoradd-fails", "node": "other"})
         assert (await lab.node())["status"]["nodeInfo"]["bootID"] == again
-
-    simulate(scenario)
-
-
-def test_an_unknown_fault_is_an_event_of_its_config_map(simulate: Simulate) -> None:
-    """The other faults of the list are in force."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.faults({"fault": "nod-not-ready"}, {"fault": "node-not-ready"})
-        event = await lab.event("InvalidFault", "write node-not-ready", "kube-system")
-        assert event["involvedObject"]["kind"] == "ConfigMap"
-
-        async def unready() -> bool:
-            return not objects.has_condition(await lab.node(), "Ready")
-
-        await lab.until(unready)
 
     simulate(scenario)

@@ -65,8 +65,12 @@ def test_vectoradd_passes_only_with_access_to_a_gpu(simulate: Simulate, pod: Obj
     simulate(scenario)
 
 
-def test_a_gpu_is_given_once(simulate: Simulate) -> None:
-    """A pinned pod that asks for a GPU that another pod holds is refused by the kubelet, as a real one does."""
+def test_what_holds_a_gpu_and_what_undoes_it(simulate: Simulate) -> None:
+    """A pinned pod that asks for a GPU that another pod holds is refused by the kubelet, as a real one does.
+
+    When the device plugin's pod goes, allocatable falls to 0 and capacity stays; the validator's preStop hook removes
+    what its command names, and nothing else.
+    """
 
     async def scenario(lab: Any) -> None:
         await lab.everything()
@@ -78,33 +82,13 @@ def test_a_gpu_is_given_once(simulate: Simulate) -> None:
         refused = await lab.ended("workload")
         assert refused["status"]["reason"] == "UnexpectedAdmissionError"
         assert "Requested: 1, Available: 0" in refused["status"]["message"]
-
-    simulate(scenario)
-
-
-def test_without_its_plugin_a_node_has_gpus_and_none_to_give(simulate: Simulate) -> None:
-    """When the device plugin's pod goes, allocatable falls to 0 and capacity stays, as kubelets do it."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.everything()
-        await lab.label(**{"device-plugin": "false"})
+        await lab.label(**{"device-plugin": "false", "operator-validator": "false"})
         await lab.allocatable(0)
         assert (await lab.node())["status"]["capacity"]["nvidia.com/gpu"] == "1"
 
-    simulate(scenario)
-
-
-def test_the_validators_hook_removes_its_files(simulate: Simulate) -> None:
-    """The preStop hook removes what its command names, and nothing else."""
-
-    async def scenario(lab: Any) -> None:
-        await lab.everything()
-        await lab.label(**{"operator-validator": "false"})
-
         async def only_the_drivers() -> bool:
-            return [path for path in lab.machine.state.files if VALIDATIONS in path] == [
-                f"{VALIDATIONS}/.driver-ctr-ready"
-            ]
+            left = [path for path in lab.machine.state.files if VALIDATIONS in path]
+            return left == [f"{VALIDATIONS}/.driver-ctr-ready"]
 
         await lab.until(only_the_drivers)
 
