@@ -166,7 +166,7 @@ def derive_inventory(install: OperatorInstall, *, name: str, cluster: Mapping[st
     driver_labels = {node.labels.get(labels.DEPLOY_DRIVER) for node in install.facts.nodes}
     if settings.get("driver", {}).get("enabled", True) and labels.PRE_INSTALLED in driver_labels:
         settings.setdefault("driver", {})["enabled"] = "auto"
-    if not install.discovery and any(labels.nfd_has_spoken(node.labels) for node in install.facts.nodes):
+    if not install.discovery and any(labels.has_nfd_labels(node.labels) for node in install.facts.nodes):
         settings = {"nfd": {"enabled": False}, **settings}  # another NFD labels the nodes
     pools, nodes = _pools(install)
     return {

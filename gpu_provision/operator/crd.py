@@ -27,7 +27,7 @@ RULES_KEY = "x-kubernetes-validations"
 
 def supports_cel_rules(kubernetes: str) -> bool:
     """Whether an API server has CEL rules: by default since 1.29; an unknown version counts as new."""
-    return is_since(kubernetes, (1, 29))
+    return is_at_least(kubernetes, (1, 29))
 
 
 def _template() -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Reason(StrEnum):
 
 
 # Codes of findings with their own reason.
-_REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
+_REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, PLAN_STALE: Reason.OTHER_RUN}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.stack import inventory_of
 from tests import data_file
 from tests.documents import CHECKOUT
-from tests.inventory.planted import VALID, hostile
+from tests.inventory.planted import VALID, plant_strings
 from tests.operator.conftest import stored_stack
 
 DATA = Path(__file__).parent / "data"
