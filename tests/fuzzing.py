@@ -40,9 +40,9 @@ VALUES: tuple[Any, ...] = (
 """Values that readers of documents stumble over; a lone surrogate is what JSON and YAML escapes can hold."""
 
 
-def hold(make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception]) -> None:
+def fuzz(make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception]) -> None:
     """Feed inputs to a reader; fail with each place that raises anything but what is allowed, and one input of each."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     began = time.monotonic()
     failures = 0
     for number in range(COUNT):
@@ -53,13 +53,13 @@ def hold(make: Callable[[Random], Input], read: Callable[[Input], object], *allo
             continue
         except Exception as error:  # noqa: BLE001 - what a test is after
             failures += 1
-            found.setdefault(_place(error), f"{str(error)[:_SHOWN]}\n    input {number}: {str(given)[:_SHOWN]!r}")
-    told = f"{COUNT} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
-    print(told)  # noqa: T201 - shown by pytest -s, and with a failure
-    if found:
-        lines = [f"{place}\n    {given}" for place, given in [*found.items()][:_PLACES]]
+            result.setdefault(_place(error), f"{str(error)[:_SHOWN]}\n    input {number}: {str(given)[:_SHOWN]!r}")
+    output = f"{COUNT} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
+    print(output)  # noqa: T201 - shown by pytest -s, and with a failure
+    if result:
+        lines = [f"{place}\n    {given}" for place, given in [*result.items()][:_PLACES]]
         again = f"GPU_PROVISION_FUZZ_SEED={SEED} GPU_PROVISION_FUZZ={COUNT} repeats it"
-        pytest.fail("\n".join([told, again, *lines]), pytrace=False)
+        pytest.fail("\n".join([output, again, *lines]), pytrace=False)
 
 
 def _place(error: Exception) -> str:

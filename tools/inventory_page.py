@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_provision.inventory.json_schema import resolved, schema
+from gpu_provision.inventory.json_schema import resolve_ref, schema
 
 Part = dict[str, Any]
 
@@ -61,7 +61,7 @@ def markdown() -> str:
     """Return the reference page: one table per section, every key with its type, default and meaning."""
     parts = [_INTRODUCTION, *_section("Top level", "", schema())]
     for name, part in schema()["properties"].items():
-        written = resolved(part)
+        written = resolve_ref(part)
         if written.get("properties"):
             parts += _section(f"`{name}`", name, written)
     for name, path in (("pool", "pools.<name>"), ("node", "nodes[]")):
@@ -83,7 +83,7 @@ def _section(title: str, path: str, part: Part) -> Iterator[str]:
 def _keys(part: Part, *, nested: bool, prefix: str = "") -> Iterator[tuple[str, Part, bool]]:
     """Yield the keys of a mapping, and below a section also those of the mappings inside."""
     for key, child in part["properties"].items():
-        written = resolved(child)
+        written = resolve_ref(child)
         yield f"{prefix}{key}", written, key in part.get("required", ())
         is_shared = child.get("$ref", "").rpartition("/")[2] in {*_EXPANDED_ONCE, "driver", "ssh", "host_prerequisites"}
         if nested and written["type"] == "object" and "properties" in written and not is_shared:
@@ -95,7 +95,7 @@ def _type(part: Part) -> str:
         return ", ".join(f"`{each}`" for each in part["enum"])
     kinds = [part["type"]] if isinstance(part["type"], str) else part["type"]
     if kinds == ["array"]:
-        return f"list of {_type(resolved(part['items']))}"
+        return f"list of {_type(resolve_ref(part['items']))}"
     names = {"string": "text", "object": "mapping", "boolean": "true, false"}
     return " or ".join(names.get(kind, kind) for kind in kinds)
 

@@ -19,7 +19,7 @@ from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.components import labels
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
-from gpu_provision.inventory.json_schema import resolved, schema
+from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.inventory.resolve import section_type
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
@@ -166,7 +166,7 @@ def derive_inventory(install: OperatorInstall, *, name: str, cluster: Mapping[st
     driver_labels = {node.labels.get(labels.DEPLOY_DRIVER) for node in install.facts.nodes}
     if settings.get("driver", {}).get("enabled", True) and labels.PRE_INSTALLED in driver_labels:
         settings.setdefault("driver", {})["enabled"] = "auto"
-    if not install.discovery and any(labels.nfd_has_spoken(node.labels) for node in install.facts.nodes):
+    if not install.discovery and any(labels.has_nfd_labels(node.labels) for node in install.facts.nodes):
         settings = {"nfd": {"enabled": False}, **settings}  # another NFD labels the nodes
     pools, nodes = _pools(install)
     return {
@@ -194,7 +194,7 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     """Return the settings that differ from the defaults of their part of the schema."""
     kept = {}
     for key, value in settings.items():
-        setting = resolved(part["properties"][key])
+        setting = resolve_ref(part["properties"][key])
         if "properties" in setting:
             if below := _drop_schema_defaults(value, setting):
                 kept[key] = below

@@ -67,7 +67,7 @@ def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[
             try:
                 return work()
             except LockedError as error:
-                another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.OUTRUN}
+                another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.PLAN_STALE}
                 if time.monotonic() >= end or not another_was_faster:
                     raise
 
@@ -147,7 +147,7 @@ class ApplyJob(_Job):
             ProvisionError: As `gpu_provision.apply` says.
         """
         part = self._part()
-        takes_lock = self.cluster or self.inventory.may_reboot
+        takes_lock = self.cluster or self.inventory.rebootable_nodes
         call = lock_waiter(self.inventory, self.lock_timeout if takes_lock else 0, listen)
         on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
@@ -200,7 +200,7 @@ class ApplyJob(_Job):
         from gpu_provision.hosts.runner import prepare as prepare_hosts
 
         guard = None
-        if self.inventory.may_reboot:
+        if self.inventory.rebootable_nodes:
             from gpu_provision.nodes.maintenance import NodeMaintenance
 
             guard = NodeMaintenance(self.inventory)

@@ -43,7 +43,7 @@ def with_ignored(inventory: Inventory, words: Words) -> Inventory:
     unknown += [(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)]
     problems = []
     for where, code in unknown:
-        near, fix = codes.nearest(code, codes.PREFLIGHT), "see docs/findings.md"
+        near, fix = codes.find_nearest_code(code, codes.PREFLIGHT), "see docs/findings.md"
         if near:
             fix = f"{near}: {codes.meanings()[near].title}?  docs/findings.md lists all of them"
         what = f"preflight has no finding {code}"

@@ -105,9 +105,9 @@ class StackDrift(Shown):
         return (*self.cluster.findings, *self.hosts.errors)
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def has_drift(self) -> bool:
         """Whether anything differs besides what is declared and not applied yet."""
-        return self.cluster.is_worth_a_look or bool(self.hosts.changed)
+        return self.cluster.has_drift or bool(self.hosts.changed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""

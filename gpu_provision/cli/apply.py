@@ -297,7 +297,7 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
     out.show(found)
     if has_errors(found.findings):
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and found.is_worth_a_look else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and found.has_drift else ExitCode.OK
 
 
 @click.command()

@@ -280,7 +280,7 @@ class SavedPlan:
     def _refuse(self, what: str, moved: tuple[str, ...]) -> None:
         if moved:
             more = [f"and {len(moved) - _TOLD} more"] if moved[_TOLD:] else []
-            raise RunFailedError(self._finding(codes.MOVED, what, "\n    ".join([*moved[:_TOLD], *more])))
+            raise RunFailedError(self._finding(codes.STATE_CHANGED, what, "\n    ".join([*moved[:_TOLD], *more])))
 
     def _finding(self, code: str, what: str, evidence: str) -> Finding:
         fix = "make a new plan and look at it: gpu-provision plan --out FILE"

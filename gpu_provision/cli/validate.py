@@ -126,7 +126,7 @@ def explain(*, code: str, out: Output) -> None:
     """Print what the finding CODE means, why it occurs as a rule, and what to do about it."""
     meanings, code = codes.meanings(), code.upper()
     if code not in meanings:
-        near = codes.nearest(code, meanings)
+        near = codes.find_nearest_code(code, meanings)
         fix = f"gpu-provision explain {near}" if near else "docs/findings.md lists all codes"
         raise UsageError(Finding(code=codes.USAGE, where=f"explain {code}", what="no finding has this code", fix=fix))
     found = meanings[code]

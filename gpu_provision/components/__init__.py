@@ -35,25 +35,25 @@ class Component:
     """One component, as its module describes it."""
 
     name: str  # its key in the inventory, and its name in plans and tables
-    title: str  # its name as people read it
+    title: str  # for people
     requires: tuple[str, ...]  # names of components that must be ready first, on the same node
-    # The inventory's typed spec of it, or None if it is off. Default: the one of its name.
+    # Its spec in the inventory, or None if it is off. Default: the section of its name.
     spec: Callable[[Inventory], Any]
-    # The spec and a context to canonical manifests: equal meaning is equal value.
+    # Returns canonical manifests: equal meaning is equal value.
     manifests: Callable[[Any, RenderContext], list[Manifest]]
-    # What is wrong with it in a context, before anything is written.
+    # Findings before anything is written.
     problems: Callable[[Any, RenderContext], tuple[Finding, ...]]
 
     def version(self, spec: Any) -> str:
-        """Return the version that a spec asks for; empty for components that run no image."""
+        """Return the version of a spec; empty for components without an image."""
         image = getattr(spec, "image", None)
         return image.version if image else ""
 
 
 def _component(module: ModuleType) -> Component:
     def spec(inventory: Inventory) -> Any:
-        found = getattr(inventory.specs, module.NAME)
-        return found if found.enabled else None
+        own = getattr(inventory.specs, module.NAME)
+        return own if own.enabled else None
 
     return Component(
         name=module.NAME,
@@ -87,29 +87,26 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 
 def desired(context: RenderContext) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on, in dependency order."""
-    return {component.name: component.manifests(spec, context) for component, spec in _on(context.inventory)}
+    return {component.name: component.manifests(spec, context) for component, spec in _active(context.inventory)}
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
-    """Return what is wrong with the nodes, then with each component that is on."""
-    found = (finding for component, spec in _on(context.inventory) for finding in component.problems(spec, context))
-    return (*targets.problems(context), *found)
+    """Return findings about the nodes, then about each component that is on."""
+    own = (finding for component, spec in _active(context.inventory) for finding in component.problems(spec, context))
+    return (*targets.problems(context), *own)
 
 
-def _on(inventory: Inventory) -> list[tuple[Component, Any]]:
+def _active(inventory: Inventory) -> list[tuple[Component, Any]]:
     """Return the components that are on, with their specs."""
     specs = ((component, component.spec(inventory)) for component in COMPONENTS)
     return [(component, spec) for component, spec in specs if spec is not None]
 
 
 def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
-    """Return what each component that is on requires.
-
-    In place of one that is off stands what that one requires.
-    """
-    on = {component.name for component, _ in _on(inventory)}
-    found: dict[str, tuple[str, ...]] = {}
+    """Return the requirements of each component that is on; one that is off is replaced by its own requirements."""
+    on = {component.name for component, _ in _active(inventory)}
+    result: dict[str, tuple[str, ...]] = {}
     for component in COMPONENTS:
-        required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else found[wanted]))
-        found[component.name] = tuple(dict.fromkeys(required))
-    return {name: required for name, required in found.items() if name in on}
+        required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else result[wanted]))
+        result[component.name] = tuple(dict.fromkeys(required))
+    return {name: required for name, required in result.items() if name in on}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import operands, pods
-from gpu_provision.components.objects import is_since
+from gpu_provision.components.objects import is_at_least
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DcgmSpec
 
@@ -16,7 +16,7 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _NAME = "nvidia-dcgm"
 _PORT = 5555
 ADDRESS = f"{_NAME}:{_PORT}"
-"""Where the exporter of the same node finds the engine."""
+"""Address of the engine, for the exporter of the same node."""
 
 _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
 
@@ -24,7 +24,7 @@ _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
 def manifests(spec: DcgmSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the Service and the DaemonSet."""
     # Every exporter must reach the engine of its own node and no other. On by default since Kubernetes 1.22.
-    local: dict[str, Any] = {"internalTrafficPolicy": "Local"} if is_since(context.facts.version, (1, 22)) else {}
+    local: dict[str, Any] = {"internalTrafficPolicy": "Local"} if is_at_least(context.facts.version, (1, 22)) else {}
     return [
         *operands.access(_NAME, context.namespace),
         operands.service(context, _NAME, ("dcgm", _PORT), **local),

@@ -26,14 +26,14 @@ _OWN_COLLECTORS = f"/etc/dcgm-exporter/{_OWN_COLLECTORS_KEY}"
 _READ_CONFIG_MAPS = rule("", ["configmaps"], ["get", "list"])
 _POD_RULES = [rule("", ["pods"], ["get", "list", "watch"])]
 
-# The user's settings that make the exporter look pods up.
+# Variables of the user that make the exporter read pods.
 _POD_SETTINGS = ("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID")
 
 _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds": 45}
 
 
 def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
-    """Return access rights, Service, DaemonSet, and a ServiceMonitor where the cluster knows such."""
+    """Return access rights, Service, DaemonSet, and a ServiceMonitor if the cluster has that kind."""
     namespace = context.namespace
     with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
@@ -45,7 +45,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             context,
             _NAME,
             switch="dcgm-exporter",
-            pod_annotations=operands.configured_by(operands.config_of(context, spec.metrics_config)),
+            pod_annotations=operands.config_annotation(operands.config_files(context, spec.metrics_config)),
             pod=_pod(spec, context),
         ),
         *([_service_monitor(spec, context)] if with_monitor else []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.objects import config_map, is_since
+from gpu_provision.components.objects import config_map, is_at_least
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DevicePluginSpec
 
@@ -17,7 +17,7 @@ _APP = "nvidia-device-plugin-daemonset"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
 _ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "device-plugin")}
 
-# The kubelet looks for plugins nowhere else, whatever its root directory is.
+# The kubelet uses this path for plugins, whatever its root directory is.
 _PLUGIN_DIRECTORY = "/var/lib/kubelet/device-plugins"
 
 _VOLUMES = [
@@ -38,14 +38,14 @@ _MOUNTS = [
     pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
     operands.MOUNT_HOST_ROOT,
     pods.mount("cdi-root", "/var/run/cdi"),
-    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not one of our files
+    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of this program
     pods.mount("mps-root", "/mps"),
 ]
 
 
 def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint and the DaemonSet."""
-    configurations = operands.config_of(context, spec.config_name)
+    configurations = operands.config_files(context, spec.config_name)
     config = ConfigManager(context)
     return [
         *operands.access(_ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
@@ -54,8 +54,8 @@ def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
             context,
             _APP,
             switch="device-plugin",
-            # The reference's side-car sees another label, but not another content of the same configuration.
-            pod_annotations=operands.configured_by(_ENTRYPOINT_FILES, configurations),
+            # The GPU Operator's side-car notices another label, but not another content of the same configuration.
+            pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, configurations),
             pod=_pod(spec, context, config),
         ),
     ]
@@ -89,8 +89,8 @@ def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) 
 
 def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) -> dict[str, str]:
     specs = context.inventory.specs
-    # The kubelet's API has fields for CDI that plugins know since 0.15.
-    cdi_strategy = "cdi-annotations,cdi-cri" if is_since(spec.image.version, (0, 15)) else "cdi-annotations"
+    # Plugins since 0.15 use the CDI fields of the kubelet's API.
+    cdi_strategy = "cdi-annotations,cdi-cri" if is_at_least(spec.image.version, (0, 15)) else "cdi-annotations"
     hook = f"{specs.toolkit.install_dir}/toolkit/nvidia-cdi-hook"
     cdi = {
         "CDI_ENABLED": "true",
@@ -116,7 +116,7 @@ _CHOSEN = "/config/config.yaml"
 
 
 class ConfigManager:
-    """What a pod has that follows the inventory's ConfigMap of configurations; empty if it names none.
+    """Parts of a pod that follow ``device_plugin.config_name``; all empty without it.
 
     A container chooses a configuration by the node's label before the main one starts, and a side-car signals the main
     process when the label chooses another one. As in the reference, the program is in the device plugin's image.

@@ -1,6 +1,6 @@
 """Device plugin validation: on every GPU node, a CUDA vectorAdd that asks Kubernetes for one GPU.
 
-A pod runs it once, named by a digest of what it proves, and goes at the end of the run; see
+A pod named by a digest of the validated content runs it once, and is deleted at the end of the run; see
 `gpu_provision.planning.validation`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.components import driver, labels, operands, pods
-from gpu_provision.components.node_labels import able_to_run
+from gpu_provision.components.node_labels import runnable_targets
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
@@ -32,27 +32,26 @@ def spec(inventory: Inventory) -> ValidatorSpec | None:
 
 
 def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
-    """Return a pod per target that can run it: another one whenever what it proves has changed.
+    """Return a pod per target that can run it; a change of the validated content gives a new pod.
 
-    That is the pod itself, device plugin, driver and toolkit, and the number of GPUs that the inventory declares.
+    The content is the pod itself, device plugin, driver, toolkit, and the declared number of GPUs.
     """
     pod_spec = _pod_spec(spec, context)
     common = [digest(pod_spec), context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
     digests: dict[tuple[str, int], str] = {}
-    found = []
-    for target in able_to_run(context, "container-toolkit", "device-plugin"):
+    result = []
+    for target in runnable_targets(context, "container-toolkit", "device-plugin"):
         key = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
         if key not in digests:
             digests[key] = digest([*common, *key])
-        found.append(_pod(context, target, pod_spec, digests[key]))
-    return found
+        result.append(_pod(context, target, pod_spec, digests[key]))
+    return result
 
 
 def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
-    """Return what the pods of all nodes have in common.
+    """Return the pod spec that all nodes share.
 
-    They run on tainted and cordoned nodes, too. They have no priority: a validation must never push a workload off its
-    GPU.
+    They run on tainted and cordoned nodes, too. They have no priority, so that a validation never preempts a workload.
     """
     container = operands.vector_add(context, "plugin-validation", resources={"limits": {"nvidia.com/gpu": 1}})
     built: dict[str, Any] = compact(
@@ -80,7 +79,7 @@ def _pod(context: RenderContext, target: Target, pod_spec: Mapping[str, Any], co
 
 
 def pod_name(node: str, short_digest: str) -> str:
-    """Return ``app-node-digest``, with a digest of the node's name in its place where that gets too long."""
+    """Return ``app-node-digest``, with a digest in place of the node's name if that is too long."""
     name = f"{APP}-{node}-{short_digest}"
     return name if len(name) <= _NAME_LENGTH else f"{APP}-{digest(node)}-{short_digest}"
 

@@ -24,7 +24,7 @@ _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
 _EXTRA_LABELS = {"nvidia.com/precompiled": "false", labels.COMPONENT_OF_APP: "nvidia-driver"}
 
-# Operating systems that have a driver image at NVIDIA; others need an own image, or drivers on the host.
+# Operating systems with a driver image of NVIDIA; others need an image of the user, or drivers on the host.
 _WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
 
 _VOLUMES = [
@@ -60,8 +60,8 @@ _MOUNTS = [
     pods.mount("driver-startup-probe-script", "/usr/local/bin/startup-probe.sh", sub_path="startup-probe.sh"),
 ]
 
-# The manager unloads the old driver before a new one is installed. Cordons and evictions are our rollout's: where they
-# are the manager's, it ends by lifting the node's cordon, even an administrator's.
+# The manager unloads the old driver before a new one is installed. The rollout cordons and evicts: the manager would
+# uncordon the node at its end, even after an administrator's cordon.
 _MANAGER_ENVIRONMENT: pods.Environment = {
     **pods.NODE_NAME,
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -94,7 +94,7 @@ _CLUSTER_RULES = [
 
 
 def spec(inventory: Inventory) -> DriverSpec | None:
-    """Return the driver's spec; that of a pool if only pools have it on; None if no node gets a driver."""
+    """Return the driver's spec, or that of a pool if only pools have it on; None if no node gets a driver."""
     pools = sorted((pool for pool in inventory.pools.values() if pool.gpu), key=lambda pool: pool.name)
     candidates = [inventory.specs.driver, *(pool.driver for pool in pools if pool.overrides_driver)]
     return next((candidate for candidate in candidates if candidate.enabled), None)
@@ -107,7 +107,7 @@ def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
     return [
         *operands.access(_ACCOUNT, context.namespace, cluster_rules=_CLUSTER_RULES),
         config_map(_PROBE, context.namespace, {"startup-probe.sh": pods.script("startup-probe")}, {labels.APP: _APP}),
-        # A change of the probe restarts no driver: a pod keeps the probe that it has started with.
+        # A change of the probe restarts no driver: a pod keeps its first probe.
         *(_daemon_set(group, next(members), context) for group, members in groupby(served, group_of)),
     ]
 
@@ -134,7 +134,7 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
             evidence=f"the image would be {image_of(target)}",
             fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: "
             f"{'auto' if target.pool.driver.prefer_host else 'false'}",
-            severity=Severity.WARNING,  # the user may well have built an image under that tag
+            severity=Severity.WARNING,  # the user may have built an image under that tag
         )
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
@@ -143,7 +143,7 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
 
 
 def image_of(target: Target) -> str:
-    """Return the driver image of a node; empty if it gets none from us. A digest takes no suffix."""
+    """Return the driver image of a node; empty without a driver container. A digest takes no suffix."""
     image = target.pool.driver.image
     if not target.driver_group or target.os is None:
         return ""
@@ -157,7 +157,7 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     return operands.daemon_set(
         context,
         f"{_APP}-{group}",
-        # The reference's label alone would select the pods of every group.
+        # The GPU Operator's label alone would select the pods of every group.
         selector={labels.APP: _APP, **by_group},
         extra_labels=_EXTRA_LABELS,
         pod_annotations={"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
@@ -173,12 +173,12 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     inputs, mounts = _inputs(spec, target.os, context)
     volumes = [*_VOLUMES, *inputs]
     manager, driver = _manager(spec), _driver(spec, image_of(target), mounts)
-    # Both skip the installation if this is what is installed already: a restart then costs no workload.
+    # Both skip the installation if this digest is installed already: a restart then stops no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver)]
-    # The driver is installed again, too, when what is known of its files changes.
+    # A change of the files that the driver reads installs it again, too.
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
-    files: list[Any] = [dict(operands.config_of(context, name)) for name in names]
+    files: list[Any] = [dict(operands.config_files(context, name)) for name in names]
     files += filter(None, [context.facts.secrets.get(spec.licensing_config)])
     relevant = [*containers, volumes, files]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
@@ -238,7 +238,7 @@ def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[
     )
 
 
-# Where a system looks for package sources, and for certificates.
+# Directories of package sources and of certificates, by system.
 _APT = ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates")
 _YUM = ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem")
 _ZYPP = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
@@ -252,7 +252,7 @@ _LICENSE = (
     ("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),
 )
 
-# What a subscribed host lends to the driver container, so that it may download kernel headers:
+# Files of a subscribed host with which the driver container downloads kernel headers:
 # (path in the container, path on the host, what it must be).
 _REDHAT = (
     ("/run/secrets/etc-pki-entitlement", "/etc/pki/entitlement", "Directory"),
@@ -273,8 +273,8 @@ def _inputs(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return volumes and mounts of the optional inputs of a driver container for ``os``.
 
-    Each key of a ConfigMap is a file beside what the image has in a directory. Where the keys are not known the whole
-    directory is mounted: the ConfigMap then has to be complete.
+    Each key of a ConfigMap becomes a file in a directory of the image. If the keys are unknown, the whole directory is
+    mounted, and the ConfigMap has to be complete.
     """
     system, volumes, mounts = os.id if os else "", list[dict[str, Any]](), list[dict[str, Any]]()
     repos, certificates = _DIRECTORIES.get(system, _YUM)
@@ -283,7 +283,7 @@ def _inputs(
         name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
         volume = pods.config_volume(name, source)
         volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
-        keys = sorted(operands.config_of(context, source))
+        keys = sorted(operands.config_files(context, source))
         files = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
         mounts += files or [pods.mount(name, directory, read_only=True)]
     if spec.licensing_config:
@@ -291,7 +291,7 @@ def _inputs(
         secret = {"secretName": spec.licensing_config, "items": items}
         volumes.append({"name": _LICENSING, "secret": secret})
         mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in _LICENSE)
-    # CRI-O mounts Red Hat's subscriptions by itself; own repositories make them unnecessary.
+    # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
     on_crio = any(runtime_of(target) == CRIO for target in context.targets)
     is_needless = system == "rhel" and (spec.repo_config or on_crio)
     for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):

@@ -28,7 +28,7 @@ _RULES = [
 
 def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
-    configurations = operands.config_of(context, context.inventory.specs.device_plugin.config_name)
+    configurations = operands.config_files(context, context.inventory.specs.device_plugin.config_name)
     config = ConfigManager(context)
     return [
         *operands.access(_ACCOUNT, context.namespace, *_RULES, cluster_rules=config.cluster_rules),
@@ -37,7 +37,7 @@ def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
             _APP,
             selector={labels.APP: _APP, labels.PART_OF: "nvidia-gpu"},
             switch="gpu-feature-discovery",
-            pod_annotations=operands.configured_by(configurations),
+            pod_annotations=operands.config_annotation(configurations),
             pod=_pod(spec, context, config),
         ),
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.components import operands, pods
-from gpu_provision.components.objects import RBAC, config_map, is_since, manifest, role, rule, service_account
+from gpu_provision.components.objects import RBAC, config_map, is_at_least, manifest, role, rule, service_account
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
 
@@ -23,7 +23,7 @@ GROUP = "nfd.k8s-sigs.io"
 NODE_FEATURE = Kind(f"{GROUP}/v1alpha1", "NodeFeature")
 
 NODE_OF_FEATURE = "nfd.node.kubernetes.io/node-name"
-"""Label of a NodeFeature: the node that it is about."""
+"""Label of a NodeFeature: its node."""
 
 MASTER_LEASE = "nfd-master.nfd.kubernetes.io"
 """Name of the Lease by which masters elect a leader, in their namespace."""
@@ -95,19 +95,21 @@ _GC_RULES = [
 ]
 
 FORMER = tuple(ObjectRef(f"{RBAC}/v1", kind, "", f"{_FULL_NAME}-gc") for kind in ("ClusterRole", "ClusterRoleBinding"))
-"""Objects that stacks of earlier versions have; a run removes them."""
+"""Objects of stacks of earlier versions; a run removes them."""
 
 
 def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
-    """Return custom resources, access rights, configuration, master, worker and garbage collector.
+    """Return CRDs, access rights, configuration, master, worker and garbage collector.
 
-    ``env`` goes to all three; ``args`` and ``resources`` to the worker, which alone runs on every node.
+    ``env`` applies to all three; ``args`` and ``resources`` to the worker only, which runs on every node.
     """
     namespace, subject = spec.namespace, _FULL_NAME
     common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
     master_config = {"nfd-master.conf": _MASTER_CONFIG}
     worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
-    like = next(each for each in GENERATIONS if is_since(spec.image.version, each.since))  # the newest for a digest
+    like = next(
+        each for each in GENERATIONS if is_at_least(spec.image.version, each.since)
+    )  # a digest counts as newest
     return [
         *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
@@ -122,9 +124,9 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
 
 
 def crds() -> list[Manifest]:
-    """Return the custom resources ``nfd.k8s-sigs.io/v1alpha1``, good for 0.14 to 0.19, each time as new values."""
-    found: list[Manifest] = json.loads(Path(__file__).with_name("nfd_crds.json").read_text(encoding="utf-8"))
-    return found
+    """Return new copies of the CRDs ``nfd.k8s-sigs.io/v1alpha1``, which fit 0.14 to 0.19."""
+    definitions: list[Manifest] = json.loads(Path(__file__).with_name("nfd_crds.json").read_text(encoding="utf-8"))
+    return definitions
 
 
 def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
@@ -143,7 +145,7 @@ def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
         spec,
         container,
         affinity=_NEAR_CONTROL_PLANE,
-        # Where every node is new, master and garbage collector have no other place.
+        # In a cluster of new nodes only, master and garbage collector have no other node.
         tolerations=pods.tolerations(_CONTROL_PLANE, pods.startup_tolerations(context)),
         volumes=[_config_volume("master")],
     )
@@ -164,7 +166,7 @@ def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
         resources=spec.resources or defaults,
         volumeMounts=[*mounts, pods.mount("nfd-worker-conf", _CONFIG_DIRECTORY, read_only=True)],
     )
-    # A node whose taint the worker does not tolerate would never be seen to have a GPU.
+    # Without the worker, a tainted node gets no GPU label.
     tolerated = pods.operand_tolerations(context, spec.worker_tolerations, first=(*_CONTROL_PLANE, _GPU_TAINT))
     hosts = [pods.host_volume(name, path) for name, (path, _) in _WORKER_HOST_PATHS.items()]
     pod = _pod(spec, container, tolerations=tolerated, volumes=[*hosts, _config_volume("worker")])
@@ -228,7 +230,7 @@ def _workload(
     kind: str, spec: NfdSpec, part: str, pod: Mapping[str, Any], *, config: str = "", **fields: Any
 ) -> Manifest:
     labels = _LABELS | {"role": part}
-    annotations = operands.configured_by({part: config}) if config else {}
+    annotations = operands.config_annotation({part: config}) if config else {}
     body = {
         "selector": {"matchLabels": labels},
         **fields,
@@ -239,9 +241,9 @@ def _workload(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Versions of Node Feature Discovery that are started alike, from ``since`` on; ``gc``: the garbage collector.
+    """Versions of Node Feature Discovery with the same flags, from ``since`` on; ``gc``: the garbage collector.
 
-    ``flags``, ``ports`` and ``health`` are of master and worker; without ``health`` there is no way to probe them.
+    ``flags``, ``ports`` and ``health`` are of master and worker; versions without ``health`` have no probe.
     """
 
     since: tuple[int, int]
@@ -255,8 +257,8 @@ class Generation:
 
 _HTTP = {"httpGet": {"path": "/healthz", "port": "http"}}
 
-# Newest first. Up to 0.17 the health service speaks gRPC, for which API servers before 1.24 know no probe: that its
-# port answers is all that is asked.
+# Newest first. Up to 0.17 the health service is gRPC, for which API servers before 1.24 have no probe: the probe only
+# opens its port.
 _PORTS = (("http", 8080),)
 _0_18 = Generation(since=(0, 18), flags=("-port=8080",), ports=_PORTS, gc_ports=_PORTS, health=_HTTP, gc_health=_HTTP)
 GENERATIONS = (
@@ -273,5 +275,5 @@ GENERATIONS = (
 
 
 def _probe(health: dict[str, Any] | None, **fields: int) -> dict[str, Any] | None:
-    """Return a probe, or None where nothing can be asked."""
+    """Return a probe, or None without a health service."""
     return health | fields if health else None

@@ -1,7 +1,7 @@
 """GPU node labels: which nodes have a GPU, and which operands may run there.
 
-The manifests are partial Nodes: labels only, None removes one. Nothing is said about a label that belongs to
-the user or to a program that paused an operand, so such a value survives also if it is written while we plan.
+The manifests are partial Nodes: labels only, None removes one. They omit labels of the user and of programs that
+paused an operand, so such a value survives even if it is written during planning.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NAME = "node_labels"
 TITLE = "GPU node labels"
 REQUIRES: tuple[str, ...] = ("nfd",)
 
-# The operands of a container workload. As in the reference the set follows from the kind of workload alone, not
-# from what is on: turning DCGM on later then touches no node, and other people's selectors find the label.
+# The operands of a container workload. As in the GPU Operator, the set does not depend on which components are on:
+# turning DCGM on later changes no node, and selectors of others find the label.
 OPERANDS = (
     "driver",
     "gpu-feature-discovery",
@@ -33,7 +33,7 @@ OPERANDS = (
 )
 
 _DEPLOY = tuple(map(labels.deploy, OPERANDS))
-_CHOSEN = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled: auto`
+_AUTO_BASES = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled: auto`
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
 
@@ -43,7 +43,7 @@ def spec(inventory: Inventory) -> Inventory:
 
 
 def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
-    """Return partial Nodes: targets, other declared nodes with labels, and nodes that are ours no more."""
+    """Return partial Nodes: targets, other declared nodes with labels, and nodes that left the inventory."""
     live = {node.name: node.labels for node in context.facts.nodes}
     listed = {node.name: node.labels for node in spec.nodes}
     by_name = {target.name: target for target in context.targets}
@@ -52,81 +52,78 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
         for name, pool in node_pools(context.inventory, context.facts).items()
     }
     for name, target in by_name.items():
-        # What the inventory declares itself wins, so that it can say false to an operand, too.
-        wanted[name] = _of_target(spec, target, wanted[name]) | wanted[name]
-    for node in leaving(context):
-        ours = [key for key in _DEPLOY if node.labels.get(key) == "true"]  # one with another value stays
-        ours += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
-        marks = (labels.GPU_PRESENT, *ours, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
+        # Declared labels override these, so that an inventory can turn an operand off.
+        wanted[name] = _target_labels(spec, target, wanted[name]) | wanted[name]
+    for node in leaving_nodes(context):
+        own = [key for key in _DEPLOY if node.labels.get(key) == "true"]  # one with another value stays
+        own += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
+        marks = (labels.GPU_PRESENT, *own, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
         wanted[node.name] = dict.fromkeys(marks) | wanted.get(node.name, {})
-    partial = (_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
+    partial = (_partial_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
     return [node for node in partial if node["metadata"]["labels"]]
 
 
-def _of_target(spec: Inventory, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
+def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the labels that a GPU node gets besides those that the inventory declares."""
     live = target.facts.labels if target.facts else {}
     if _is_gpu_gone(live):
         marks = {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.name}
-        return {**marks, **_without_operands(live), **_NO_NEEDS, labels.VALIDATED: None}
+        return {**marks, **_removed_operands(live), **_NO_NEEDS, labels.VALIDATED: None}
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
-    # ``false``, ``pre-installed``, ``paused-...`` are others' values.
+    # Others set ``false``, ``pre-installed`` and ``paused-...``.
     operands: dict[str, str | None] = {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
     return {
         labels.GPU_PRESENT: "true",
-        **(_without_operands(live) if is_off else operands | _driver_operand(target, live)),
+        **(_removed_operands(live) if is_off else operands | _driver_operand(target, live)),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
-        labels.INVENTORY: spec.name,  # so that the inventory can take its labels back later
+        labels.INVENTORY: spec.name,  # by which the inventory can remove its labels later
         **({} if spec.specs.startup_taint.enabled else {labels.VALIDATED: None}),
     }
 
 
-def able_to_run(context: RenderContext, *operands: str) -> tuple[Target, ...]:
-    """Return the targets on which all of these operands can run.
-
-    Not those whose GPU is gone, and those of which the user said so by a label.
-    """
+def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ...]:
+    """Return the targets on which all of these operands can run: with a GPU, and not turned off by a label."""
     listed = {node.name: node.labels for node in context.inventory.nodes}
     switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy, operands))
     able = []
     for target in context.targets:
         live = target.facts.labels if target.facts else {}
-        said = {**live, **target.pool.labels, **listed.get(target.name, {})}
-        if not _is_gpu_gone(live) and not any(said.get(switch) == "false" for switch in switches):
+        values = {**live, **target.pool.labels, **listed.get(target.name, {})}
+        if not _is_gpu_gone(live) and not any(values.get(switch) == "false" for switch in switches):
             able.append(target)
     return tuple(able)
 
 
 def _is_gpu_gone(live: Mapping[str, str]) -> bool:
     """Whether Node Feature Discovery sees no GPU; until it has labelled the node, the declared GPU counts."""
-    return labels.nfd_has_spoken(live) and not labels.has_gpu(live)
+    return labels.has_nfd_labels(live) and not labels.has_gpu(live)
 
 
 def _driver_operand(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
-    """Say in the reference's word that the host has the driver, and take it back where the host has none."""
-    said, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
-    if choice.basis is DriverBasis.READ and not choice.on_host and said == labels.PRE_INSTALLED:
+    """Set the GPU Operator's ``pre-installed`` for a host driver, and remove it where the host has none."""
+    value, choice = live.get(labels.DEPLOY_DRIVER, ""), target.driver
+    if choice.basis is DriverBasis.READ and not choice.on_host and value == labels.PRE_INSTALLED:
         return {labels.DEPLOY_DRIVER: "true"}
-    if choice.basis in _CHOSEN and choice.on_host and said in ("", "true"):
+    if choice.basis in _AUTO_BASES and choice.on_host and value in ("", "true"):
         return {labels.DEPLOY_DRIVER: labels.PRE_INSTALLED}
     return {}
 
 
-def _without_operands(live: Mapping[str, str]) -> dict[str, str | None]:
+def _removed_operands(live: Mapping[str, str]) -> dict[str, str | None]:
     present = (key for key in live if key.startswith(labels.DEPLOY_PREFIX))
     return dict.fromkeys(key for key in present if key != labels.DEPLOY_OPERANDS)
 
 
-def leaving(context: RenderContext) -> tuple[NodeFacts, ...]:
-    """Return the nodes that this inventory has labelled, and no longer has among its GPU nodes."""
-    mark, kept = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
+def leaving_nodes(context: RenderContext) -> tuple[NodeFacts, ...]:
+    """Return the nodes that this inventory has labelled and that are no longer among its GPU nodes."""
+    mark, current = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
     marked = (node for node in context.facts.nodes if node.labels.get(labels.INVENTORY) == mark)
-    return tuple(node for node in marked if node.name not in kept)
+    return tuple(node for node in marked if node.name not in current)
 
 
-def _node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:
-    """Return a partial Node; what is not there needs no removal, so rendered files hold no nulls."""
-    kept = {key: value for key, value in sorted(wanted.items()) if value is not None or key in live}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": kept}}
+def _partial_node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:
+    """Return a partial Node; absent labels need no removal, so rendered files hold no nulls."""
+    present = {key: value for key, value in sorted(wanted.items()) if value is not None or key in live}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": present}}

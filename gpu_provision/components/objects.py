@@ -1,4 +1,4 @@
-"""Builders of objects in canonical form, and what versions know."""
+"""Builders of objects in canonical form, digests, and comparison of versions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from gpu_provision.model.cluster import Manifest
 
 
-def is_since(version: str, since: tuple[int, int]) -> bool:
-    """Whether a version is this one or a newer one; one that is no version, such as a digest, counts as new."""
+def is_at_least(version: str, since: tuple[int, int]) -> bool:
+    """Whether a version is this one or newer; other texts, such as a digest, count as newer."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return match is None or (int(match[1]), int(match[2])) >= since
 
 
 RBAC = "rbac.authorization.k8s.io"
 
-# Maps that mean something although they are empty.
+# Maps that have a meaning when they are empty.
 _MEANINGFUL = frozenset({"emptyDir", "status"})
 
 
@@ -46,7 +46,7 @@ def manifest(
     annotations: Mapping[str, str] | None = None,
     **body: Any,
 ) -> Manifest:
-    """Return an object of ``(apiVersion, kind)``; ``body`` holds what stands beside its metadata."""
+    """Return an object of ``(apiVersion, kind)``; ``body`` holds the fields beside its metadata."""
     metadata = {"name": name, "namespace": namespace or None, "labels": labels, "annotations": annotations}
     built: Manifest = compact({"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, **body})
     return built

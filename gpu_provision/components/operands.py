@@ -1,4 +1,4 @@
-"""What all operands share: one DaemonSet shape, the containers that wait for or run a validation."""
+"""Builders that all operands share: DaemonSets, Services, and containers that wait for or run a validation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
 from gpu_provision.model.specs import OperandSpec
 
-# As the GPU Operator's own roles: without effect on plain Kubernetes, needed on OpenShift.
+# As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
 READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
 
@@ -26,7 +26,7 @@ HOST_ROOT = pods.host_volume("host-root", "/")
 HOST_DEV_CHAR = pods.host_volume("host-dev-char", "/dev/char")
 CDI_ROOT = pods.host_volume("cdi-root", "/var/run/cdi", "DirectoryOrCreate")
 OWN_VALIDATION: dict[str, Any] = {"name": "own-validation", "emptyDir": {}}
-"""What a pod's own check found out, where no other pod can remove it."""
+"""Volume for the result of a pod's own validation, which no other pod can remove."""
 
 MOUNT_RUN_NVIDIA = pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER)
 MOUNT_VALIDATIONS = pods.mount("run-nvidia-validations", VALIDATIONS)
@@ -58,20 +58,20 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     pod_annotations: Mapping[str, str] | None = None,
     on_delete: bool = False,
 ) -> Manifest:
-    """Return an operand's DaemonSet with everything that ``daemonsets`` of the inventory says.
+    """Return an operand's DaemonSet with the settings of ``daemonsets``.
 
     Args:
         switch: The operand in the node labels that let operands onto a node.
-        pod: The pod spec, but for what all operands share.
+        pod: The pod spec without the fields that all operands share.
         selector: Labels of its pods, by which it selects them. Default: its name as ``app``.
-        node_labels: Labels that a node has to have besides.
-        extra_labels: Of the DaemonSet and of its pods.
+        node_labels: Further labels in its node selector.
+        extra_labels: Further labels of the DaemonSet and of its pods.
         on_delete: Whether a pod is replaced only after it was deleted.
     """
     selector = selector or {labels.APP: name}
     own = {**selector, **(extra_labels or {})}
     settings = context.inventory.specs.daemonsets
-    # Pods must stay selectable, so the user cannot override what selects them (as in the reference).
+    # Pods must stay selectable: as in the GPU Operator, the user cannot override these labels.
     users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
     shared = {
         "nodeSelector": {labels.deploy(switch): "true", **(node_labels or {})},
@@ -100,7 +100,7 @@ def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operand
     mounts: Sequence[Mapping[str, Any]] = (),
     **fields: Any,
 ) -> dict[str, Any]:
-    """Return the main container of an operand, with everything that the inventory says of it.
+    """Return the main container of an operand, with its settings in the inventory.
 
     The user's arguments follow ``args``; ``users`` are the user's variables if not all of them are passed on.
     """
@@ -127,7 +127,7 @@ def service(
     annotations: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Manifest:
-    """Return a Service of one named port for the pods of an operand; ``fields`` stand beside the rest of its spec."""
+    """Return a Service of one named port for the pods of an operand; ``fields`` are further fields of its spec."""
     own = {labels.APP: name}
     ports = [{"name": port[0], "port": port[1], "targetPort": port[1], "protocol": "TCP"}]
     spec = {"type": kind, **fields, "selector": own, "ports": ports}
@@ -135,19 +135,19 @@ def service(
     return manifest(("v1", "Service"), name, **metadata, spec=spec)
 
 
-def configured_by(*data: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotation that restarts a pod when a file changes that it reads only once."""
+def config_annotation(*data: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotation that restarts a pod if a file changes that the pod reads only at its start."""
     known = [dict(files) for files in data if files]
     return {labels.CONFIG: digest(known)} if known else {}
 
 
-def config_of(context: RenderContext, config_map: str) -> Mapping[str, str]:
-    """Return the files of a user's ConfigMap; empty if none is named, or nothing is known of it."""
+def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
+    """Return the files of a user's ConfigMap; empty if none is named, or its content is unknown."""
     return context.facts.config_maps.get(config_map, {})
 
 
 def runtime_class(context: RenderContext) -> str | None:
-    """Return the runtime class of operands that need GPUs; None where CRI-O's hook injects them."""
+    """Return the runtime class of operands that need GPUs; None if CRI-O's hook injects them."""
     specs = context.inventory.specs
     return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
 
@@ -160,7 +160,7 @@ def validation(
     security: Mapping[str, Any] = pods.PRIVILEGED_ROOT,
     mounts: Sequence[Mapping[str, Any]] = (MOUNT_VALIDATIONS_BOTH_WAYS,),
 ) -> dict[str, Any]:
-    """Return a container that validates ``component`` and writes its file for others to wait for."""
+    """Return a container that validates ``component`` and writes the file that others wait for."""
     spec = context.inventory.specs.validator
     return pods.container(
         f"{component}-validation",
@@ -177,18 +177,17 @@ def vector_add(
 ) -> dict[str, Any]:
     """Return a container that adds two vectors on a GPU, between other lines of shell.
 
-    The termination message names the boot and the driver, and has what the sample printed.
+    The termination message has the boot ID, the driver and the output of the sample.
     """
     script = prefix + pods.script("vector-add") + suffix
     return pods.container(name, context.inventory.specs.validator, **pods.shell(script), **fields)
 
 
 def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str, Any]:
-    """Return the init container that waits until the driver works, and says so in ``driver-ready``.
+    """Return the init container that waits for a working driver and writes ``driver-ready``.
 
-    An ``own`` one says so in the volume `OWN_VALIDATION`, for a pod that has to know by itself. A validator that ends
-    removes what all pods see, and its successor starts only where the toolkit runs: a toolkit that waits for what all
-    pods see may wait for ever.
+    An ``own`` one writes the file to the volume `OWN_VALIDATION`. The toolkit needs that: a validator that ends removes
+    the shared files, and its successor starts only after the toolkit. A toolkit that waits for them would deadlock.
     """
     output = "/own-validation"
     return validation(
@@ -207,7 +206,7 @@ def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str,
 
 
 def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str, Any]:
-    """Return the init container that waits for ``toolkit-ready``; ``mount`` shows it the validations."""
+    """Return the init container that waits for ``toolkit-ready`` in the volume of ``mount``."""
     path = f"{VALIDATIONS}/toolkit-ready"
     return pods.container(
         "toolkit-validation",
@@ -225,6 +224,6 @@ def mig_environment(context: RenderContext) -> dict[str, str]:
 
 
 def pod(spec: OperandSpec, **fields: Any) -> dict[str, Any]:
-    """Return a pod spec of fields in Kubernetes' own spelling, with those that settings of the component ask for."""
+    """Return a pod spec of fields in Kubernetes' spelling, with those that settings of the component turn on."""
     built: dict[str, Any] = compact({**fields, **pod_fields(spec)})
     return built

@@ -49,9 +49,9 @@ def _entry(name: str, value: str | Field | SecretKey) -> dict[str, Any]:
 
 
 def container(name: str, spec: OperandSpec, *, image: str = "", **fields: Any) -> dict[str, Any]:
-    """Return a container of fields in Kubernetes' own spelling, ``resources`` in canonical form.
+    """Return a container of fields in Kubernetes' spelling, ``resources`` in canonical form.
 
-    It runs the image of the spec unless another one is given.
+    ``image`` replaces that of the spec.
     """
     if requirements := fields.get("resources"):
         fields["resources"] = resources(requirements)
@@ -61,7 +61,7 @@ def container(name: str, spec: OperandSpec, *, image: str = "", **fields: Any) -
 
 
 def host_volume(name: str, path: str, kind: str = "") -> dict[str, Any]:
-    """Return a hostPath volume; an empty ``kind`` means that the kubelet checks nothing."""
+    """Return a hostPath volume; with an empty ``kind`` the kubelet does not check the path."""
     source = {"path": path} | ({"type": kind} if kind else {})
     return {"name": name, "hostPath": source}
 
@@ -83,7 +83,7 @@ def mount(
 
 
 def port(name: str, number: int) -> dict[str, Any]:
-    """Return a container port; the protocol is part of its key, so it is always said."""
+    """Return a container port; the protocol is part of its key, so it is always set."""
     return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
@@ -95,8 +95,7 @@ def shell(script: str) -> dict[str, Any]:
 def script(*names: str) -> str:
     """Return files of ``scripts`` one after the other.
 
-    They are written for the smallest shell: POSIX, no tools beyond coreutils. The steps are those of the GPU Operator's
-    own scripts; the words are ours.
+    They need only a POSIX shell and coreutils, and do the same steps as the GPU Operator's scripts.
     """
     folder = Path(__file__).with_name("scripts")
     return "".join((folder / f"{name}.sh").read_text(encoding="utf-8") for name in names)
@@ -122,7 +121,7 @@ STARTUP_TOLERATION: Mapping[str, Any] = {"key": labels.NOT_VALIDATED, "operator"
 def operand_tolerations(
     context: RenderContext, *more: Iterable[Mapping[str, Any]], first: Iterable[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """Return what pods tolerate that a node needs for its GPUs: ``first``, the inventory's own, ``more``."""
+    """Return the tolerations of operands: ``first``, ``daemonsets.tolerations``, ``more``, the startup taint."""
     declared = context.inventory.specs.daemonsets.tolerations
     return tolerations(first, declared, *more, startup_tolerations(context))
 
@@ -133,10 +132,10 @@ def startup_tolerations(context: RenderContext) -> tuple[Mapping[str, Any], ...]
 
 
 _KEEPS_PODS_OFF = frozenset({"NoSchedule", "NoExecute"})
-_OF_KUBERNETES = "node.kubernetes.io/"  # says what the node's own conditions say; DaemonSets tolerate most of them
+_OF_KUBERNETES = "node.kubernetes.io/"  # taints of node conditions; DaemonSets tolerate most of them
 
 
-def first_untolerated(taints: Iterable[Mapping[str, Any]], tolerations: Iterable[Mapping[str, Any]]) -> str:
+def first_untolerated_taint(taints: Iterable[Mapping[str, Any]], tolerations: Iterable[Mapping[str, Any]]) -> str:
     """Return the first taint that keeps pods with these tolerations off a node, as ``team=ml:NoSchedule``; or empty.
 
     Taints that Kubernetes itself sets for a node's conditions are left out.
@@ -159,7 +158,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     return bool(key) and toleration.get("value", "") == taint.get("value", "")
 
 
-# A server parses ``0.5`` and writes ``500m``; a client that sends ``0.5`` sees a difference for ever. The rules
+# A server parses ``0.5`` and writes ``500m``; a client that sends ``0.5`` always sees a difference. The rules
 # are those of apimachinery's ``resource.Quantity`` in a list of resources: no fraction, the largest suffix that needs
 # none, the notation of the input, rounded up to thousandths, at most 2^63 - 1 in binary notation.
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -169,7 +168,7 @@ _SMALLEST = Decimal("1e-3")
 _MOST = Decimal(2**63 - 1)
 
 
-def canonical(quantity: str | float) -> str:
+def canonical_quantity(quantity: str | float) -> str:
     """Return the canonical form of a quantity: ``0.5`` -> ``500m``, ``1024Mi`` -> ``1Gi``, ``2`` -> ``2``.
 
     Raises ValueError if it is none.
@@ -181,35 +180,35 @@ def canonical(quantity: str | float) -> str:
     with localcontext(prec=60):
         number, suffix, exponent = Decimal(match[1]), match[2] or "", match[3]
         if suffix in _BINARY:
-            return _binary(min(_rounded(number * 1024 ** _BINARY[suffix]), _MOST))
-        value = _rounded(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
-        return _decimal(value, with_exponent=exponent is not None)
+            return _format_binary(min(_round_up(number * 1024 ** _BINARY[suffix]), _MOST))
+        value = _round_up(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
+        return _format_decimal(value, with_exponent=exponent is not None)
 
 
 def resources(requirements: Mapping[str, Any]) -> dict[str, Any]:
     """Return container resources with every quantity of ``limits`` and ``requests`` in canonical form."""
     return {
-        key: {name: canonical(quantity) for name, quantity in value.items()}
+        key: {name: canonical_quantity(quantity) for name, quantity in value.items()}
         if key in {"limits", "requests"} and value
         else value
         for key, value in requirements.items()
     }
 
 
-def _rounded(value: Decimal) -> Decimal:
+def _round_up(value: Decimal) -> Decimal:
     return value.quantize(_SMALLEST, rounding=ROUND_UP) if value % _SMALLEST else value
 
 
-def _binary(value: Decimal) -> str:
+def _format_binary(value: Decimal) -> str:
     if abs(value) < 1024 or value != int(value):  # noqa: PLR2004 -- the server itself turns to decimal below 1 Ki
-        return _decimal(value, with_exponent=False)
+        return _format_decimal(value, with_exponent=False)
     whole, power = int(value), 0
     while whole % 1024 == 0 and power < len(_BINARY):
         whole, power = whole // 1024, power + 1
     return f"{whole}{['', *_BINARY][power]}"
 
 
-def _decimal(value: Decimal, *, with_exponent: bool) -> str:
+def _format_decimal(value: Decimal, *, with_exponent: bool) -> str:
     if not value:
         return "0"
     for suffix, power in sorted(_DECIMAL.items(), key=lambda item: -item[1]):
@@ -217,4 +216,4 @@ def _decimal(value: Decimal, *, with_exponent: bool) -> str:
         if scaled == int(scaled):
             ending = f"e{power}" if power else ""
             return f"{int(scaled)}{ending if with_exponent else suffix}"
-    raise AssertionError(value)  # rounded to thousandths before
+    raise AssertionError(value)  # unreachable: rounded to thousandths before

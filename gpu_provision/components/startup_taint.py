@@ -1,13 +1,13 @@
 """Startup taint: a node registers with it, and loses it once all of its validations have passed.
 
-The manifests are partial Nodes with the label that names what was validated; its writer takes the taint off in
-the same write (`gpu_provision.planning.validation`). A node that has not been seen yet gets none.
+The manifests are partial Nodes with the label that names what was validated; the same
+write removes the taint (`gpu_provision.planning.validation`). A node that is not in the cluster yet gets none.
 """
 
 from __future__ import annotations
 
 from gpu_provision.components import device_plugin_validation, labels
-from gpu_provision.components.node_labels import able_to_run
+from gpu_provision.components.node_labels import runnable_targets
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import node_pools, unassigned_nodes
 from gpu_provision.model import codes
@@ -24,16 +24,16 @@ def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]
     """Return a partial Node per target that is validated."""
     marks = {
         target.name: {labels.VALIDATED: validated_content(target, context)}
-        for target in able_to_run(context, "container-toolkit")
+        for target in runnable_targets(context, "container-toolkit")
         if target.facts
     }
     return [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": marks[name]}} for name in marks]
 
 
 def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, ...]:
-    """Return our nodes, and unassigned GPU nodes, where nothing is validated, so that the taint stays."""
+    """Return declared nodes, and unassigned GPU nodes, that keep the taint because no validation runs there."""
     others = {target.name for target in context.others}
-    freed = others.union(target.name for target in able_to_run(context, "container-toolkit"))
+    freed = others.union(target.name for target in runnable_targets(context, "container-toolkit"))
     known = {*node_pools(context.inventory, context.facts), *unassigned_nodes(context.inventory, context.facts)}
     tainted = (
         node.name
@@ -43,12 +43,12 @@ def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, 
     return tuple(
         Finding(
             code=codes.STAYS_TAINTED,
-            what=f"{node} has the startup taint, and nothing will take it off",
+            what=f"{node} has the startup taint, and no run will remove it",
             where=f"Node {node}",
             evidence="no validation runs there: no pool with a GPU has the node, or a label keeps the stack's pods off",
-            consequence=f"no pod is started there that does not tolerate {labels.NOT_VALIDATED}",
+            consequence=f"pods that do not tolerate {labels.NOT_VALIDATED} do not start there",
             fix=f"kubectl taint node {node} {labels.NOT_VALIDATED}- "
-            "and let only nodes that are validated register with it",
+            "and let only nodes with a validation register with the taint",
             severity=Severity.WARNING,
         )
         for node in tainted
@@ -56,7 +56,7 @@ def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, 
 
 
 def validated_content(target: Target, context: RenderContext) -> str:
-    """Return a digest of what validations of a node show to work: equal for nodes with equal content."""
+    """Return a digest of the validated content of a node; equal content gives equal digests."""
     specs, gpu = context.inventory.specs, target.pool.gpu
     plugin = specs.device_plugin
     return digest(

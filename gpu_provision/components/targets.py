@@ -24,7 +24,7 @@ from gpu_provision.model.specs import DriverSpec
 
 
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
-    """Decide whose driver a node has; what was read a moment ago outweighs what an earlier run has labelled.
+    """Decide whether a node uses the host's driver; a reading of this run overrides labels of an earlier one.
 
     ``read`` is the version of a usable driver on the host; empty if it has none, None if the host was not read.
     """
@@ -36,7 +36,7 @@ def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, st
         return DriverChoice(on_host=False, basis=DriverBasis.DECLARED)
     if read:
         return DriverChoice(on_host=True, basis=DriverBasis.READ, version=read)
-    # Go by what an earlier run, or the driver manager, has written on the node; else guess.
+    # Labels of an earlier run or of the driver manager; else a guess.
     if labels.get(DEPLOY_DRIVER) == PRE_INSTALLED or HOST_DRIVER in labels:
         return DriverChoice(on_host=True, basis=DriverBasis.LABEL, version=labels.get(HOST_DRIVER, ""))
     return DriverChoice(on_host=False, basis=DriverBasis.LABEL if DRIVER_GROUP in labels else DriverBasis.GUESS)
@@ -46,44 +46,44 @@ _LABEL_LENGTH = 63
 
 
 def context(inventory: Inventory, facts: ClusterFacts) -> RenderContext:
-    """Return all that components may know; empty facts give the context of offline rendering."""
+    """Return the context of components; empty facts give the context of offline rendering."""
     return RenderContext(inventory=inventory, facts=facts, targets=targets(inventory, facts))
 
 
 def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     """Return the GPU nodes of this inventory, sorted by name.
 
-    These are the nodes it lists in a pool with GPUs, whether or not the cluster has them yet, and those of the
+    These are the listed nodes of pools with GPUs, also if the cluster does not have them yet, and the nodes of the
     cluster that such a pool's ``node_selector`` selects.
     """
-    seen, read = {node.name: node for node in facts.nodes}, facts.host_drivers
+    observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed = node_pools(inventory, facts)
     wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu)
-    return tuple(_target(name, pool, seen.get(name), read.get(name)) for name, pool in wanted)
+    return tuple(_target(name, pool, observed.get(name), read.get(name)) for name, pool in wanted)
 
 
 def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
     """Return the pool of every node that the inventory lists or selects, with or without a GPU.
 
-    A node that several pools select belongs to none of them: which one was meant is the user's to say.
+    A node that several pools select belongs to none of them, since the intended one is unknown.
     """
     listed = {node.name: inventory.pool_of(node) for node in inventory.nodes}
     selected = {
         node.name: pools[0]
         for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) == 1
+        if node.name not in listed and len(pools := _selecting_pools(inventory.pools.values(), node)) == 1
     }
     return listed | selected
 
 
 def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ...]:
-    """Return the cluster's GPU nodes that no pool claims, sorted; they are left alone."""
+    """Return the cluster's GPU nodes that no pool claims, sorted; a run does not change them."""
     claimed = node_pools(inventory, facts)
     return tuple(sorted(node.name for node in facts.nodes if has_gpu(node.labels) and node.name not in claimed))
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
-    """Return what is wrong or surprising about the nodes themselves, whatever runs on them."""
+    """Return findings about the nodes themselves."""
     return tuple(_problems(context))
 
 
@@ -96,8 +96,8 @@ def observed_os(node: NodeFacts) -> OperatingSystem | None:
 def driver_group(pool: NodePool, os: OperatingSystem | None, driver: DriverChoice) -> str:
     """Return the name of the driver DaemonSet's group for nodes of ``pool`` that run ``os``.
 
-    It holds no version, so that an upgrade changes a DaemonSet instead of replacing it. Empty if no DaemonSet
-    can serve the node: its driver is the host's own, or its operating system is unknown.
+    It has no version, so that an upgrade changes a DaemonSet instead of replacing it. Empty if the driver is the host's
+    own, or the operating system is unknown.
     """
     if os is None or driver.on_host:
         return ""
@@ -113,13 +113,13 @@ def dns_label(text: str) -> str:
 
 def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
-    version = None if read is None else dns_label(read)  # so that it can be a label
+    version = None if read is None else dns_label(read)  # as a label value
     driver = choose_driver(pool.driver, read=version, labels=facts.labels if facts else {})
     group = driver_group(pool, os, driver)
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 
 
-def _selecting(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
+def _selecting_pools(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
     return [pool for pool in pools if pool.node_selector and pool.node_selector.items() <= node.labels.items()]
 
 
@@ -129,7 +129,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
     contested = {
         node.name: pools
         for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting(inventory.pools.values(), node)) > 1
+        if node.name not in listed and len(pools := _selecting_pools(inventory.pools.values(), node)) > 1
     }
     for name, pools in sorted(contested.items()):
         yield Finding(
@@ -151,13 +151,13 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 severity=Severity.WARNING,
             )
     for target in context.targets:
-        declared, seen = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
-        if declared and seen and declared != seen:
+        declared, observed = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
+        if declared and observed and declared != observed:
             yield Finding(
                 code=codes.OS_DIFFERS,
-                what=f"the node runs {seen}, and pool {target.pool.name} declares {declared}",
+                what=f"the node runs {observed}, and pool {target.pool.name} declares {declared}",
                 where=f"Node {target.name}",
-                evidence=f"the node reports {seen}; its driver image is chosen for that",
+                evidence=f"the node reports {observed}; its driver image is chosen for that",
                 fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
                 severity=Severity.WARNING,
             )

@@ -15,9 +15,9 @@ from gpu_provision.components.toolkit_runtimes import (
     RUNTIMES,
     Runtime,
     additional_runtimes,
-    knows_cdi,
     main_runtime,
     runtime_of,
+    supports_cdi,
 )
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
@@ -50,32 +50,29 @@ def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
 
 
 def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
-    """Return which nodes cannot get GPUs in the way that the inventory chooses, by CDI or without it.
-
-    By CDI, containers of a runtime that is too old would never see the GPUs that are granted to them.
-    """
+    """Return findings about nodes whose container runtime does not fit ``cdi.enabled``."""
     if not context.inventory.specs.cdi_enabled:
-        return _clash(context.targets)
+        return _runtime_conflicts(context.targets)
     nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for target in context.targets:
-        if target.facts and not knows_cdi(target):
+        if target.facts and not supports_cdi(target):
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
-    found = []
+    findings = []
     for (name, version), names in sorted(nodes.items()):
         since = ".".join(map(str, RUNTIMES[name].cdi_since))
         finding = Finding(
             code=codes.RUNTIME_WITHOUT_CDI,
             what=f"{name} {version} cannot give GPUs to containers by CDI",
             where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
-            evidence=f"CDI is on (cdi.enabled), and {name} knows it since {since}",
+            evidence=f"CDI is on (cdi.enabled), and {name} supports it since {since}",
             fix=f"set cdi.enabled: false, or upgrade {name} to {since} or newer",
         )
-        found.append(finding)
-    return tuple(found)
+        findings.append(finding)
+    return tuple(findings)
 
 
-def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
-    """Return the clash of runtimes that no runtime class bridges: CRI-O's hook has none, the others need one."""
+def _runtime_conflicts(targets: Sequence[Target]) -> tuple[Finding, ...]:
+    """Return a finding if both CRI-O, whose hook has no runtime class, and runtimes that need one are in use."""
     on_crio = [target.name for target in targets if runtime_of(target) == CRIO]
     finding = Finding(
         code="GP406",
@@ -88,17 +85,17 @@ def _clash(targets: Sequence[Target]) -> tuple[Finding, ...]:
 
 
 def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> Manifest:
-    """Return the DaemonSet for one runtime; which nodes it runs on matters only in a fleet that mixes them."""
+    """Return the DaemonSet for one runtime; node labels select its nodes only in a fleet with several runtimes."""
     is_main = runtime.name == main_runtime(context.targets)
     by_runtime = {labels.CONTAINER_RUNTIME: runtime.name}
     return operands.daemon_set(
         context,
         _APP if is_main else f"{_APP}-{runtime.name}",
-        # The main one keeps its selector, which cannot change, when another runtime joins the fleet.
+        # The selector is immutable: the main one keeps its own when another runtime joins the fleet.
         selector={labels.APP: _APP} | ({} if is_main else by_runtime),
         switch="container-toolkit",
         node_labels=by_runtime if additional_runtimes(context.targets) else {},
-        pod_annotations=operands.configured_by(_ENTRYPOINT_FILES),
+        pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES),
         pod=_pod(spec, runtime, context),
     )
 
@@ -154,7 +151,7 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> d
 
 def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, str | pods.Field]:
     specs = context.inventory.specs
-    # The handler of the runtime class. The reference names it for containerd alone; others have ``nvidia``.
+    # The handler of the runtime class. The GPU Operator sets it for containerd only; others have ``nvidia``.
     handler = {} if specs.runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": specs.runtime_class}
     if runtime.toolkit_name == CONTAINERD:
         handler = {"CONTAINERD_RUNTIME_CLASS": specs.runtime_class}
@@ -173,11 +170,11 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) ->
 
 
 def _injection(runtime: Runtime, *, cdi: bool) -> dict[str, str]:
-    """How GPUs get into containers: through CDI, CRI-O's hook, or the nvidia runtime itself."""
+    """Return the settings for injecting GPUs: through CDI, CRI-O's hook, or the nvidia runtime itself."""
     if cdi:
         return {
             "CDI_ENABLED": "true",
-            # Workloads get their GPUs through CDI, so the nvidia runtime is for operands only.
+            # Workloads use CDI, so only operands need the nvidia runtime.
             "NVIDIA_RUNTIME_SET_AS_DEFAULT": "false",
             "NVIDIA_CONTAINER_RUNTIME_MODE": "cdi",
             "CRIO_CONFIG_MODE": "config",
@@ -190,7 +187,7 @@ class _File(NamedTuple):
 
     volume: str
     host: str  # its path on the host
-    directory: str  # where the container sees its directory
+    directory: str  # mount path of its directory
     kind: str  # type of the directory on the host
     settings: tuple[str, ...]
 
@@ -218,12 +215,12 @@ def _paths_in_container(files: Sequence[_File]) -> dict[str, str]:
 def _other_settings(spec: ToolkitSpec, files: Sequence[_File]) -> Mapping[str, str | SecretKey]:
     """Return the user's env without the paths on the host, which have become mounts.
 
-    A file to read the runtime's settings from is also named by its path on the host, which is mounted at /host.
+    A file in RUNTIME_CONFIG_SOURCE is a path on the host, which is mounted at /host.
     """
-    kept = {name: value for name, value in spec.env.items() if name not in _paths_in_container(files)}
+    variables = {name: value for name, value in spec.env.items() if name not in _paths_in_container(files)}
     if sources := spec.settings.get("RUNTIME_CONFIG_SOURCE"):
         pairs = ((source, *source.partition("=")[::2]) for source in sources.split(","))
-        kept["RUNTIME_CONFIG_SOURCE"] = ",".join(
+        variables["RUNTIME_CONFIG_SOURCE"] = ",".join(
             f"file=/host/{path.lstrip('/')}" if kind == "file" and path else source for source, kind, path in pairs
         )
-    return kept
+    return variables

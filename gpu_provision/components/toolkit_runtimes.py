@@ -1,11 +1,11 @@
-"""Which container runtimes the toolkit has to configure, and where each keeps its files on the host."""
+"""Container runtimes that the toolkit configures, and their files on the host."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpu_provision.components.objects import is_since
+from gpu_provision.components.objects import is_at_least
 from gpu_provision.model.cluster import Target
 from gpu_provision.model.hosts import DISTRIBUTIONS, KUBEADM
 
@@ -13,21 +13,17 @@ CONTAINERD = "containerd"
 CRIO = "cri-o"
 DOCKER = "docker"
 
-# Whose program the toolkit must be told: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1029.
-_ASKED_FOR_CONFIGURATION = frozenset({"k0s"})
+# Distributions whose containerd binary the toolkit needs: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1029.
+_NEEDS_EXECUTABLE = frozenset({"k0s"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A container runtime: what the toolkit calls it, and its files on the host; empty for none.
+    """A container runtime: its name in the toolkit, and its files on the host; empty for none.
 
-    ``cdi_since`` is its first version that hands out GPUs by CDI: of containerd and CRI-O, the one whose release
-    notes say so. Docker gets them by the nvidia runtime in any version.
-
-    ``executable`` is the program that the toolkit has to ask for its configuration where there may be another one.
-
-    ``config_env`` and ``socket_env`` are the settings by which users of the GPU Operator name other places, such
-    as those of k3s.
+    ``cdi_since`` is its first version with CDI, by the release notes of containerd and CRI-O. Docker uses the nvidia
+    runtime in any version. ``executable`` is the program that prints its configuration, if it is not the default one.
+    ``config_env`` and ``socket_env`` are the GPU Operator's settings for other paths, such as those of k3s.
     """
 
     name: str
@@ -71,46 +67,46 @@ _RUNTIMES: Mapping[str, Runtime] = {
     ),
 }
 
-# Distributions with a containerd of their own: its configuration and its socket are elsewhere. The drop-in may stay,
-# since the configuration names it by its path.
-_OF_DISTRIBUTIONS: Mapping[str, Runtime] = {
+# Distributions with a containerd of their own, with another configuration and socket. The drop-in has the same path,
+# which the configuration imports.
+_DISTRIBUTION_RUNTIMES: Mapping[str, Runtime] = {
     name: replace(
         _RUNTIMES[CONTAINERD],
         name=name,
         config=places.toolkit_config,
         socket=places.socket,
-        executable=places.binary if name in _ASKED_FOR_CONFIGURATION else "",
+        executable=places.binary if name in _NEEDS_EXECUTABLE else "",
     )
     for name, places in DISTRIBUTIONS.items()
     if name != KUBEADM
 }
 
-RUNTIMES: Mapping[str, Runtime] = {**_RUNTIMES, **_OF_DISTRIBUTIONS}
+RUNTIMES: Mapping[str, Runtime] = {**_RUNTIMES, **_DISTRIBUTION_RUNTIMES}
 """Name, as in the label of nodes -> the runtime."""
 
 
 def runtime_of(target: Target) -> str:
-    """Return the container runtime of a node; containerd where nothing, or nothing known, is reported.
+    """Return the container runtime of a node; containerd if none, or an unknown one, is reported.
 
-    A containerd that belongs to a distribution of Kubernetes goes by the distribution's name.
+    The containerd of a Kubernetes distribution has the distribution's name.
     """
     reported = target.facts.container_runtime if target.facts else ""
     distribution = target.facts.distribution if target.facts else ""
-    if distribution in _OF_DISTRIBUTIONS and reported not in {CRIO, DOCKER}:
+    if distribution in _DISTRIBUTION_RUNTIMES and reported not in {CRIO, DOCKER}:
         return distribution
     return reported if reported in RUNTIMES else CONTAINERD
 
 
-def knows_cdi(target: Target) -> bool:
-    """Whether a node's runtime can hand out GPUs by CDI; a version that is not known counts as new."""
+def supports_cdi(target: Target) -> bool:
+    """Whether a node's runtime supports CDI; an unknown version counts as new."""
     version = target.facts.container_runtime_version if target.facts else ""
-    return is_since(version, RUNTIMES[runtime_of(target)].cdi_since)
+    return is_at_least(version, RUNTIMES[runtime_of(target)].cdi_since)
 
 
 def main_runtime(targets: Iterable[Target]) -> str:
     """Return the runtime whose DaemonSet has the plain name: containerd if any node runs it."""
-    found = {runtime_of(target) for target in targets} or {CONTAINERD}
-    return CONTAINERD if CONTAINERD in found else min(found)
+    names = {runtime_of(target) for target in targets} or {CONTAINERD}
+    return CONTAINERD if CONTAINERD in names else min(names)
 
 
 def additional_runtimes(targets: Iterable[Target]) -> tuple[str, ...]:
@@ -120,5 +116,5 @@ def additional_runtimes(targets: Iterable[Target]) -> tuple[str, ...]:
 
 
 def needs_no_class(targets: Iterable[Target], *, cdi: bool) -> bool:
-    """Whether GPUs reach operands without a runtime class: by CRI-O's hook, which stands in for CDI."""
+    """Whether GPUs reach operands without a runtime class: by CRI-O's hook, without CDI."""
     return not cdi and {runtime_of(target) for target in targets} == {CRIO}

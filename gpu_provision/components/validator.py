@@ -1,4 +1,4 @@
-"""The operator validator: on every node it proves driver, toolkit, CUDA and plugin one after the other.
+"""The operator validator: validates driver, toolkit, CUDA and plugin of every node, in this order.
 
 Its CUDA validation is the component `driver_validation`: a vectorAdd whose verdict is in the termination message.
 """
@@ -22,16 +22,16 @@ VECTOR_ADD = "cuda-validation"
 """Name of the init container that runs vectorAdd."""
 
 CUDA_POD = "nvidia-cuda-validator"
-"""App of the pods in which the GPU Operator's validator, and that of earlier versions, runs vectorAdd."""
+"""App label of the vectorAdd pods of the GPU Operator's validator, and of earlier versions."""
 
-_MADE = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
+_VECTOR_ADD_APPS = frozenset({CUDA_POD, "nvidia-device-plugin-validator"})
 _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
-# The reference's validator makes pods, and asks for finalizers of custom resources; this one does neither.
+# The GPU Operator's validator needs further rights, to create pods and set finalizers; this one does neither.
 _READ_DAEMON_SETS = rule("apps", ["daemonsets"], ["get", "list", "watch"])
-_CUDA_READY = f"{operands.VALIDATIONS}/cuda-ready"  # the file that the GPU Operator's CUDA validation leaves
+_CUDA_READY = f"{operands.VALIDATIONS}/cuda-ready"  # as of the GPU Operator's CUDA validation
 
-# A container's first process ignores signals that it does not handle: without, each rollout costs the grace period.
+# PID 1 ignores signals without a handler: without the trap, each rollout would wait for the grace period.
 STAY = "trap 'exit 0' TERM; echo all validations are successful; while true; do sleep 86400 & wait $!; done"
 
 
@@ -40,10 +40,10 @@ def spec(inventory: Inventory) -> ValidatorSpec:
     return inventory.specs.validator
 
 
-def has_made(pod: Manifest) -> bool:
-    """Whether a pod is one that a validator runs vectorAdd in. It has no controller, and none of the stack's labels."""
+def runs_vector_add(pod: Manifest) -> bool:
+    """Whether a validator created the pod for vectorAdd. It has no controller and no labels of the stack."""
     app = (pod["metadata"].get("labels") or {}).get(labels.APP)
-    return app in _MADE and pod["spec"].get("serviceAccountName") == ACCOUNT
+    return app in _VECTOR_ADD_APPS and pod["spec"].get("serviceAccountName") == ACCOUNT
 
 
 def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
@@ -57,7 +57,7 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
 
 def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
     with_plugin = context.inventory.specs.device_plugin.enabled
-    # It waits for the resource only: the vectorAdd that requests it is a component of its own here, with a log.
+    # Waits for the resource only: a vectorAdd that requests the resource is the component device_plugin_validation.
     plugin: pods.Environment = {
         "WITH_WAIT": "false",
         "WITH_WORKLOAD": "false",
@@ -95,7 +95,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
 
 
 def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:
-    """Return the main container: all work is done before it, and its end takes the files back."""
+    """Return the main container, which only sleeps; its preStop hook removes the files."""
     return pods.container(
         ACCOUNT,
         spec,

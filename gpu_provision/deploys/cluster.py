@@ -81,7 +81,7 @@ def component_ready(component: str) -> Commands:
     if refused := session.refusals():
         raise ProvisionError(*refused)
     plan = session.reading().plan
-    changes = plan.of(component)
+    changes = plan.changes_of(component)
     # Although it stays as it is, the first one begins the run where the stack's resource is to say something else.
     if not changes and not (component == _FIRST and plan.resource and plan.resource.fields):
         host.noop("as declared")

@@ -107,7 +107,9 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
     masters = (cluster.get(ObjectRef(*_LEASE, each, nfd.MASTER_LEASE)) for each in sorted(namespaces))
     stack_pods = by_ref(pod for pod in pods.result().items if labels_of(pod).get(STACK) == inventory.name)
     others = [pod for pod in pods.result().items if ref_of(pod) not in stack_pods]
-    generated = by_ref(pod for pod in others if pod["metadata"].get("namespace") == home and validator.has_made(pod))
+    generated = by_ref(
+        pod for pod in others if pod["metadata"].get("namespace") == home and validator.runs_vector_add(pod)
+    )
     without_ssh = {node.name for node in inventory.hosts_without_ssh}
     config_maps = own.result().items
     parents = [item["metadata"] for item in config_maps if SET_ID in item["metadata"]["labels"]]

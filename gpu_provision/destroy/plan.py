@@ -216,7 +216,7 @@ def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | Non
         return Change(component=component_of(item), action=Action.DELETE, ref=ref), None
     what = f"it stays without gpu-provision's labels: {why}"
     warning = Finding(
-        code=codes.NOT_OURS_ALONE, what=what, where=str(ref), evidence=evidence, fix=fix, severity=Severity.WARNING
+        code=codes.SHARED_OBJECT_STAYS, what=what, where=str(ref), evidence=evidence, fix=fix, severity=Severity.WARNING
     )
     own = own_labels(item)
     if not own:

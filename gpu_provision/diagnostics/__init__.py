@@ -1,1 +1,1 @@
-"""Why a pod is not ready (`pods`); what a symptom means, and findings about failed states (`failures`)."""
+"""Why a pod is not ready (`pods`); remedies of symptoms, and findings about failed states (`failures`)."""

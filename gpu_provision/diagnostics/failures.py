@@ -1,6 +1,6 @@
-"""Failed states to findings: which component on which nodes, its first cause, and what to do.
+"""Converts failed states to findings with component, nodes, first cause and fix.
 
-remedies.toml beside this module has the causes that are known, by their symptoms.
+remedies.toml beside this module has the known causes, by their symptoms.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _MAX_NODES = 8
 
 
 class Remedy(NamedTuple):
-    """What to do about a cause, both in words, and the code of the finding; an unknown cause is empty."""
+    """Code, cause and fix of a finding; the cause is empty if unknown."""
 
     code: str
     cause: str
     fix: str
 
 
-_UNKNOWN = Remedy("GP500", "", "look at the pod: kubectl describe pod and kubectl logs name the rest")
+_UNKNOWN = Remedy("GP500", "", "look at kubectl describe pod and kubectl logs of the pod")
 
 
 def is_trouble(reason: str) -> bool:
-    """Return whether a reason for not being ready yet is more than waiting: worth reporting at once."""
+    """Return whether a reason for not being ready is a failure, to be reported at once."""
     return bool(_TROUBLE.search(reason))
 
 
 def find_remedy(*symptoms: str) -> Remedy:
-    """Return what the first symptom with a known cause means."""
-    known = (found for symptom in symptoms for pattern, found in remedies() if re.search(pattern, symptom))
+    """Return the remedy of the first symptom with a known cause."""
+    known = (remedy for symptom in symptoms for pattern, remedy in remedies() if re.search(pattern, symptom))
     return next(known, _UNKNOWN)
 
 
 @cache
 def remedies() -> tuple[tuple[str, Remedy], ...]:
-    """Return the patterns of symptoms and what they mean; the first that fits counts."""
+    """Return patterns of symptoms with their remedies; the first match counts."""
     import tomllib  # noqa: PLC0415  only failures need it
 
     table = tomllib.loads(Path(__file__).with_name("remedies.toml").read_text(encoding="utf-8"))
@@ -63,21 +63,21 @@ class FailedState(NamedTuple):
 
 
 def describe_exit(end: str, lines: Sequence[str]) -> str:
-    """Return what a container wrote before it ended, and its cause if that is known.
+    """Return the relevant log line of a container that ended, and the cause if known.
 
     Args:
         end: The container and how it ended: ``nvidia-driver-ctr: exit 1``.
-        lines: Its last ones.
+        lines: Its last log lines.
     """
-    found, line = find_remedy(*reversed(lines)), _relevant_line(lines)
-    return f"{found.cause}: {line} ({end})" if found.cause else f"{end}: {line}"
+    remedy, line = find_remedy(*reversed(lines)), _relevant_line(lines)
+    return f"{remedy.cause}: {line} ({end})" if remedy.cause else f"{end}: {line}"
 
 
 def failure_findings(failed: Iterable[FailedState], followers: Iterable[NodeState] = ()) -> tuple[Finding, ...]:
     """Return one finding per cause, with the components and nodes that it affects.
 
     Args:
-        followers: What is not ready because of these; the first finding that can be the cause names it.
+        followers: States that are not ready because of these; the first possible cause names them.
     """
     by_component: dict[tuple[str, Remedy, str], list[FailedState]] = {}
     for each in failed:
@@ -86,22 +86,22 @@ def failure_findings(failed: Iterable[FailedState], followers: Iterable[NodeStat
         by_component.setdefault((each.state.component, remedy, unknown), []).append(each)
     by_cause: dict[tuple[str, Remedy, str], list[FailedState]] = {}
     for (component, remedy, unknown), group in by_component.items():
-        # The words that show a known cause, less how long they were waited for, make it the same in any component.
+        # Equal lines of a known cause, without the waiting time, are one cause for all components.
         words = _relevant_line(group[0].lines) or _OVERDUE.sub("", group[0].state.reason)
         key = ("", remedy, words) if remedy.cause else (component, remedy, unknown)
         by_cause.setdefault(key, []).extend(group)
-    followed = _by_cause(followers, [*by_cause.values()])
+    followed = _group_followers(followers, [*by_cause.values()])
     pairs = zip(by_cause.items(), followed, strict=True)
     return tuple(_finding(remedy, group, waiting) for ((_, remedy, _), group), waiting in pairs)
 
 
-def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedState]]) -> list[list[NodeState]]:
+def _group_followers(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedState]]) -> list[list[NodeState]]:
     """Return the followers of each cause.
 
-    What is blocked follows the first cause on its node, or of all nodes. What failed itself waits behind another pod of
-    its component.
+    A blocked state follows the first cause on its node, or on no node. A failed one waits for another pod of its
+    component.
     """
-    found: list[list[NodeState]] = [[] for _ in causes]
+    groups: list[list[NodeState]] = [[] for _ in causes]
     nodes = [frozenset(each.state.node for each in group) for group in causes]
     components = [frozenset(each.state.component for each in group) for group in causes]
     for state in followers if causes else ():
@@ -109,8 +109,8 @@ def _by_cause(followers: Iterable[NodeState], causes: Sequence[Sequence[FailedSt
             near = [index for index, names in enumerate(components) if state.component in names]
         else:
             near = [index for place in (state.node, "") for index, names in enumerate(nodes) if place in names]
-        found[near[0] if near else 0].append(state)
-    return found
+        groups[near[0] if near else 0].append(state)
+    return groups
 
 
 def _finding(remedy: Remedy, failed: Sequence[FailedState], followers: Sequence[NodeState]) -> Finding:
@@ -150,7 +150,7 @@ def _names(nodes: Iterable[str]) -> str:
 
 
 def _relevant_line(lines: Sequence[str]) -> str:
-    """Return the last line whose cause is known, else the last one that has an error in it, else the last one."""
+    """Return the last line with a known cause, else the last one with an error, else the last one."""
     written = [line.strip() for line in lines if line.strip()]
     known = [line for line in written if find_remedy(line).cause]
     errors = [line for line in written if _ERROR.search(line)]
@@ -158,7 +158,7 @@ def _relevant_line(lines: Sequence[str]) -> str:
 
 
 def deferred_validation_findings(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
-    """Return one warning about the nodes whose validation is put off for ``reason``."""
+    """Return one warning about the nodes whose validation is deferred for ``reason``."""
     nodes = _names(state.node for state in states if state.state is State.READY and state.reason == reason)
     if not nodes:
         return ()
@@ -167,7 +167,7 @@ def deferred_validation_findings(states: Iterable[NodeState], reason: str) -> tu
         what=f"the device plugin could not be validated on {nodes}: other pods use all GPUs there",
         where=f"node {nodes}",
         evidence=reason,
-        fix="nothing is wrong; the waiting pod runs as soon as a GPU is free, and the next run takes its result",
+        fix="No action needed; the pod runs when a GPU is free, and the next run takes its result.",
         severity=Severity.WARNING,
     )
     return (warning,)
@@ -181,8 +181,8 @@ def taint_findings(nodes: Sequence[str]) -> tuple[Finding, ...]:
         code="GP511",
         what=f"the startup taint stays on {_names(nodes)}: validations there have not passed",
         where=f"node {_names(nodes)}",
-        consequence="no pod is started there that does not tolerate gpu-provision.io/not-validated",
-        fix="mend what is named here and run again; to let pods in as it is: "
+        consequence="pods that do not tolerate gpu-provision.io/not-validated do not start there",
+        fix="correct the failures above and run again; to admit pods anyway: "
         f"kubectl taint node {min(nodes)} gpu-provision.io/not-validated-",
         severity=Severity.WARNING,
     )
@@ -190,11 +190,11 @@ def taint_findings(nodes: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
-    """Return which nodes keep previous content, which a reason that begins with ``reason`` says: one per reason.
+    """Return one finding for each reason that begins with ``reason``, with the nodes that keep their previous driver.
 
-    A ready one does as its policy says, which fails no run; a blocked one needs help to go on.
+    Ready nodes follow their policy, which fails no run; blocked ones need help.
     """
-    found = (state for state in states if state.state in {State.READY, State.BLOCKED})
+    keeping = (state for state in states if state.state in {State.READY, State.BLOCKED})
     return tuple(
         Finding(
             code="GP509",
@@ -213,32 +213,33 @@ def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Find
             consequence="these nodes go on working with the driver that they have",
             fix="see to what is named here and run again, which resumes the rollout",
         )
-        for (state, why), nodes in _by_reason(found, reason).items()
+        for (state, why), nodes in _group_by_reason(keeping, reason).items()
     )
 
 
 def stack_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Finding, ...]:
-    """Return which nodes left the inventory and keep the stack, which ``reason`` begins: one finding per cause.
+    """Return one finding per cause with the nodes that left the inventory and keep the stack.
 
-    A ready one does as its policy says, which fails no run.
+    Args:
+        reason: Prefix of the reasons. A ready node follows its policy, which fails no run.
     """
     cordoned = "; the next run resumes there, and until then the node stays cordoned"
     return tuple(
         Finding(
             code="GP513",
-            what=f"the stack was not taken off {nodes}, which is no longer in the inventory",
+            what=f"{nodes} left the inventory and still has the stack",
             where=f"node {nodes}",
             evidence=why,
             consequence=f"labels, driver and pods of the stack stay there{cordoned if state is State.FAILED else ''}",
-            fix="delete the pods that are named here (kubectl delete pod -n NAMESPACE NAME), or change what is named "
-            "under driver.upgrade_policy or rollout; then run again",
+            fix="delete the named pods (kubectl delete pod -n NAMESPACE NAME), or change driver.upgrade_policy or "
+            "rollout; then run again",
             severity=Severity.WARNING if state is State.READY else Severity.ERROR,
         )
-        for (state, why), nodes in _by_reason(states, reason).items()
+        for (state, why), nodes in _group_by_reason(states, reason).items()
     )
 
 
-def _by_reason(states: Iterable[NodeState], prefix: str) -> Mapping[tuple[State, str], str]:
+def _group_by_reason(states: Iterable[NodeState], prefix: str) -> Mapping[tuple[State, str], str]:
     """Return the names of nodes by state and by what follows the prefix in their reason."""
     alike: dict[tuple[State, str], list[str]] = {}
     for state in states:

@@ -1,4 +1,4 @@
-"""Why a pod is not ready: one short cause, read off the Pod object and its events."""
+"""Why a pod is not ready: one short cause from the Pod object and its events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gpu_provision.model.cluster import Manifest
 
 _HARMLESS = frozenset({"PodInitializing", "ContainerCreating"})
-_SIGNALLED = 128  # exit codes from here on are of a container that was ended, such as by a reboot, or never ran
+_SIGNALLED = 128  # exit codes from 128 on: a signal ended the container, such as at a reboot, or it never ran
 _OUT_OF_MEMORY = "OOMKilled"
 _ENDED = frozenset({"Failed", "Succeeded"})
 
@@ -19,7 +19,7 @@ class Crash(NamedTuple):
     container: str
     restarts: int  # how often the container has been started again
     end: str  # ``exit 1`` or ``OOMKilled``
-    is_over: bool  # whether the container has been started again since, so that the reason is in its previous log
+    is_over: bool  # whether the container has restarted since, so that the reason is in its previous log
 
     def __str__(self) -> str:
         """Return ``nvidia-driver-ctr: exit 1``."""
@@ -27,7 +27,7 @@ class Crash(NamedTuple):
 
 
 def is_ready(pod: Manifest) -> bool:
-    """Whether the pod serves: its Ready condition is true and it is not on its way out."""
+    """Whether the Ready condition is true and the pod is not being deleted."""
     if pod["metadata"].get("deletionTimestamp"):
         return False
     return any(
@@ -41,12 +41,12 @@ def phase(pod: Manifest) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def was_turned_away(pod: Manifest) -> bool:
-    """Whether the node ended the pod for reasons of its own, so that the pod says nothing about what it was to show.
+def was_rejected(pod: Manifest) -> bool:
+    """Whether the node rejected or ended the pod, so that its failure is no result.
 
-    A container that the runtime had no time to start is such a reason; one that it could not start is not.
+    A container that the runtime had no time to start counts, too; one that it could not start does not.
     Source: the kubelet's pod status reasons, such as Evicted, UnexpectedAdmissionError, NodeShutdown, and
-    kuberuntime's StartError with what containerd 1.6 said on a node whose processors were overloaded.
+    kuberuntime's StartError with the message of containerd 1.6 on an overloaded node.
     """
     ends = (container.get("state", {}).get("terminated", {}) for container in _statuses(pod))
     was_too_slow = any(
@@ -57,12 +57,12 @@ def was_turned_away(pod: Manifest) -> bool:
 
 
 def node_of(pod: Manifest) -> str:
-    """Return the node that the pod runs on, or that it is bound to by its daemon set; else an empty string."""
+    """Return the node that the pod runs on or that its node affinity names; else an empty string."""
     return str(pod.get("spec", {}).get("nodeName") or _pinned_node(pod))
 
 
 def is_of_deployment(pod: Manifest) -> bool:
-    """Whether a Deployment made the pod, by way of one of its replica sets."""
+    """Whether a ReplicaSet, and so a Deployment, created the pod."""
     return any(owner["kind"] == "ReplicaSet" for owner in pod["metadata"].get("ownerReferences", ()))
 
 
@@ -82,7 +82,7 @@ def cause(pod: Manifest) -> str:
 def failing_container(pod: Manifest) -> tuple[str, bool]:
     """Return the name of the container that keeps the pod from being ready, and whether its previous run shows why.
 
-    A container that failed and was started again may not have got to its error yet.
+    A restarted container may not have reached its error yet.
     """
     for status in _statuses(pod):
         state, before = status.get("state", {}), status.get("lastState", {}).get("terminated", {})
@@ -92,7 +92,7 @@ def failing_container(pod: Manifest) -> tuple[str, bool]:
 
 
 def crash(pod: Manifest) -> Crash | None:
-    """Return how the first container that is not ready ended by itself; None if it did not, or was ended."""
+    """Return how the first container that is not ready ended; None if it runs, or a signal ended it."""
     if is_ready(pod) or pod["metadata"].get("deletionTimestamp") or phase(pod) in _ENDED:
         return None
     for status in _statuses(pod):
@@ -108,10 +108,10 @@ def crash(pod: Manifest) -> Crash | None:
 def _causes(pod: Manifest) -> Iterator[str]:
     status = pod.get("status", {})
     if status.get("reason"):
-        yield _joined(status["reason"], status.get("message", ""))
+        yield _join(status["reason"], status.get("message", ""))
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield _joined(condition.get("reason", "Unschedulable"), condition.get("message", ""))
+            yield _join(condition.get("reason", "Unschedulable"), condition.get("message", ""))
     for container in _statuses(pod):
         yield from _container_cause(container)
     for container in status.get("containerStatuses", ()):
@@ -125,7 +125,7 @@ def _container_cause(container: dict[str, Any]) -> Iterator[str]:
     if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
         last = container.get("lastState", {}).get("terminated", {})
         before = f", last exit {last['exitCode']}{_message(last)}" if last else ""
-        yield f"{name}: {_joined(waiting['reason'], waiting.get('message', ''))}{before}"
+        yield f"{name}: {_join(waiting['reason'], waiting.get('message', ''))}{before}"
     ended = state.get("terminated", {})
     if ended and ended.get("exitCode") != 0:
         yield f"{name}: exit {ended.get('exitCode')}{_message(ended)}"
@@ -139,7 +139,7 @@ def _message(state: dict[str, Any]) -> str:
     return f" ({state['message'].strip().splitlines()[-1]})" if state.get("message", "").strip() else ""
 
 
-def _joined(reason: str, message: str) -> str:
+def _join(reason: str, message: str) -> str:
     return f"{reason}: {message}" if message else reason
 
 
@@ -160,26 +160,26 @@ def _pinned_node(pod: Manifest) -> str:
     return ""
 
 
-# What the kubelet says in events alone; other reasons, such as BackOff, stand in the pod's status as well.
+# Reasons that only events have; others, such as BackOff, are in the pod's status as well.
 _BEFORE_START = frozenset({
     "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume", "FailedMount", "InspectFailed",
     "NetworkNotReady",
 })  # fmt: skip
 _AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
-_AT_ITS_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
+_AT_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
 
 
 def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...]:
     """Return the events that say why a pod is not ready, as ``<reason>: <message>``; the latest is the last.
 
-    Once a container has started, what had kept the pod from starting is history. The probes of a pod that is to go fail
-    because it goes: what counts is what keeps it.
+    Events before the start of a container are outdated after it. Of a terminating pod, only events that delay its end
+    count: its probes fail because it ends.
     """
     reasons = _AFTER_START if has_started(pod) else _BEFORE_START
     if pod["metadata"].get("deletionTimestamp"):
-        reasons = _AT_ITS_END
-    found = sorted((event for event in events if event.get("reason") in reasons), key=_time)
-    lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in found)
+        reasons = _AT_END
+    matches = sorted((event for event in events if event.get("reason") in reasons), key=_time)
+    lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in matches)
     return tuple(dict.fromkeys(lines))
 
 

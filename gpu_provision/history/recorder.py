@@ -13,7 +13,7 @@ from typing import Any, Self
 from gpu_provision.history import store
 from gpu_provision.history.restore import redact
 from gpu_provision.history.store import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
-from gpu_provision.inventory.redaction import without_users
+from gpu_provision.inventory.redaction import hide_users
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.config import find_context
 from gpu_provision.kube.lease import process_identity
@@ -81,7 +81,7 @@ def new_record(spec: RunSpec) -> Record:
 
 def finish_record(record: Record, ending: Ending, *, changed: int = 0, reason: str = "") -> Record:
     """Return the record of a run that ends now."""
-    ended, reason = f"{datetime.now(UTC):{_TIME}}", without_users(reason)[:_MAX_REASON]
+    ended, reason = f"{datetime.now(UTC):{_TIME}}", hide_users(reason)[:_MAX_REASON]
     return replace(record, ending=ending, changed=changed, reason=reason, ended=ended)
 
 

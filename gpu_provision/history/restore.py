@@ -18,10 +18,10 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.inventory import redaction
 from gpu_provision.inventory.document import KeyPath, Source, SourceError, format_path
-from gpu_provision.inventory.json_schema import ANY, cluster_part, resolved, schema
+from gpu_provision.inventory.json_schema import ANY, cluster_part, resolve_ref, schema
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.redaction import HIDDEN, is_secret, looks_secret, may_hold_secret
-from gpu_provision.inventory.values import without_foreign
+from gpu_provision.inventory.values import mask_foreign
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Record
@@ -105,7 +105,7 @@ def restore_for_comparison(text: str, now: Inventory, *, name: str) -> Inventory
     """
     try:
         _data(name, text)  # refuses nested aliases, which the next line would write out
-        data = without_foreign(_data(name, unredact(text, now.text)), _data(now.path, now.text) if now.text else {})
+        data = mask_foreign(_data(name, unredact(text, now.text)), _data(now.path, now.text) if now.text else {})
         part = _dump({"name": data.get("name", ""), "cluster": {}, **cluster_part(data)[0]})
         return validate_source(Source(name=name, path=_path(now), text=part, digest="", is_local=bool(now.path)))[0]
     except SourceError:
@@ -212,7 +212,7 @@ def _kept_paths(then: Data, now: Data, *, of_cluster: bool) -> Iterator[str]:
 def _differing_paths(one: Data, other: Data, part: Data, path: KeyPath = ()) -> Iterator[str]:
     """Yield the paths of settings that differ. Only the schema's keys are compared, so no name comes from a record."""
     for key, setting in part["properties"].items():
-        here, found = (*path, key), resolved(setting)
+        here, found = (*path, key), resolve_ref(setting)
         before, after = (each.get(key, found.get("default", {})) for each in (one, other))
         if "properties" in found and isinstance(before, dict) and isinstance(after, dict):
             yield from _differing_paths(before, after, found, here)

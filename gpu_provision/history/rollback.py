@@ -61,7 +61,7 @@ def read_history(cluster: KubeClient, inventory: Inventory) -> History:
 
 def find_run(history: History, number: int) -> Record:
     """Return the run of a number. Raises UsageError."""
-    if (record := history.numbered(number)) is not None:
+    if (record := history.find(number)) is not None:
         return record
     what, fix = f"there is no run {number} on record", "gpu-provision history lists them"
     said = f"on record: {', '.join(str(each.number) for each in history.records) or 'none'}"
@@ -70,7 +70,7 @@ def find_run(history: History, number: int) -> Record:
 
 def previous_run(history: History, record: Record, now: Inventory) -> Record | None:
     """Return the newest run before one that succeeded and declared something else; None if there is none."""
-    return history.before(record, lambda one, other: declares_same(one, other, now))
+    return history.find_previous(record, lambda one, other: declares_same(one, other, now))
 
 
 def default_target(history: History, now: Inventory) -> Record:
@@ -125,7 +125,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
         what = "the inventory as it is now is not valid with the versions of this run"
         raise InvalidInventoryError(*found.findings, _not_usable(record, what))
     kept = Finding(
-        code=codes.KEPT_AS_NOW,
+        code=codes.OTHER_SETTINGS_STAY,
         where=name,
         what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
         evidence=join_limited(found.kept, _MAX_SETTINGS),

@@ -130,7 +130,7 @@ def _isolate_host() -> None:
 def _expectation() -> Expectation | None:
     """Return what the host's inventory expects of it; None without an inventory file."""
     data = host.data.get("gpu_expected")
-    return Expectation.of(data) if data else None
+    return Expectation.from_data(data) if data else None
 
 
 def declared() -> dict[str, Any]:
@@ -203,7 +203,7 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
     Args:
         expected: The fields of gpu_provision.model.hosts.Expectation, as ``host.data.gpu_expected`` has them.
     """
-    wanted = Expectation.of(expected)
+    wanted = Expectation.from_data(expected)
     if state.is_executing:  # minutes may have passed since the plan
         forget_sections()
     record = require_host(ALL, wanted.kernel_modules)

@@ -1,9 +1,9 @@
-"""The inventory: one YAML file that says which nodes have which GPUs, and which software they run.
+"""The inventory: one YAML file that declares the nodes, their GPUs and their software.
 
-A file becomes a `Source` (`document`), a `Document` whose values know their lines (`yaml_parser`), data that fits the
-schema (`values`, `json_schema`), an `Inventory` (`resolve`), and is then checked for its meaning (`checks`,
-`hardware`); `loader` does all of it. Problems become findings in plain words (`schema_errors`), without secrets
-(`redaction`). ``make docs`` generates ``schema.json`` from the settings' declarations in `model` and `resolve`.
+A file becomes a `Source` (`document`), a `Document` whose values have line numbers (`yaml_parser`), data that fits the
+schema (`values`, `json_schema`), and an `Inventory` (`resolve`), which `checks` and `hardware` check. `loader` does
+all steps. Errors of the schema become findings in plain English (`schema_errors`), without secrets (`redaction`).
+``make docs`` generates ``schema.json`` from the settings in `model` and `resolve`.
 
 May import `model`, `files` and `releases`.
 """

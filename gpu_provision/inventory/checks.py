@@ -22,20 +22,20 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.rollout_policy import zone_of
 from gpu_provision.model.selectors import SelectorError, parse_selector
-from gpu_provision.model.text import did_you_mean, one_of
+from gpu_provision.model.text import did_you_mean, join_or
 
 Fix = str | Callable[[], str]
-"""What a reader can do; a search for it is made for findings that are shown alone."""
+"""The fix of a finding; a callable, such as a search for a similar name, runs only if the finding is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """An inventory under examination."""
+    """Input of the checks: one inventory."""
 
-    document: Document  # knows the line of every value
-    data: dict[str, Any]  # the document's data without what does not fit the schema
+    document: Document  # has the line of every value
+    data: dict[str, Any]  # the document's data without schema errors
     inventory: Inventory  # the same, resolved
-    complete: bool  # whether the document fits the schema; if not, nothing may be concluded from what is absent
+    complete: bool  # whether the document fits the schema; if not, an absent value proves nothing
 
     @property
     def pools(self) -> dict[str, dict[str, Any]]:
@@ -44,10 +44,10 @@ class CheckContext:
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
-        """The nodes as declared, at the positions that they have in the file."""
+        """The nodes as declared, at their positions in the file."""
         return [*self.data.get("nodes", ())]
 
-    def declared(self, *paths: KeyPath) -> KeyPath:
+    def first_declared(self, *paths: KeyPath) -> KeyPath:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
@@ -67,27 +67,27 @@ class CheckContext:
         return item is not None and not isinstance(item.value, dict)
 
     def warning(self, code: str, path: KeyPath, what: str, fix: Fix) -> Problem:
-        """Return a problem that a run survives; its evidence is the value at the path."""
+        """Return a warning about the value at a path, which is its evidence."""
         return self.error(code, path, what, fix, Severity.WARNING)
 
     def error(self, code: str, path: KeyPath, what: str, fix: Fix, severity: Severity = Severity.ERROR) -> Problem:
-        """Return a problem that stops a run; its evidence is the value at the path."""
+        """Return an error about the value at a path, which is its evidence."""
 
         def finding() -> Finding:
             item = self.document.item(path)
-            seen = visible(redact(path, item.raw))[:100] if item else ""
+            evidence = visible(redact(path, item.raw))[:100] if item else ""
             remedy = fix if isinstance(fix, str) else fix()
             where = self.document.where(path)
-            return Finding(code=code, where=where, what=what, evidence=seen, fix=remedy, severity=severity)
+            return Finding(code=code, where=where, what=what, evidence=evidence, fix=remedy, severity=severity)
 
         return Problem(line=self.document.line(path), severity=severity, finding=finding)
 
 
 def check_nodes(context: CheckContext) -> Iterator[Problem]:
-    """Yield what is wrong with nodes and pools."""
-    yield from _duplicate_names(context)
-    yield from _shared_addresses(context)
-    yield from _pools(context)
+    """Yield problems of nodes and pools."""
+    yield from _check_duplicate_names(context)
+    yield from _check_addresses(context)
+    yield from _check_pools(context)
     holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
     holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
     for path, holder in holders:
@@ -96,7 +96,7 @@ def check_nodes(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP164", (*path, "labels", key), what, "Remove it.")
 
 
-def _duplicate_names(context: CheckContext) -> Iterator[Problem]:
+def _check_duplicate_names(context: CheckContext) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for position, node in enumerate(context.nodes):
         name = node.get("name")
@@ -108,8 +108,8 @@ def _duplicate_names(context: CheckContext) -> Iterator[Problem]:
             first[name] = position
 
 
-def _shared_addresses(context: CheckContext) -> Iterator[Problem]:
-    """Yield nodes that would be reached at the same place; sandbox hosts have no addresses."""
+def _check_addresses(context: CheckContext) -> Iterator[Problem]:
+    """Yield nodes with the same address and port; sandbox hosts have no addresses."""
     if context.inventory.cluster.sandbox:
         return
     first: dict[tuple[str, int, str], str] = {}
@@ -119,12 +119,12 @@ def _shared_addresses(context: CheckContext) -> Iterator[Problem]:
         other = first.setdefault((node.address or node.name, port, node.ssh.bastion), node.name)
         if other != node.name:
             what = f"{node.name} and {other} have the same address and port."
-            path = context.declared(("nodes", position, "address"), ("nodes", position, "name"))
+            path = context.first_declared(("nodes", position, "address"), ("nodes", position, "name"))
             fix = f"Correct the address of one of them, or its ssh.port (now {port})."
             yield context.error("GP141", path, what, fix)
 
 
-def _pools(context: CheckContext) -> Iterator[Problem]:
+def _check_pools(context: CheckContext) -> Iterator[Problem]:
     """Yield pools that do not exist, and pools without nodes."""
     written = context.document.data.get("pools")
     known = written if isinstance(written, dict) else {}
@@ -144,12 +144,12 @@ def _pools(context: CheckContext) -> Iterator[Problem]:
     if not any("gpu" in pool and name in used for name, pool in context.pools.items()):
         what = "No node has a GPU, so there is nothing to provision."
         fix = "Declare a pool with gpu: {model: T4, count: 1}, and nodes that belong to it."
-        yield context.warning("GP144", context.declared(("pools",), ("nodes",), ()), what, fix)
+        yield context.warning("GP144", context.first_declared(("pools",), ("nodes",), ()), what, fix)
 
 
 def check_settings(context: CheckContext) -> Iterator[Problem]:
-    """Yield settings that contradict each other or the world around the file."""
-    yield from _needs_toolkit(context)
+    """Yield settings that contradict each other, or files that do not exist."""
+    yield from _check_toolkit(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.complete:
         what = "config_default has no effect without config_name."
@@ -161,9 +161,9 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
         what = f"cluster.sandbox and cluster.{both[0]} exclude each other."
         fix = f"Remove sandbox for a real cluster, or {' and '.join(both)} for the sandbox."
         yield context.error("GP161", ("cluster", "sandbox"), what, fix)
-    yield from _ssh_keys(context)
-    yield from _secrets(context)
-    # A drop-in of the toolkit that the configuration of a host's containerd could not name as a path.
+    yield from _check_ssh_keys(context)
+    yield from _check_secrets(context)
+    # The configuration of containerd could not import such a drop-in of the toolkit.
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
     drop_in = context.at(("toolkit", "env")).get(name)
     if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
@@ -171,110 +171,109 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
         yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
 
 
-def _needs_toolkit(context: CheckContext) -> Iterator[Problem]:
-    """Yield the toolkit being off while drivers come as containers: a host's own toolkit does not find those."""
+def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem if the toolkit is off and drivers are containers, which a host's own toolkit does not find."""
     specs = context.inventory.specs
     containerized = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
     if specs.toolkit.enabled or not containerized:
         return
     able = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
     needing = [key for key in able if getattr(specs, key).enabled] or ["validator"]
-    who = one_of(needing).replace(" or ", " and ")
-    what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver comes as a container."
+    who = join_or(needing).replace(" or ", " and ")
+    what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver is a container."
     fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
     yield context.error("GP160", ("toolkit", "enabled"), what, fix)
 
 
-def _ssh_keys(context: CheckContext) -> Iterator[Problem]:
+def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     base = FilePath(context.inventory.path).parent
     paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
-    told: set[str] = set()
+    checked: set[str] = set()
     for path in paths:
         key = context.at(path).get("key", "")
-        if not key or key in told or FilePath(absolute(key, base)).exists():
+        if not key or key in checked or FilePath(absolute(key, base)).exists():
             continue
-        told.add(key)
+        checked.add(key)
         what = "The private key does not exist on this machine."
-        fix = f"Make it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
+        fix = f"Create it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
         yield context.warning("GP162", (*path, "key"), what, fix)
 
 
-def _secrets(context: CheckContext) -> Iterator[Problem]:
-    """Yield variables whose value in the file looks like a secret, and Secrets that would hide a setting."""
+def _check_secrets(context: CheckContext) -> Iterator[Problem]:
+    """Yield variables with a secret in plain text, and settings of components that are in a Secret."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
-    found = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
-    for variable, value, here in found:
+    variables = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
+    for variable, value, place in variables:
         is_hidden = not isinstance(value, str)
         if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
-            why = "it is a setting of the component, which the tool has to know"
-            what = f"{variable} cannot come from a Secret: {why}."
-            yield context.error("GP169", here, what, f"Write the value: {variable}: ...")
-        elif not is_hidden and value and context.is_written(here) and (looks_secret(variable) or has_password(value)):
-            what = f"{variable} looks like a secret; this file, and everyone who may read pods, would show it."
+            what = f"{variable} cannot be in a Secret: gpu-provision has to read this setting of the component."
+            yield context.error("GP169", place, what, f"Write the value: {variable}: ...")
+        elif not is_hidden and value and context.is_written(place) and (looks_secret(variable) or has_password(value)):
+            what = f"{variable} looks like a secret, and everyone who can read this file or pods can read it."
             fix = f"Keep it in a Secret of the cluster: {variable}: {{secret: {{name: ..., key: ...}}}}"
-            yield context.warning("GP163", here, what, fix)
+            yield context.warning("GP163", place, what, fix)
 
 
 def check_files(context: CheckContext) -> Iterator[Problem]:
-    """Yield what is wrong with proxies and with files of certificates."""
+    """Yield problems of proxies and of certificate files."""
     base, key = FilePath(context.inventory.path).parent, "host_prerequisites"
     sections: list[KeyPath] = [(key,), *(("pools", name, key) for name in context.pools)]
     sections += [("nodes", position, key) for position, node in enumerate(context.nodes) if key in node]
-    told: set[str] = set()
+    checked: set[str] = set()
     for path in sections:
         for position, name in enumerate(context.at(path).get("ca_certificates", ())):
-            if name and name not in told:
-                told.add(name)
+            if name and name not in checked:
+                checked.add(name)
                 for finding in find_certificate_errors(absolute(name, base), name):
                     yield context.document.problem((*path, "ca_certificates", position), finding)
     for path in (("proxy",), *((*path, "proxy") for path in sections)):
-        yield from _proxy(context, path, base)
+        yield from _check_proxy(context, path, base)
     if needs_credentials(context.data.get("proxy", {})) and context.inventory.specs.driver.enabled:
-        what = "The driver container does not get this proxy: everyone who may read pods would see its credentials."
-        fix = "Set driver.env with a proxy that needs none, or driver.repo_config; or nothing, if it gets no packages."
+        what = "The driver container does not get this proxy: everyone who can read pods would see its credentials."
+        fix = "Set driver.repo_config, or driver.env with a proxy without credentials, if the driver needs packages."
         yield context.warning("GP676", ("proxy",), what, fix)
 
 
-def _proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
+def _check_proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
     section = context.at(path)
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
             what = "This file holds the password of the proxy in plain text."
-            fix = "Name a file that holds user:password in credentials_file, and keep that out of version control."
+            fix = "Set credentials_file to a file with user:password, and keep that file out of version control."
             yield context.warning("GP163", (*path, key), what, fix)
     file = str(section.get("credentials_file", ""))
     if file and not FilePath(absolute(file, base)).is_file():
         what = "The file with the proxy's credentials does not exist on this machine."
-        fix = f"Make it, with one line user:password, or correct the path ({absolute(file, base)})."
+        fix = f"Create it with one line user:password, or correct the path ({absolute(file, base)})."
         yield context.error("GP162", (*path, "credentials_file"), what, fix)
 
 
 def check_rollouts(context: CheckContext) -> Iterator[Problem]:
-    """Yield policies that no rollout can follow, and settings in them that do nothing."""
+    """Yield policies that no rollout can follow, and settings in them without effect."""
     shared: KeyPath = ("driver", "upgrade_policy")
     paths: list[KeyPath] = [shared, *(("pools", name, *shared) for name in context.pools), ("rollout",)]
     if context.complete:  # in a pool, the rest may come of the inventory's
-        yield from _idle_settings(context, shared, context.at(shared))
+        yield from _check_idle_settings(context, shared, context.at(shared))
     for path in paths:
         policy = context.at(path)
-        yield from _selectors(context, path, policy)
+        yield from _check_selectors(context, path, policy)
         parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
         if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
-            what = f"{parallel} nodes at a time cannot be: max_unavailable allows {away}."
+            what = f"{parallel} nodes cannot be upgraded at a time: max_unavailable allows {away}."
             fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."
             yield context.warning("GP145", (*path, "max_parallel_upgrades"), what, fix)
-    yield from _canary(context, context.at(("rollout", "canary")))
+    yield from _check_canary(context, context.at(("rollout", "canary")))
     zone = context.at(("rollout", "maintenance_window")).get("timezone", "UTC")
     try:
         zone_of(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        what = f"This machine knows no time zone {zone}."
+        what = f"There is no time zone {zone} on this machine."
         fix = "Write an IANA name such as Europe/Berlin, or UTC; on a small image, pip install tzdata."
         yield context.error("GP167", ("rollout", "maintenance_window", "timezone"), what, fix)
 
 
-def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
     for key in ("wait_for_completion", "drain"):
         try:
             parse_selector(policy.get(key, {}).get("pod_selector", ""))
@@ -283,7 +282,7 @@ def _selectors(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) 
             yield context.error("GP166", (*path, key, "pod_selector"), f"This is no label selector: {error}.", fix)
 
 
-def _idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, Any]) -> Iterator[Problem]:
     wait, drain = policy.get("wait_for_completion", {}), policy.get("drain", {})
     if "timeout_seconds" in wait and not wait.get("pod_selector"):
         what = "timeout_seconds has no effect without a pod_selector: the node waits for no pod."
@@ -294,13 +293,13 @@ def _idle_settings(context: CheckContext, path: KeyPath, policy: Mapping[str, An
         yield context.warning("GP145", (*path, "drain"), what, "Set drain.enable: true, or remove them.")
 
 
-def _canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[Problem]:
     nodes, path = canary.get("nodes", 1), ("rollout", "canary", "nodes")
     if nodes == 0 and not canary.get("node_selector"):
-        what = "A canary of 0 nodes without a node_selector is none, so no node may ever follow it."
+        what = "A canary of 0 nodes without a node_selector never succeeds, so no other node can start."
         yield context.error("GP168", path, what, "Set nodes, or remove canary.")
     count = sum("gpu" in context.pools.get(node.get("pool", ""), {}) for node in context.nodes)
     dynamic = any(pool.get("node_selector") for pool in context.pools.values())
     if context.complete and 0 < count < nodes and not dynamic:
-        what = f"{nodes} canaries are more than the {count} GPU nodes: all of them would go first."
-        yield context.warning("GP168", path, what, "Set fewer, so that a failure leaves nodes as they are.")
+        what = f"{nodes} canaries are more than the {count} GPU nodes, so all nodes would be canaries."
+        yield context.warning("GP168", path, what, "Set fewer, so that a failure does not affect all nodes.")

@@ -1,4 +1,4 @@
-"""An inventory's file: its text, its values with their lines, and what is wrong with them."""
+"""An inventory's file: its text, its values with their lines, and its problems."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class YamlNode:
 
     value: Any  # a scalar, or a dict or list of items
     line: int  # line of the value, from 1
-    raw: str = ""  # the text of a scalar as it stands in the file
+    raw: str = ""  # the text of a scalar in the file
     lines: dict[str, int] = field(default_factory=dict)  # for a mapping: the line of each key
-    size: int = 1  # number of values in it, counted as if every alias were written out
+    size: int = 1  # number of values in it, with aliases expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Document:
         return item
 
     def line(self, path: KeyPath) -> int:
-        """Return the line at which a path begins: its key's, or that of the nearest thing around it."""
+        """Return the line at which a path begins: its key's, or that of the nearest value around it."""
         item, line = self.root, self.root.line
         for step in path:
             line = item.lines.get(step, line) if isinstance(step, str) else line
@@ -68,13 +68,13 @@ class Document:
         return f"{self.name}:{self.line(path)} {format_path(path)}".rstrip()
 
     def problem(self, path: KeyPath, finding: Finding) -> Problem:
-        """Return a problem at a path; its finding says where."""
+        """Return a problem at a path; its finding has the location."""
         placed = partial(replace, finding, where=self.where(path))
         return Problem(line=self.line(path), severity=finding.severity, finding=placed)
 
 
 def format_path(path: KeyPath) -> str:
-    """Return a path as people write it: ``nodes[2].ssh.port``."""
+    """Return a path as a text: ``nodes[2].ssh.port``."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -87,59 +87,59 @@ def format_path(path: KeyPath) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text for people: with quotes and escapes if it holds what cannot be seen, such as a newline."""
+    """Return a text for people: with quotes and escapes if it has invisible characters, such as a newline."""
     return text if text.isprintable() else json.dumps(text)
 
 
-def plain(item: YamlNode) -> Any:
-    """Return the item's value without places."""
+def to_plain(item: YamlNode) -> Any:
+    """Return the item's value without lines."""
     if isinstance(item.value, dict):
-        return {key: plain(child) for key, child in item.value.items()}
+        return {key: to_plain(child) for key, child in item.value.items()}
     if isinstance(item.value, list):
-        return [plain(child) for child in item.value]
+        return [to_plain(child) for child in item.value]
     return item.value
 
 
-MOST = 20
-"""Findings that a file gets; what is beyond them is counted."""
+MAX_FINDINGS = 20
+"""Number of findings of a file that are shown; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong."""
+    """One problem of an inventory, whose finding is not built yet."""
 
     line: int  # where in the file it is, from 1
     severity: Severity = Severity.ERROR  # whether it stops a run
-    finding: Callable[[], Finding]  # words it, which takes the time that the search for a similar name takes
+    finding: Callable[[], Finding]  # called only if shown: the search for a similar name takes time
 
 
 def to_findings(problems: Iterable[Problem], name: str) -> tuple[Finding, ...]:
     """Return findings sorted by line: the first `MOST`, errors before warnings, and one that counts the rest."""
     ranked = sorted(problems, key=lambda each: (each.severity is not Severity.ERROR, each.line))
-    worded = [(each.line, each.finding()) for each in ranked[:MOST]]
+    worded = [(each.line, each.finding()) for each in ranked[:MAX_FINDINGS]]
     worded.sort(key=lambda each: (each[0], each[1].where, each[1].code))
     findings = tuple(finding for _, finding in worded)
-    if len(ranked) <= MOST:
+    if len(ranked) <= MAX_FINDINGS:
         return findings
-    following = ranked[MOST]
+    following = ranked[MAX_FINDINGS]
     rest = Finding(
         code="GP114",
         where=f"{name}:{following.line}",
-        what=f"This file has {len(ranked):,} findings; the first {MOST} are shown, and the next one is here.",
+        what=f"This file has {len(ranked):,} findings; the first {MAX_FINDINGS} are shown, and the next one is here.",
         fix="Correct those above first: many of the rest may have the same cause.",
         severity=following.severity,
     )
     return (*findings, rest)
 
 
-LIMIT = 1 << 20
-"""Bytes that an inventory may have; one of 1,000 nodes has about a tenth of that."""
+MAX_BYTES = 1 << 20
+"""Largest size of an inventory; one of 1,000 nodes has about a tenth of that."""
 
 _BOM = "\ufeff"
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 
-# What YAML 1.1 lets a stream hold, section 5.1 of its specification.
+# Characters outside the set of YAML 1.1, section 5.1.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -155,7 +155,7 @@ class Source:
 
 
 class SourceError(Exception):
-    """The file cannot be read as an inventory; carries the one finding that says why."""
+    """The file cannot be read as an inventory; carries the one finding with the reason."""
 
     def __init__(self, finding: Finding) -> None:
         """Keep the finding."""
@@ -166,35 +166,35 @@ class SourceError(Exception):
 def read_source(path: str | Path) -> Source:
     """Return the text of the file. Raises SourceError."""
     name, file = str(path), expand_home(str(path))
-    if _CONTROLS.search(str(file.absolute())):  # relative paths in it go into files whose lines have meanings
+    if _CONTROLS.search(str(file.absolute())):  # its relative paths are written to files with one entry per line
         what = "The path of the file holds a control character, such as a newline."
         _refuse("GP102", name, what, "Rename the file or folder.")
-    data = _bytes(name, file)
-    return Source(name, file.absolute(), _text(name, data), hashlib.sha256(data).hexdigest())
+    data = _read_bytes(name, file)
+    return Source(name, file.absolute(), _decode(name, data), hashlib.sha256(data).hexdigest())
 
 
 def _refuse(code: str, where: str, what: str, fix: str, seen: str = "") -> NoReturn:
     raise SourceError(Finding(code=code, where=where, what=what, evidence=seen, fix=fix))
 
 
-def _bytes(name: str, file: Path) -> bytes:
-    """Return the content; what is not a regular file of bearable size is not even opened."""
+def _read_bytes(name: str, file: Path) -> bytes:
+    """Return the content; only a regular file within the size limit is opened."""
     try:
         status = file.stat()
-        _accept(name, file, status.st_mode, status.st_size)
+        _check_file(name, file, status.st_mode, status.st_size)
         with file.open("rb") as stream:
-            data = stream.read(LIMIT + 1)  # a file of /proc or /sys has no size, and one may grow
-        _accept(name, file, status.st_mode, len(data))
+            data = stream.read(MAX_BYTES + 1)  # a file of /proc or /sys has no size, and one may grow
+        _check_file(name, file, status.st_mode, len(data))
     except (FileNotFoundError, NotADirectoryError):
-        _missing(name, file)
+        _refuse_missing(name, file)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        fix = "Give yourself the right to read it." if isinstance(error, PermissionError) else ""
+        fix = "Grant yourself read permission." if isinstance(error, PermissionError) else ""
         _refuse("GP102", name, "The file cannot be read.", fix, reason)
     return data
 
 
-def _accept(name: str, file: Path, mode: int, size: int) -> None:
+def _check_file(name: str, file: Path, mode: int, size: int) -> None:
     if stat.S_ISDIR(mode):
         inside = _yaml_files(file)
         fix = f"Name one of its files: {', '.join(inside[:5])}" if inside else "Name a YAML file."
@@ -202,15 +202,15 @@ def _accept(name: str, file: Path, mode: int, size: int) -> None:
     if not stat.S_ISREG(mode):
         _refuse("GP102", name, "This is not a regular file.", "Name a YAML file.")
     if file.suffix == ".py":
-        what = "This is pyinfra's view of an inventory, not the inventory itself."
+        what = "This is a pyinfra inventory script, not the inventory itself."
         _refuse("GP102", name, what, f"Name the YAML file: {file.with_suffix('.yaml')}")
-    if size > LIMIT:
-        what = f"The file is larger than {LIMIT >> 20} MiB, so it is not an inventory."
+    if size > MAX_BYTES:
+        what = f"The file is larger than {MAX_BYTES >> 20} MiB, so it is not an inventory."
         fix = "Name the inventory's YAML file. Nodes need no lines of their own in a pool with a node_selector."
         _refuse("GP103", name, what, fix, f"{size:,} bytes")
 
 
-def _missing(name: str, file: Path) -> NoReturn:
+def _refuse_missing(name: str, file: Path) -> NoReturn:
     parent = file.parent
     if not parent.is_dir():
         what = "The file does not exist, nor does its directory."
@@ -228,32 +228,32 @@ def _yaml_files(directory: Path) -> list[str]:
         return []
 
 
-def _text(name: str, data: bytes) -> str:
+def _decode(name: str, data: bytes) -> str:
     try:
         text = data.decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         fix = "It looks like UTF-16; save it as UTF-8." if is_utf16 else "Save it as UTF-8."
-        seen = f"byte 0x{data[error.start]:02x}"
-        _refuse("GP104", f"{name}:{line}", "The file is not UTF-8 text.", fix, seen)
-    if found := _FORBIDDEN.search(text):
-        line, seen = text.count("\n", 0, found.start()) + 1, f"U+{ord(found.group()):04X}"
+        evidence = f"byte 0x{data[error.start]:02x}"
+        _refuse("GP104", f"{name}:{line}", "The file is not UTF-8 text.", fix, evidence)
+    if match := _FORBIDDEN.search(text):
+        line, evidence = text.count("\n", 0, match.start()) + 1, f"U+{ord(match.group()):04X}"
         fix = "Remove it; an editor can show invisible characters."
-        _refuse("GP104", f"{name}:{line}", "The file holds a control character.", fix, seen)
+        _refuse("GP104", f"{name}:{line}", "The file holds a control character.", fix, evidence)
     return text
 
 
 def absolute(text: str, base: Path) -> str:
-    """Return the path in full; an empty one stays empty."""
+    """Return the absolute path; an empty one stays empty."""
     return os.path.normpath(base / expand_home(text)) if text else ""
 
 
 def expand_home(text: str) -> Path:
-    """Return the path with its tilde expanded; one of an unknown user stays as it is, instead of raising."""
+    """Return the path with its tilde expanded; that of an unknown user is not changed."""
     return Path(os.path.expanduser(text))  # noqa: PTH111  Path.expanduser raises RuntimeError for those
 
 
 def resolve_fleet(text: str, base: Path) -> str:
-    """Return a sandbox fleet: a name as it is, the path of a fleet file in full."""
+    """Return a sandbox fleet: its name, or the absolute path of its file."""
     return absolute(text, base) if "/" in text or text.endswith((".yaml", ".yml")) else text

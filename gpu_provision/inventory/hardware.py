@@ -1,7 +1,4 @@
-"""Which GPUs there are, which drivers run them, and for which systems there are images; checks an inventory for it.
-
-Also whether its versions exist at all.
-"""
+"""GPU models, their drivers, and systems with driver images; checks versions, GPUs and systems of an inventory."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from gpu_provision.model.inventory import NodePool, OperatingSystem
 from gpu_provision.model.text import did_you_mean, find_nearest
 from gpu_provision.releases import COMPONENTS
 
-_OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section whose image is none of a release
+_OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section with an image of the user
 _MODULE_TYPE = "kernel_module_type"
 _PCIE = "PCIe"
 
@@ -34,12 +31,12 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model: ``first_branch`` is the oldest driver branch that knows it."""
+    """One model: ``first_branch`` is the oldest driver branch that supports it."""
 
     name: str
     family: Family
     first_branch: int
-    board: str = _PCIE  # how it sits in its machine, which limits how many there can be
+    board: str = _PCIE  # its form factor, which limits the number per machine
     aliases: tuple[str, ...] = ()
 
 
@@ -64,11 +61,11 @@ def models() -> tuple[Model, ...]:
 
 def find_model(name: str) -> Model | None:
     """Return the model of this name, however it is spelled: ``Tesla T4``, ``NVIDIA H100 80GB HBM3``, ``h100``."""
-    return _by_form().get(_form(name))
+    return _models_by_form().get(_form(name))
 
 
 @cache
-def _by_form() -> dict[str, Model]:
+def _models_by_form() -> dict[str, Model]:
     return {_form(name): model for model in models() for name in (model.name, *model.aliases)}
 
 
@@ -78,54 +75,54 @@ def _form(name: str) -> str:
 
 
 def images() -> dict[str, list[str]]:
-    """Return the versions of operating systems that images are known for, by ID; none where any may exist."""
-    found: dict[str, list[str]] = _tables()["images"]
-    return found
+    """Return the versions of operating systems with known images, by ID; empty if any may exist."""
+    versions: dict[str, list[str]] = _tables()["images"]
+    return versions
 
 
 def has_own_driver(system: str) -> bool:
-    """Return whether the driver belongs to the host on systems with this ID of /etc/os-release."""
+    """Return whether systems with this ID of /etc/os-release have drivers of the host only."""
     return system in _tables()["hosts"]["systems"]
 
 
 def known_tags() -> tuple[str, ...]:
-    """Return the operating systems that driver images are known for, as the inventory names them."""
+    """Return the operating systems with known driver images, as the inventory names them."""
     return tuple(f"{name}{version}" for name, versions in images().items() for version in versions)
 
 
 def has_images(system: OperatingSystem) -> bool:
-    """Return whether images for this version are known; True where any version may have some."""
+    """Return whether images for this version are known; True if any version may have one."""
     versions = images().get(system.id, ())
     return not versions or system.version in versions or system.tag.removeprefix(system.id) in versions
 
 
 def check_versions(context: CheckContext) -> Iterator[Problem]:
-    """Yield versions that do not exist, and GPUs, drivers and systems that do not go with each other."""
-    yield from _gpus(context)
-    yield from _release(context)
-    yield from _components(context)
-    yield from _drivers(context)
+    """Yield versions that do not exist, and GPUs, drivers and systems that do not fit together."""
+    yield from _check_gpus(context)
+    yield from _check_release(context)
+    yield from _check_components(context)
+    yield from _check_drivers(context)
     for name, pool in context.inventory.pools.items():
         if pool.gpu and pool.driver.enabled:
-            yield from _driver_for_system(context, name, pool)
+            yield from _check_driver_for_system(context, name, pool)
             if model := find_model(pool.gpu.model):
                 wanted = pool.driver.kernel_module_type
                 if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
-                    path = context.declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
+                    path = context.first_declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
                     other = "proprietary" if wanted == "open" else "open"
                     what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
                     yield context.error("GP136", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: auto")
-                if _driver_is_known(context, pool):
-                    yield from _driver_for_gpu(context, name, pool, model)
+                if _is_driver_known(context, pool):
+                    yield from _check_driver_for_gpu(context, name, pool, model)
 
 
-def _release(context: CheckContext) -> Iterator[Problem]:
+def _check_release(context: CheckContext) -> Iterator[Problem]:
     names = releases.names()
     try:
         releases.release(name := context.data.get("release", releases.DEFAULT))
     except releases.UnknownReleaseError as error:
         if error.too_old:
-            what = f"Release {name} is too old: its components predate what this tool drives."
+            what = f"Release {name} is too old: its components are not supported."
             fix = f"The oldest supported release is {names[0]}; the newest is {names[-1]}."
             yield context.error("GP131", ("release",), what, fix)
         else:
@@ -133,7 +130,7 @@ def _release(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP130", ("release",), f"There is no release {name}.", fix)
 
 
-def _components(context: CheckContext) -> Iterator[Problem]:
+def _check_components(context: CheckContext) -> Iterator[Problem]:
     """Yield versions that no release carries; an image of the user's own may have any."""
     for key in (key for key in COMPONENTS if key != "driver"):
         section = context.data.get(key, {})
@@ -145,7 +142,7 @@ def _components(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP132", (key, "version"), what, fix)
 
 
-def _drivers(context: CheckContext) -> Iterator[Problem]:
+def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     known = releases.driver_versions()
     paths: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
     for path in paths:
@@ -164,8 +161,8 @@ def _branch(version: str) -> int:
     return int(head) if head.isdecimal() else 0
 
 
-def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
-    """Return whether it is certain which driver the pool gets: not if a release that does not exist should say."""
+def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:
+    """Return whether the driver version of the pool is certain: not if it follows an unknown release."""
     try:
         recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
     except releases.UnknownReleaseError:
@@ -174,9 +171,9 @@ def _driver_is_known(context: CheckContext, pool: NodePool) -> bool:
     return bool(_branch(version)) and (version == recommended or any("version" in section for section in sections))
 
 
-def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
+def _check_driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
     version, branch, family = pool.driver.image.version, _branch(pool.driver.image.version), model.family
-    path = context.declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
+    path = context.first_declared(("pools", name, "driver", "version"), ("pools", name, "gpu", "model"))
     is_old, is_new = branch < model.first_branch, bool(family.last_branch) and branch > family.last_branch
     fitting = [
         each
@@ -192,27 +189,27 @@ def _driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Mod
         yield context.error("GP135", path, f"The driver {version} no longer supports {model.name}: {last}.", fix)
 
 
-def _driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
+def _check_driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
     section = {**context.data.get("driver", {}), **context.pools.get(name, {}).get("driver", {})}
     if pool.os is None or _OWN_IMAGE & section.keys():
         return
     path, system, tag = ("pools", name, "os"), pool.os.id, f"{pool.os.id}{pool.os.version}"
-    tell = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
+    problem = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own
     hosts = f"the driver on the hosts and set pools.{name}.driver.enabled: false"
     if has_own_driver(system):
         what = f"There is no driver image for {tag}; on {system} the driver belongs to the host."
-        yield tell("GP152", path, what, f"Install {hosts}")
+        yield problem("GP152", path, what, f"Install {hosts}")
     elif system not in images():
         close = find_nearest(tag, known_tags())
         fix = f"Did you mean {close}? Else install {hosts}" if close else f"Install {hosts}"
-        yield tell("GP152", path, f"There is no driver image for {tag}.", fix)
+        yield problem("GP152", path, f"There is no driver image for {tag}.", fix)
     elif not has_images(pool.os):
         known = [each for each in known_tags() if each.startswith(system)]
         fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in images()[system])}")
         yield context.warning("GP153", path, f"No driver images are known for {tag}.", fix)
 
 
-def _gpus(context: CheckContext) -> Iterator[Problem]:
+def _check_gpus(context: CheckContext) -> Iterator[Problem]:
     for name, pool in context.pools.items():
         gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
         if "gpu" not in pool and "driver" in pool and context.complete:
@@ -220,7 +217,7 @@ def _gpus(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
         model = find_model(gpu["model"]) if "model" in gpu else None
         if "model" in gpu and model is None:
-            what = f"The GPU model {gpu['model']} is not known, so nothing about it can be checked."
+            what = f"The GPU model {gpu['model']} is unknown, so drivers are not checked for it."
             known, otherwise = [each.name for each in models()], "Write it as `nvidia-smi -L` does."
             meant = partial(did_you_mean, _form(gpu["model"]), known, otherwise)
             yield context.warning("GP150", (*path, "model"), what, meant)

@@ -1,4 +1,4 @@
-"""The published schema: compares a document with it, and tells which keys are about the cluster."""
+"""The published schema: finds differences of a document, and selects the keys about the cluster."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gpu_provision.inventory.document import KeyPath, format_path
 @cache
 def schema() -> dict[str, Any]:
     """Return the published JSON Schema (draft 2020-12) of inventory files."""
-    found: dict[str, Any] = json.loads(FilePath(__file__).with_name("schema.json").read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(FilePath(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+    return document
 
 
-def resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of the schema with its definition written out; keywords beside the reference win."""
+def resolve_ref(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of the schema with its definition written out; keywords beside ``$ref`` override it."""
     name = part.get("$ref", "").rpartition("/")[2]
     return {**schema()["$defs"][name], **part} if name else part
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaError:
-    """One difference from the schema: where, by which keyword, and what the schema asks for there."""
+    """One difference from the schema: its path, the keyword, and the keyword's value."""
 
     path: KeyPath
     keyword: str
@@ -43,27 +43,27 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
 
     def pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
-        """Hold a pattern against the whole text: the ``$`` of Python also stands before a final newline."""
+        """Match a pattern with the whole text: Python's ``$`` also matches before a final newline."""
         if validator.is_type(value, "string") and not re.fullmatch(pattern, value):
             yield ValidationError("malformed")
 
     def unique(validator: Any, unique: bool, value: Any, _schema: Any) -> Iterator[Exception]:  # noqa: FBT001  as jsonschema calls it
-        """Compare texts alone, as all such lists hold them: jsonschema compares each pair if types are mixed."""
+        """Compare texts only, which all such lists hold: jsonschema compares each pair if types are mixed."""
         texts = [each for each in value if isinstance(each, str)] if validator.is_type(value, "array") else []
         if unique and len(set(texts)) < len(texts):
             yield ValidationError("repeated")
 
     rules = {"pattern": pattern, "uniqueItems": unique}
     validator = extend(Draft202012Validator, rules)  # type: ignore[no-untyped-call]  # jsonschema has no types for it
-    found: dict[tuple[KeyPath, str], SchemaError] = {}
+    errors: dict[tuple[KeyPath, str], SchemaError] = {}
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
-            found.setdefault((each.path, each.keyword), each)
-    return list(found.values())
+            errors.setdefault((each.path, each.keyword), each)
+    return list(errors.values())
 
 
 def _split(error: Any) -> Iterator[SchemaError]:
-    """Turn one of jsonschema's errors into one mismatch per key that it is about."""
+    """Split one of jsonschema's errors into one error per key."""
     path, keyword, wanted = tuple(error.absolute_path), error.validator, error.validator_value
     if keyword == "additionalProperties":
         for key in error.instance.keys() - error.schema["properties"].keys():
@@ -77,20 +77,20 @@ def _split(error: Any) -> Iterator[SchemaError]:
         yield SchemaError(path, keyword, wanted, error.schema, error.instance)
 
 
-def without_errors(data: dict[str, Any], found: list[SchemaError]) -> dict[str, Any]:
-    """Return the data without what does not fit the schema, so that the other checks can go on.
+def drop_errors(data: dict[str, Any], errors: list[SchemaError]) -> dict[str, Any]:
+    """Return the data without values that do not fit the schema, so that the other checks can run.
 
-    Lists keep their positions, and of the nodes' list an entry stays a mapping.
+    Lists keep their positions, and entries of ``nodes`` stay mappings.
     """
     copy: dict[str, Any] = json.loads(json.dumps(data))
-    for mismatch in sorted(found, key=lambda each: len(each.path), reverse=True):
-        *parent, last = mismatch.path
+    for error in sorted(errors, key=lambda each: len(each.path), reverse=True):
+        *parent, last = error.path
         holder: Any = copy
         try:
             for step in parent:
                 holder = holder[step]
         except (KeyError, IndexError, TypeError):
-            continue  # something around it is gone already
+            continue  # a value around it is already removed
         if isinstance(holder, dict):
             holder.pop(last, None)
         elif isinstance(holder, list) and isinstance(last, int):
@@ -107,11 +107,11 @@ ANY = "*"
 _ELSEWHERE: frozenset[KeyPath] = frozenset(
     {
         ("name",),  # metadata.name
-        ("cluster", "kubeconfig"),  # the stack is in the cluster that it is about
+        ("cluster", "kubeconfig"),  # a GPUStack is in its own cluster
         ("cluster", "context"),
         ("cluster", "sandbox"),
-        ("proxy", "credentials_file"),  # a file of the user's machine
-        ("host_prerequisites",),  # hosts: a controller in a pod has no way to them, and no right
+        ("proxy", "credentials_file"),  # a file on the user's machine
+        ("host_prerequisites",),  # the controller does not connect to hosts
         ("preflight",),
         ("connect",),
         ("helper_pod",),
@@ -127,38 +127,38 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
 
 
 def is_about_cluster(path: KeyPath) -> bool:
-    """Whether a key of an inventory belongs into the resource; entries of lists and maps are named `ANY`."""
+    """Whether a GPUStack has a key of the inventory; `ANY` stands for entries of lists and maps."""
     return path not in _ELSEWHERE
 
 
 def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the part of an inventory that is about the cluster, and the paths of what was left out.
+    """Return the part of an inventory that a GPUStack has, and the paths of omitted values.
 
-    Amounts such as 0.5 are texts: an API server's *int or string* has no fractions.
+    Amounts such as 0.5 are texts: ``x-kubernetes-int-or-string`` has no fractions.
     """
-    left: list[str] = []
-    kept = _kept(dict(data), (), (), left)
-    proxy = kept.get("proxy")
+    omitted: list[str] = []
+    part = _select(dict(data), (), (), omitted)
+    proxy = part.get("proxy")
     if isinstance(proxy, dict):
         addresses = [proxy.get(key, "") for key in ADDRESSES]
         has_secret = any(isinstance(each, dict) or "@" in str(each) for each in addresses)
         if has_secret or "credentials_file" in data["proxy"]:
-            del kept["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
-            left = [path for path in left if not path.startswith("proxy")] + ["proxy"]
-    return kept, tuple(left)
+            del part["proxy"]  # the driver container gets no proxy that needs credentials, see `resolve.container_env`
+            omitted = [path for path in omitted if not path.startswith("proxy")] + ["proxy"]
+    return part, tuple(omitted)
 
 
-def _kept(value: Any, path: KeyPath, pattern: KeyPath, left: list[str]) -> Any:
-    """Return a value without what is no part of the resource, whose paths go to ``left``; ``pattern`` has `ANY`s."""
+def _select(value: Any, path: KeyPath, pattern: KeyPath, omitted: list[str]) -> Any:
+    """Return a value without omitted keys, whose paths are added to ``omitted``; ``pattern`` is ``path`` with `ANY`."""
     if isinstance(value, Mapping):
         result = {}
         for key, item in value.items():
             here = (*pattern, ANY if pattern == ("pools",) else key)
             if is_about_cluster(here):
-                result[key] = _kept(item, (*path, key), here, left)
+                result[key] = _select(item, (*path, key), here, omitted)
             else:
-                left.append(format_path((*path, key)))
+                omitted.append(format_path((*path, key)))
         return result
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_kept(item, (*path, index), (*pattern, ANY), left) for index, item in enumerate(value)]
+        return [_select(item, (*path, index), (*pattern, ANY), omitted) for index, item in enumerate(value)]
     return str(value) if isinstance(value, float) else value

@@ -8,12 +8,20 @@ from pathlib import Path
 
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext, check_files, check_nodes, check_rollouts, check_settings
-from gpu_provision.inventory.document import MOST, Problem, Source, SourceError, expand_home, read_source, to_findings
+from gpu_provision.inventory.document import (
+    MAX_FINDINGS,
+    Problem,
+    Source,
+    SourceError,
+    expand_home,
+    read_source,
+    to_findings,
+)
 from gpu_provision.inventory.hardware import check_versions
-from gpu_provision.inventory.json_schema import find_schema_errors, without_errors
+from gpu_provision.inventory.json_schema import drop_errors, find_schema_errors
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
-from gpu_provision.inventory.values import digest_with, fill_values, without_incomplete
+from gpu_provision.inventory.values import digest_values, drop_incomplete_references, fill_values
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory
@@ -24,7 +32,7 @@ _CHECKS = (check_nodes, check_versions, check_settings, check_files, check_rollo
 def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
     """Return the inventory, or None if it cannot be used, and its findings sorted by line. Never raises.
 
-    Of many findings it has the first `document.MOST`, errors before warnings, and one more with their number.
+    Of many findings it has the first `document.MAX_FINDINGS`, errors before warnings, and one with the total number.
     """
     try:
         return validate_source(read_source(path))
@@ -33,16 +41,16 @@ def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
 
 
 def validate_source(source: Source) -> tuple[Inventory | None, Findings]:
-    """Return what `validate` returns, of a text. Raises SourceError."""
+    """Validate a text as `validate` does a file. Raises SourceError."""
     inventory, problems = _read(source)
-    findings = Findings(to_findings(problems, source.name), unshown=max(0, len(problems) - MOST))
+    findings = Findings(to_findings(problems, source.name), unshown=max(0, len(problems) - MAX_FINDINGS))
     if inventory is None or findings.errors:
         return None, findings
     return replace(inventory, warnings=findings.warnings), findings
 
 
 def check(path: str | Path) -> Findings:
-    """Return what is wrong with an inventory file, as `validate` does; never raises for a bad file."""
+    """Return the findings of `validate`; never raises for a bad file."""
     return validate(path)[1]
 
 
@@ -59,7 +67,7 @@ def load(path: str | Path) -> Inventory:
 
 
 def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
-    """Return the inventory and what is wrong; a file with more of that than is shown is looked at no further."""
+    """Return the inventory and its problems; a file with too many schema errors gets no further checks."""
     document, problems = parse(source)
     written, unavailable = fill_values(document, source.path.parent, is_local=source.is_local)
     problems += unavailable
@@ -67,13 +75,13 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     problems += [
         Problem(line=document.line(each.path), finding=partial(to_finding, document, each)) for each in differences
     ]
-    if len(problems) > MOST:
+    if len(problems) > MAX_FINDINGS:
         return None, problems
-    data = without_incomplete(without_errors(written, differences)) if differences else written
-    source = replace(source, digest=digest_with(source.digest, document, written))
+    data = drop_incomplete_references(drop_errors(written, differences)) if differences else written
+    source = replace(source, digest=digest_values(source.digest, document, written))
     try:
         release = releases.release(data.get("release", releases.DEFAULT))
-    except releases.UnknownReleaseError:  # a check tells that
+    except releases.UnknownReleaseError:  # `hardware` reports it
         release = releases.release(releases.DEFAULT)
     inventory = resolve(source, data, release)
     context = CheckContext(document, data, inventory, complete=not problems)
@@ -81,7 +89,7 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
 
 
 def with_cluster(inventory: Inventory, *, kubeconfig: str | None, context: str | None) -> Inventory:
-    """Return the inventory aimed at another cluster; a sandbox's inventory then is not the sandbox's."""
+    """Return the inventory with another kubeconfig or context, which replaces a sandbox."""
     if not (kubeconfig or context):
         return inventory
     cluster = replace(

@@ -27,8 +27,8 @@ Groups = dict[str, tuple[list[Host], dict[str, Any]]]
 def hosts_of(script: str) -> Groups:
     """Return the groups of the YAML file beside a pyinfra inventory script, ``__file__``; for use at its top level.
 
-    A mistake in the file ends the process with the findings on stderr and exit code 65: pyinfra shows a
-    traceback for every exception that an inventory script raises.
+    An invalid file ends the process with the findings on stderr and exit code 65, since pyinfra shows a traceback for
+    every exception of an inventory script.
     """
     path = Path(script).with_suffix(".yaml")
     try:
@@ -41,17 +41,17 @@ def hosts_of(script: str) -> Groups:
 def groups(inventory: Inventory | str | Path) -> Groups:
     """Return pyinfra's groups: ``nodes``, ``gpu``, ``pool_<name>`` for each pool, and ``cluster``.
 
-    Nodes whose host phase is off are left out: pyinfra does not connect to them. Each host's data stands in
-    ``nodes``; the other groups name it. Raises InvalidInventoryError if it is given a path of a bad file.
+    Nodes whose host phase is off are left out: pyinfra does not connect to them. Only ``nodes`` has the data of hosts.
+    Raises InvalidInventoryError for the path of an invalid file.
     """
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)
     reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
     by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
     ssh_config = write_ssh_config(inventory, by_ssh)
-    named = [(node, _name(inventory, node)) for node in reachable]
+    named = [(node, _host_name(inventory, node)) for node in reachable]
     result: Groups = {
-        "nodes": ([(name, _data(inventory, node, ssh_config)) for node, name in named], {}),
+        "nodes": ([(name, _host_data(inventory, node, ssh_config)) for node, name in named], {}),
         "gpu": ([(name, {}) for node, name in named if inventory.pool_of(node).gpu], {}),
     }
     for pool in inventory.pools:
@@ -69,23 +69,23 @@ def context_name(inventory: Inventory) -> str:
     return "sandbox" if name == "default" else f"sandbox-{name}"
 
 
-def _name(inventory: Inventory, node: Node) -> str:
+def _host_name(inventory: Inventory, node: Node) -> str:
     if inventory.cluster.sandbox:
         return f"@sandbox/{node.name}"
     return f"@k8s-node/{node.name}" if node.connect is ConnectionMethod.KUBERNETES else node.name
 
 
-def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
+def _host_data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
     data: dict[str, Any] = {
         "gpu_inventory": inventory.path,
         "gpu_node": node.name,
-        "gpu_expected": _plain(asdict(expected_of(inventory, node))),
-        "host_prerequisites": _plain(asdict(inventory.prerequisites_of(node))),
+        "gpu_expected": _with_lists(asdict(expected_of(inventory, node))),
+        "host_prerequisites": _with_lists(asdict(inventory.prerequisites_of(node))),
     }
     if inventory.cluster.sandbox:
         return data | {"sandbox_fleet": inventory.cluster.sandbox}
     if node.connect is ConnectionMethod.SSH:
-        return data | _ssh(node, ssh_config)
+        return data | _ssh_data(node, ssh_config)
     cluster, pod = inventory.cluster, inventory.helper_pod
     return data | {
         "k8s_kubeconfig": cluster.kubeconfig,
@@ -96,26 +96,26 @@ def _data(inventory: Inventory, node: Node, ssh_config: str) -> dict[str, Any]:
     }
 
 
-def _ssh(node: Node, ssh_config: str) -> dict[str, Any]:
-    """Return the data that pyinfra's SSH connector reads; what is not set stays out of it."""
+def _ssh_data(node: Node, ssh_config: str) -> dict[str, Any]:
+    """Return the data of pyinfra's SSH connector, without empty values."""
     ssh, behind_bastion = node.ssh, bool(node.ssh.bastion)
     data: dict[str, Any] = {
-        # Behind a bastion, the name leads to the host's entry in the written SSH configuration.
+        # Behind a bastion, the name selects the host's entry in the generated SSH configuration.
         "ssh_hostname": node.name if behind_bastion else node.address or node.name,
         "ssh_port": ssh.port,
         "ssh_user": ssh.user,
         "ssh_key": ssh.key,
         "ssh_known_hosts_file": ssh.known_hosts_file,
         "ssh_config_file": ssh_config if behind_bastion else "",
-        "ssh_connect_retries": 1,  # a bastion that a hundred connect to at once turns some of them away
+        "ssh_connect_retries": 1,  # a bastion rejects some of a hundred connections at once
         "gpu_ssh_patience": ssh.patience,
     }
-    if ssh.sudo and ssh.user != "root":  # pyinfra keeps the password out of what it logs
+    if ssh.sudo and ssh.user != "root":  # pyinfra does not log the password
         data |= {"_sudo": True, "_sudo_password": sudo_password()}
     return {key: value for key, value in data.items() if value}
 
 
-def _plain(data: dict[str, Any]) -> dict[str, Any]:
+def _with_lists(data: dict[str, Any]) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}
 
 
@@ -125,7 +125,7 @@ _SSH_HEAD = "# Written by gpu-provision from {path}; it is written again wheneve
 def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     """Write the SSH configuration of the nodes behind a bastion; return its path, or "" if there are none.
 
-    The file is readable by its owner only, and replaced as a whole, so that runs at the same time do no harm.
+    The file is readable by its owner only, and replaced atomically, so that parallel runs do no harm.
     Raises ProvisionError if it cannot be written.
     """
     behind = [node for node in nodes if node.ssh.bastion]
@@ -150,33 +150,33 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
 def ssh_config(nodes: Iterable[Node]) -> str:
     """Return the text of an SSH configuration with one entry per node and per bastion.
 
-    The first value of an option counts, so the user's own settings stand before the fallback for host keys.
+    The first value of an option counts, so the user's settings precede the fallback for host keys.
     """
     entries, bastions = [], dict[str, SshOptions]()
     for node in nodes:
         port, jump = str(node.ssh.port or ""), node.ssh.bastion
-        entries.append(_entry(node.name, {"HostName": node.address or node.name, "Port": port, "ProxyJump": jump}))
+        entries.append(_host_entry(node.name, {"HostName": node.address or node.name, "Port": port, "ProxyJump": jump}))
         bastions[jump.rpartition("@")[2].partition(":")[0]] = node.ssh
     for host, ssh in bastions.items():
-        entries.append(_entry(host, {"IdentityFile": ssh.key, "UserKnownHostsFile": ssh.known_hosts_file}))
-    # As pyinfra does for hosts. For bastions it would ask, and a run has no terminal to ask on.
-    fallbacks = [_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
+        entries.append(_host_entry(host, {"IdentityFile": ssh.key, "UserKnownHostsFile": ssh.known_hosts_file}))
+    # As pyinfra does for hosts. For bastions, ssh would prompt, and a run has no terminal.
+    fallbacks = [_host_entry(host, {"StrictHostKeyChecking": "accept-new"}) for host in bastions]
     return "\n".join([*filter(None, entries), "Host *", "  Include ~/.ssh/config", *fallbacks, ""])
 
 
-def _entry(host: str, options: dict[str, str]) -> str:
+def _host_entry(host: str, options: dict[str, str]) -> str:
     lines = [f"  {key} {value}" for key, value in options.items() if value]
     return "\n".join([f"Host {host}", *lines]) if lines else ""
 
 
 SUDO_VARIABLE = "GPU_PROVISION_SUDO_PASSWORD"
-"""Environment variable for programs that cannot be asked."""
+"""Environment variable with the sudo password, for use without a terminal."""
 
-_given: ContextVar[str] = ContextVar("sudo_password", default="")
+_sudo_password: ContextVar[str] = ContextVar("sudo_password", default="")
 
 
 class Password(str):
-    """A password that does not show itself where values are printed to look at them, as pyinfra --debug does."""
+    """A password whose repr() hides it, such as from pyinfra --debug."""
 
     __slots__ = ()
 
@@ -186,10 +186,10 @@ class Password(str):
 
 
 def set_sudo_password(password: str) -> None:
-    """Use a password for the rest of this program; it comes before that of the environment."""
-    _given.set(password)
+    """Set the sudo password of this process; it overrides that of the environment."""
+    _sudo_password.set(password)
 
 
 def sudo_password() -> Password:
-    """Return the password; empty if sudo is not to be given one."""
-    return Password(_given.get() or os.environ.get(SUDO_VARIABLE, ""))
+    """Return the sudo password; empty if there is none."""
+    return Password(_sudo_password.get() or os.environ.get(SUDO_VARIABLE, ""))

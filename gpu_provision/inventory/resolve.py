@@ -1,4 +1,4 @@
-"""What an inventory file may say, and what it means: release, inventory and pool become fully resolved specs."""
+"""Settings of an inventory file, and their resolution: release, inventory and pool become complete specs."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ _Operand = TypeVar("_Operand", bound=specs.OperandSpec)
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSection(NodePool):
-    """Nodes that are alike. A pool without `gpu` gets no GPU component."""
+    """Nodes of one kind. A pool without `gpu` gets no GPU component."""
 
     connect: ConnectionMethod = setting(
-        ConnectionMethod.SSH, "How hosts of this pool are reached; wins over what the inventory says.", shown=False
+        ConnectionMethod.SSH, "How hosts of this pool are reached; overrides the inventory's `connect`.", shown=False
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class InventoryFile:
-    """Which nodes have which GPUs, and which software they run."""
+    """Nodes, their GPUs and their software."""
 
     name: str = setting(
         REQUIRED,
-        "Names this stack in the cluster: the objects that it applies are members of it. Do not change it later, or "
-        "the objects of the old name stay behind.",
+        "Name of this stack in the cluster, which labels all its objects. Do not change it later: objects of the old "
+        "name would stay in the cluster.",
         "name",
         examples=["prod"],
     )
     cluster: ClusterConfig = setting(REQUIRED)
     release: str = setting(
         DEFAULT,
-        "The set of component versions that all components start from. Any single version can still be set below.",
+        "Set of component versions. The version of a single component can be set in its section.",
         minLength=1,
         maxLength=40,
         examples=["26.7.0", "25.10.1"],
     )
     registry: str = setting(
         "",
-        "Registry that replaces the registry host of every image of the release: `nvcr.io/nvidia/driver` becomes "
-        "`<registry>/nvidia/driver`. A component's own `repository` stays as it is written.",
+        "Mirror that replaces the registry host of every image of the release: `nvcr.io/nvidia/driver` becomes "
+        "`<registry>/nvidia/driver`. A component's own `repository` is not changed.",
         "repository",
         examples=["registry.example.com/mirror"],
     )
     image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
     proxy: Mapping[str, str] = setting(
         {},
-        "Proxies for all: container runtimes of hosts pull images through them, and the driver container "
-        "gets them unless they need credentials. A component's own `env`, and `host_prerequisites.proxy`, win.",
+        "Proxies through which container runtimes of hosts pull images. The driver container gets them, too, unless "
+        "they need credentials. A component's `env` and `host_prerequisites.proxy` override them.",
         "proxy",
         shown=False,
     )
@@ -73,16 +73,14 @@ class InventoryFile:
     preflight: Preflight | None = setting(None)
     connect: ConnectionMethod = setting(
         ConnectionMethod.SSH,
-        "How hosts are reached: over SSH, or through the Kubernetes API, with a helper pod on the node and without "
-        "any login.",
+        "How hosts are reached: over SSH, or through the Kubernetes API with a helper pod on the node.",
     )
     helper_pod: HelperPod | None = setting(
-        None, "The pod through which hosts with `connect: kubernetes` are reached. It is there while a command runs."
+        None, "The pod through which hosts with `connect: kubernetes` are reached. It exists while a command runs."
     )
     ssh: SshOptions | None = setting(
         None,
-        "How hosts are reached. What is not set here is as your own SSH configuration says. Settings of a node win "
-        "over those of the inventory.",
+        "SSH settings. Your SSH configuration has the defaults. Settings of a node override those of the inventory.",
     )
     nfd: specs.NfdSpec | None = setting(None)
     driver: specs.DriverSpec | None = setting(None)
@@ -91,8 +89,8 @@ class InventoryFile:
     toolkit: specs.ToolkitSpec | None = setting(None)
     validator: specs.ValidatorSpec | None = setting(
         None,
-        "The operator validator, and the image of the vectorAdd pods. It cannot be off: every state is proven before "
-        "the run calls it done. `timeout` is also that of the validations.",
+        "The operator validator, and the image of the vectorAdd pods. Cannot be off: a run validates every node "
+        "before it succeeds. `timeout` is also that of the validations.",
     )
     device_plugin: specs.DevicePluginSpec | None = setting(None)
     gfd: specs.GfdSpec | None = setting(None)
@@ -103,10 +101,8 @@ class InventoryFile:
     cdi: specs.CdiSection | None = setting(None)
     mig: specs.MigSection | None = setting(None)
     operator: specs.OperatorSection | None = setting(None)
-    pools: Mapping[str, PoolSection] = setting({}, "Nodes that are alike, by name of the pool.")
-    nodes: tuple[Node, ...] = setting(
-        (), "The machines. Nodes of the cluster that a pool's node_selector selects need not be listed."
-    )
+    pools: Mapping[str, PoolSection] = setting({}, "Pools of nodes of one kind, by name.")
+    nodes: tuple[Node, ...] = setting((), "The machines. Nodes that a pool's node_selector selects need no entry.")
 
 
 @cache
@@ -121,7 +117,7 @@ SPECS: dict[str, type[specs.OperandSpec]] = {
     for key, kind in get_type_hints(specs.Specs).items()
     if isinstance(kind, type) and issubclass(kind, specs.OperandSpec)
 }
-"""Inventory key -> the spec it fills."""
+"""Inventory key -> type of its spec."""
 
 AUTO = "auto"
 """Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
@@ -132,13 +128,13 @@ _NO_PREREQUISITES: Data = {"kernel_modules": [], "blacklist_nouveau": False}
 def resolve(source: Source, data: Data, release: Release) -> Inventory:
     """Return the inventory that the data declares on top of a release."""
     base, cluster = source.path.parent, data.get("cluster", {})
-    resolved = _specs(data, release)
+    resolved = _build_specs(data, release)
     pools = {
-        name: _pool(name, pool, data, release, resolved.driver, _prerequisites(pool, data, base))
+        name: _build_pool(name, pool, data, release, resolved.driver, _build_prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
-    # A mirror has the image of helper pods as it has those of the stack.
-    image, secrets = _mirrored(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
+    # A mirror also has the image of helper pods.
+    image, secrets = _mirror(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
     helper_pod = {"image": image, "image_pull_secrets": secrets}
     paths = {
         "kubeconfig": absolute(cluster.get("kubeconfig", ""), base),
@@ -153,16 +149,16 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         cluster=_build(ClusterConfig, cluster | paths),
         specs=resolved,
         pools=pools,
-        nodes=tuple(_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
-        preflight=_section("preflight", data),
-        rollout=_section("rollout", data),
+        nodes=tuple(_build_node(node, data, base) for node in data.get("nodes", ()) if "name" in node),
+        preflight=_build_section("preflight", data),
+        rollout=_build_section("rollout", data),
         helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
-        kept_runs=_section("history", data).keep,
+        kept_runs=_build_section("history", data).keep,
     )
 
 
 def merge(base: Data, over: Data) -> Data:
-    """Return the base with the other's settings on top; mappings are merged key by key, lists replaced."""
+    """Merge settings over a base: mappings key by key; lists are replaced."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
@@ -170,33 +166,36 @@ def merge(base: Data, over: Data) -> Data:
     return result
 
 
-def _specs(data: Data, release: Release) -> specs.Specs:
-    operands: dict[str, Any] = {key: _operand(key, kind, data, release) for key, kind in SPECS.items()}
+def _build_specs(data: Data, release: Release) -> specs.Specs:
+    operands: dict[str, Any] = {key: _build_operand(key, kind, data, release) for key, kind in SPECS.items()}
     return specs.Specs(
         **operands,
-        daemonsets=_section("daemonsets", data),
-        startup_taint=_section("startup_taint", data),
-        cdi_enabled=_section("cdi", data).enabled,
-        mig_strategy=_section("mig", data).strategy,
-        runtime_class=_section("operator", data).runtime_class,
+        daemonsets=_build_section("daemonsets", data),
+        startup_taint=_build_section("startup_taint", data),
+        cdi_enabled=_build_section("cdi", data).enabled,
+        mig_strategy=_build_section("mig", data).strategy,
+        runtime_class=_build_section("operator", data).runtime_class,
     )
 
 
-def _section(name: str, data: Data) -> Any:
+def _build_section(name: str, data: Data) -> Any:
     return _build(section_type(name), data.get(name, {}))
 
 
-def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
+def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _Operand:
     """Return the spec of one component: its section on top of the release and the inventory's shared settings."""
     section = data.get(key, {})
     settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        settings["manager"] = _image(release.image("driver_manager"), section.get("manager", {}), data)
+        settings["manager"] = _build_image(release.image("driver_manager"), section.get("manager", {}), data)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
-    settings |= {"image": _image(release.image(key), section, data), "image_pull_secrets": [*dict.fromkeys(secrets)]}
+    settings |= {
+        "image": _build_image(release.image(key), section, data),
+        "image_pull_secrets": [*dict.fromkeys(secrets)],
+    }
     # A variable is a text, or names a key of a Secret.
     variables = {
         name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
@@ -206,45 +205,45 @@ def _operand(key: str, kind: type[_Operand], data: Data, release: Release) -> _O
     return replace(_build(kind, settings), env=variables)
 
 
-def _image(default: specs.Image, section: Data, data: Data) -> specs.Image:
+def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image:
     """Return an image. A registry mirror replaces the host of the release's repository, never a declared one."""
     return specs.Image(
-        repository=section.get("repository") or _mirrored(default.repository, data.get("registry", "")),
+        repository=section.get("repository") or _mirror(default.repository, data.get("registry", "")),
         image=section.get("image") or default.image,
         version=section.get("version") or default.version,
     )
 
 
-def _mirrored(repository: str, registry: str) -> str:
+def _mirror(repository: str, registry: str) -> str:
     return f"{registry}/{repository.partition('/')[2]}" if registry else repository
 
 
 def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
     """Return a frozen record from those keys of the section that it has; its own defaults fill the rest."""
-    makers = _makers(kind)  # type: ignore[arg-type]
-    return kind(**{key: _value(makers[key], value) for key, value in section.items() if key in makers})
+    makers = _field_types(kind)  # type: ignore[arg-type]
+    return kind(**{key: _build_value(makers[key], value) for key, value in section.items() if key in makers})
 
 
 @cache
-def _makers(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
-    """Return each field of a record with the records and enumerations that its values are made into."""
+def _field_types(kind: type[Any]) -> dict[str, tuple[type[Any], ...]]:
+    """Return the record and enumeration types of each field of a record."""
     hints = get_type_hints(kind)
-    found: dict[str, tuple[type[Any], ...]] = {}
+    result: dict[str, tuple[type[Any], ...]] = {}
     for field in fields(kind):
-        types = [each for each in _parts(hints[field.name]) if isinstance(each, type)]
-        found[field.name] = tuple(each for each in types if is_dataclass(each) or issubclass(each, StrEnum))
-    return found
+        types = [each for each in _hint_parts(hints[field.name]) if isinstance(each, type)]
+        result[field.name] = tuple(each for each in types if is_dataclass(each) or issubclass(each, StrEnum))
+    return result
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
-    """Return the types that a type hint is made of: ``tuple[Day, ...]`` and ``Canary | None`` of what is in them."""
+def _hint_parts(hint: Any) -> tuple[Any, ...]:
+    """Return the types that a type hint is made of: those in ``tuple[Day, ...]`` or ``Canary | None``."""
     inner = get_args(hint)
-    return tuple(part for each in inner for part in _parts(each)) if inner else (hint,)
+    return tuple(part for each in inner for part in _hint_parts(each)) if inner else (hint,)
 
 
-def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
+def _build_value(makers: tuple[type[Any], ...], value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_value(makers, each) for each in value if each is not None)
+        return tuple(_build_value(makers, each) for each in value if each is not None)
     if isinstance(value, dict) and (record := next(filter(is_dataclass, makers), None)):
         return _build(record, value)
     if isinstance(value, str) and (named := next((each for each in makers if issubclass(each, StrEnum)), None)):
@@ -252,14 +251,14 @@ def _value(makers: tuple[type[Any], ...], value: Any) -> Any:
     return value
 
 
-def _pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
+def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
     name: str, pool: Data, data: Data, release: Release, driver: specs.DriverSpec, host: HostPrerequisites
 ) -> NodePool:
     gpu = pool.get("gpu")
     changes = pool.get("driver", {})
     if changes:
         both = {**data, "driver": merge(data.get("driver", {}), changes)}
-        driver = _operand("driver", specs.DriverSpec, both, release)
+        driver = _build_operand("driver", specs.DriverSpec, both, release)
     return NodePool(
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
@@ -273,8 +272,8 @@ def _pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
     )
 
 
-def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
-    """Return what the host phase does; machines without a GPU need no modules unless their pool or they say so."""
+def _build_prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None) -> HostPrerequisites:
+    """Return the host prerequisites; machines without a GPU have no modules by default."""
     shared = merge({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
     below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
     own = merge(merge(below, pool.get("host_prerequisites", {})), over or {})
@@ -285,7 +284,7 @@ def _prerequisites(pool: Data, data: Data, base: Path, over: Data | None = None)
     return _build(HostPrerequisites, own | read)
 
 
-def _node(node: Data, data: Data, base: Path) -> Node:
+def _build_node(node: Data, data: Data, base: Path) -> Node:
     pool = data.get("pools", {}).get(node.get("pool", ""), {})
     ssh = merge(data.get("ssh", {}), node.get("ssh", {}))
     paths = {key: absolute(ssh.get(key, ""), base) for key in ("key", "known_hosts_file")}
@@ -297,7 +296,7 @@ def _node(node: Data, data: Data, base: Path) -> Node:
         ssh=_build(SshOptions, ssh | paths),
         connect=ConnectionMethod({**data, **pool, **node}.get("connect", ConnectionMethod.SSH)),
         labels=node.get("labels", {}),
-        host_prerequisites=None if own is None else _prerequisites(pool, data, base, own),
+        host_prerequisites=None if own is None else _build_prerequisites(pool, data, base, own),
     )
 
 
@@ -327,26 +326,26 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         toolkit=toolkit.enabled,
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
-        toolkit_drop_in=_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
-        toolkit_config=_setting(toolkit, _CONFIGS),
-        toolkit_socket=_setting(toolkit, _SOCKETS),
+        toolkit_drop_in=_first_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
+        toolkit_config=_first_setting(toolkit, _CONFIGS),
+        toolkit_socket=_first_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,
         blacklist_nouveau=prerequisites.blacklist_nouveau,
         hold_packages=prerequisites.hold_packages,
         kernel_modules=prerequisites.kernel_modules,
-        # A sandbox pulls nothing: there is no registry behind its images.
+        # A sandbox has no registry.
         ask_registry=inventory.preflight.registry and not inventory.cluster.sandbox,
         ignore=inventory.preflight.ignore,
     )
 
 
-def _setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
+def _first_setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
     return next((toolkit.settings[name] for name in names if toolkit.settings.get(name)), "")
 
 
 def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
-    """Return the settings of a ``proxy`` section for container runtimes, with credentials, without what is empty."""
-    credentials = _credentials(absolute(section.get("credentials_file", ""), base))
+    """Return the settings of a ``proxy`` section for container runtimes, with credentials, without empty ones."""
+    credentials = _read_credentials(absolute(section.get("credentials_file", ""), base))
     values = {key: section.get(key, "") for key in (*ADDRESSES, "no_proxy")}
     if not any(values[address] for address in ADDRESSES):
         return {}
@@ -357,14 +356,14 @@ def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
 
 
 def needs_credentials(section: Mapping[str, Any]) -> bool:
-    """Return whether an address of a ``proxy`` section is of use only with credentials."""
+    """Return whether a ``proxy`` section has credentials."""
     return bool(section.get("credentials_file")) or any("@" in section.get(key, "") for key in ADDRESSES)
 
 
 def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, str]:
-    """Return the variables that tell the driver container of the proxies, in the two forms that programs read.
+    """Return the proxy variables of the driver container, in upper and lower case.
 
-    None if its own variables name a proxy, nor if the proxies need credentials: pods would show them.
+    Empty if its own variables set a proxy, or if the proxies need credentials, which pods would show.
     """
     if needs_credentials(section) or any(name.lower() in ADDRESSES for name in own):
         return {}
@@ -372,8 +371,8 @@ def container_env(section: Mapping[str, Any], own: Mapping[str, object]) -> dict
     return {name: value for key, value in values.items() for name in (key.upper(), key)}
 
 
-def _credentials(path: str) -> str:
-    """Return ``user:password`` fit for an address; empty for no file, or one that cannot be read: a check says so."""
+def _read_credentials(path: str) -> str:
+    """Return ``user:password``, quoted for a URL; empty without a readable file, which `checks` reports."""
     try:
         user, _, password = Path(path).read_text(encoding="utf-8").split("\n", 1)[0].strip().partition(":")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Explains errors of the schema to people; jsonschema's own messages are for programmers."""
+"""Explains schema errors in plain English; jsonschema's messages are for programmers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_provision.inventory.document import Document, format_path, visible
-from gpu_provision.inventory.json_schema import SchemaError, resolved, schema
+from gpu_provision.inventory.json_schema import SchemaError, resolve_ref, schema
 from gpu_provision.inventory.redaction import HIDDEN, redact
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.text import did_you_mean, find_nearest, one_of
+from gpu_provision.model.text import did_you_mean, find_nearest, join_or
 
-Explanation = tuple[str, str]  # what is wrong, and what the reader can do
+Explanation = tuple[str, str]  # what and fix of the finding
 
 _KINDS = {
     "string": "a text",
@@ -23,29 +23,29 @@ _KINDS = {
     "array": "a list",
     "object": "a mapping of keys to values",
 }
-_FEW = 3  # more sections than these would be no help
+_FEW = 3  # longer lists do not help
 _NOTHING = "Write a value, or remove the line."
 
 
 def to_finding(document: Document, error: SchemaError) -> Finding:
-    """Return the finding for an error. Its evidence is the value, if that is what is wrong, and is no secret."""
+    """Return the finding for an error. Its evidence is a wrong value that is no secret."""
     case = error.keyword
     if case == "type" and error.value is None:
         case = "no value"
-    elif case == "type" and "string" in _wanted(error) and isinstance(error.value, (bool, int, float)):
+    elif case == "type" and "string" in _allowed_types(error) and isinstance(error.value, (bool, int, float)):
         case = "misread"
-    code, shows_value, explain = _EXPLANATIONS.get(case, ("GP124", True, _other))
+    code, shows_value, explain = _EXPLANATIONS.get(case, ("GP124", True, _explain_other))
     what, fix = explain(document, error)
-    evidence = str(error.value) if error.keyword == "propertyNames" else redact(error.path, _raw(document, error))
-    seen = visible(evidence)[:100] if shows_value else ""
-    return Finding(code=code, where=document.where(error.path), what=what, evidence=seen, fix=fix)
+    evidence = str(error.value) if error.keyword == "propertyNames" else redact(error.path, _raw_text(document, error))
+    shown = visible(evidence)[:100] if shows_value else ""
+    return Finding(code=code, where=document.where(error.path), what=what, evidence=shown, fix=fix)
 
 
-def _wanted(error: SchemaError) -> list[str]:
+def _allowed_types(error: SchemaError) -> list[str]:
     return [error.wanted] if isinstance(error.wanted, str) else list(error.wanted)
 
 
-def _raw(document: Document, error: SchemaError) -> str:
+def _raw_text(document: Document, error: SchemaError) -> str:
     item = document.item(error.path)
     return item.raw if item and not isinstance(item.value, (dict, list)) else ""
 
@@ -58,40 +58,40 @@ def _key(error: SchemaError) -> str:
     return f"{error.path[-1]}: " if isinstance(error.path[-1], str) else ""
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unknown(_: Document, error: SchemaError) -> Explanation:
+def _explain_unknown(_: Document, error: SchemaError) -> Explanation:
     *parent, key = error.path
     if error.path == ("validator", "enabled"):
-        return "The validator cannot be off: every state is proven before a run calls it done.", "Remove the line."
+        return "The validator cannot be off: a run validates every node before it succeeds.", "Remove the line."
     known, sections = error.schema["properties"], schema()["properties"]
-    holders = [name for name, section in sections.items() if key in resolved(section).get("properties", {})]
+    holders = [name for name, section in sections.items() if key in resolve_ref(section).get("properties", {})]
     otherwise = f"Known here: {', '.join(sorted(known))}"
     if holders:  # a key at the wrong level
-        right = one_of(holders) if len(holders) <= _FEW else "a component, such as driver"
+        right = join_or(holders) if len(holders) <= _FEW else "a component, such as driver"
         otherwise = f"{key} belongs under {right}."
     place = f"under {format_path(tuple(parent))}" if parent else "at the top level"
     return f"There is no key {visible(str(key))} {place}.", did_you_mean(str(key), known, otherwise)
 
 
-def _missing(_: Document, error: SchemaError) -> Explanation:
+def _explain_missing(_: Document, error: SchemaError) -> Explanation:
     *parent, key = error.path
-    meaning = str(resolved(error.schema["properties"][key]).get("description", "")).partition(". ")[0]
+    meaning = str(resolve_ref(error.schema["properties"][key]).get("description", "")).partition(". ")[0]
     holder = format_path(tuple(parent)) if parent else "The inventory"
     return f"{holder} has no {key}.", f"Add `{key}`: {meaning.rstrip('.')}."
 
 
-def _type(_: Document, error: SchemaError) -> Explanation:
-    wanted = _wanted(error)
+def _explain_type(_: Document, error: SchemaError) -> Explanation:
+    wanted = _allowed_types(error)
     table = ((bool, "true or false"), (int, "a number"), (float, "a number"), (list, "a list"), (dict, "a mapping"))
-    found = next((name for kind, name in table if isinstance(error.value, kind)), "a text")
-    what = f"{_label(error)} must be {one_of(_KINDS[kind] for kind in wanted)}, not {found}."
-    return what, _type_fix(error, wanted[0])
+    actual = next((name for kind, name in table if isinstance(error.value, kind)), "a text")
+    what = f"{_label(error)} must be {join_or(_KINDS[kind] for kind in wanted)}, not {actual}."
+    return what, _fix_type(error, wanted[0])
 
 
-def _type_fix(error: SchemaError, wanted: str) -> str:
+def _fix_type(error: SchemaError, wanted: str) -> str:
     value, key = error.value, _key(error)
     match wanted:
         case "boolean":
@@ -103,53 +103,53 @@ def _type_fix(error: SchemaError, wanted: str) -> str:
         case "array":
             return "Write lines that begin with a dash."
         case "object":
-            return f"Write {key}{_mapping(error.schema, value)}"
+            return f"Write {key}{_example_mapping(error.schema, value)}"
         case _:
             return f"Write one {_KINDS[wanted].partition(' ')[2]}."
 
 
-def _mapping(part: dict[str, Any], value: object) -> str:
-    """Return what a mapping of this kind looks like, in one line."""
+def _example_mapping(part: dict[str, Any], value: object) -> str:
+    """Return an example of a mapping of this kind, in one line."""
     known = part.get("properties", {})
     if "enabled" in known and (isinstance(value, bool) or value in list(known["enabled"].get("enum", ()))):
-        return f"{{enabled: {_written(value)}}}"
+        return f"{{enabled: {_format_value(value)}}}"
     keys = part.get("required") or list(known)[:2] or ["KEY"]
     return f"{{{', '.join(f'{key}: ...' for key in keys)}}}"
 
 
-def _misread(document: Document, error: SchemaError) -> Explanation:
-    """Explain a text that YAML took for a number or a switch: ``26.70``, ``no``."""
-    raw = redact(error.path, _raw(document, error))
-    read_as = "a switch" if isinstance(error.value, bool) else "a number"
+def _explain_misread(document: Document, error: SchemaError) -> Explanation:
+    """Explain a text that YAML reads as a number or a boolean: ``26.70``, ``no``."""
+    raw = redact(error.path, _raw_text(document, error))
+    read_as = "a boolean" if isinstance(error.value, bool) else "a number"
     what = f"{_label(error)} must be a text, but YAML reads this as {read_as}."
     return what, "Quote it." if raw == HIDDEN else f'Quote it: {_key(error)}"{raw}"'
 
 
-def _enum(_: Document, error: SchemaError) -> Explanation:
-    allowed = [_written(each) for each in error.wanted]
+def _explain_enum(_: Document, error: SchemaError) -> Explanation:
+    allowed = [_format_value(each) for each in error.wanted]
     fix = f"Write {find_nearest(str(error.value), allowed) or allowed[0]}."
-    if error.value in [_written(each) for each in error.wanted if isinstance(each, bool)]:  # of any type
+    if error.value in [_format_value(each) for each in error.wanted if isinstance(each, bool)]:  # of any type
         fix = f"Write it without quotes: {_key(error)}{error.value}"
-    return f"{_label(error)} must be {one_of(allowed)}.", fix
+    return f"{_label(error)} must be {join_or(allowed)}.", fix
 
 
-def _pattern(document: Document, error: SchemaError) -> Explanation:
-    better = suggest_value(str(error.value), str(error.wanted)) if _is_open(document, error) else ""
+def _explain_pattern(document: Document, error: SchemaError) -> Explanation:
+    better = suggest_value(str(error.value), str(error.wanted)) if _may_show(document, error) else ""
     example = next(iter(error.schema.get("examples", ())), "")
     otherwise = f"Such as: {example}" if example else "Correct it, or remove the line."
     return f"{error.schema['patternErrorMessage']}.", f"Did you mean {better}?" if better else otherwise
 
 
-def _is_open(document: Document, error: SchemaError) -> bool:
-    """Return whether a finding may show the value: the file has it, and nothing of it is secret."""
+def _may_show(document: Document, error: SchemaError) -> bool:
+    """Return whether a finding may show the value: it is in the file and not secret."""
     item = document.item(error.path)
-    if error.keyword == "propertyNames":  # a name, whatever its value
+    if error.keyword == "propertyNames":  # a key, which is never secret
         return True
     is_reference = item is not None and isinstance(item.value, dict) and isinstance(error.value, str)
     return not is_reference and redact(error.path, error.value) == error.value
 
 
-def _bound(_: Document, error: SchemaError) -> Explanation:
+def _explain_bound(_: Document, error: SchemaError) -> Explanation:
     label, bound = _label(error), error.wanted
     match error.keyword:
         case "maxLength":
@@ -162,25 +162,25 @@ def _bound(_: Document, error: SchemaError) -> Explanation:
     return f"{label} must be at least {bound}.", fix
 
 
-def _one_source(_: Document, error: SchemaError) -> Explanation:
+def _explain_sources(_: Document, error: SchemaError) -> Explanation:
     names = list(error.schema["properties"])
-    sources = one_of(f"`{name}`" for name in names).replace(" or ", " and ")
+    sources = join_or(f"`{name}`" for name in names).replace(" or ", " and ")
     what = f"{_label(error)} must be a text, or have exactly one of {sources}."
     return what, f"Keep one of them: {_key(error)}{{{names[0]}: ...}}"
 
 
-def _repeated(_: Document, error: SchemaError) -> Explanation:
+def _explain_repeated(_: Document, error: SchemaError) -> Explanation:
     counts = Counter(each for each in error.value if isinstance(each, str))
     repeated = next(each for each, count in counts.items() if count > 1)
     return f"{_label(error)} names {repeated} more than once.", "Remove the repetition."
 
 
-def _other(_: Document, error: SchemaError) -> Explanation:
-    what = f"{format_path(error.path)} is not as the schema asks ({error.keyword}: {error.wanted})."
+def _explain_other(_: Document, error: SchemaError) -> Explanation:
+    what = f"{format_path(error.path)} does not fit the schema ({error.keyword}: {error.wanted})."
     return what, "See docs/inventory.md."
 
 
-# What people write instead, from the least to the most invasive change.
+# Corrections of common mistakes, from the least to the most invasive.
 _GUESSES: tuple[Callable[[str], str], ...] = (
     str.strip,
     str.lower,
@@ -198,26 +198,26 @@ _GUESSES: tuple[Callable[[str], str], ...] = (
 
 
 def suggest_value(value: str, pattern: str) -> str:
-    """Return a value like the given one that fits the pattern, or an empty string if no guess does."""
+    """Return a similar value that fits the pattern, or an empty string."""
     guesses = (guess(value) for guess in _GUESSES)
     return next((guess for guess in guesses if guess and re.fullmatch(pattern, guess)), "")
 
 
 _EXPLANATIONS: dict[str, tuple[str, bool, Callable[[Document, SchemaError], Explanation]]] = {
-    "additionalProperties": ("GP120", False, _unknown),
-    "required": ("GP121", False, _missing),
+    "additionalProperties": ("GP120", False, _explain_unknown),
+    "required": ("GP121", False, _explain_missing),
     "no value": ("GP122", False, lambda _, error: (f"{_label(error)} has no value.", _NOTHING)),
-    "type": ("GP122", True, _type),
-    "enum": ("GP123", True, _enum),
-    "pattern": ("GP124", True, _pattern),
-    "propertyNames": ("GP124", True, _pattern),
-    "minimum": ("GP125", True, _bound),
-    "maximum": ("GP125", True, _bound),
+    "type": ("GP122", True, _explain_type),
+    "enum": ("GP123", True, _explain_enum),
+    "pattern": ("GP124", True, _explain_pattern),
+    "propertyNames": ("GP124", True, _explain_pattern),
+    "minimum": ("GP125", True, _explain_bound),
+    "maximum": ("GP125", True, _explain_bound),
     "minLength": ("GP126", False, lambda _, error: (f"{_label(error)} is empty.", _NOTHING)),
-    "maxLength": ("GP126", True, _bound),
-    "uniqueItems": ("GP126", True, _repeated),
-    "minProperties": ("GP126", False, _one_source),
-    "maxProperties": ("GP126", False, _one_source),
-    "misread": ("GP127", True, _misread),
+    "maxLength": ("GP126", True, _explain_bound),
+    "uniqueItems": ("GP126", True, _explain_repeated),
+    "minProperties": ("GP126", False, _explain_sources),
+    "maxProperties": ("GP126", False, _explain_sources),
+    "misread": ("GP127", True, _explain_misread),
 }
-"""Keyword of JSON Schema -> code, whether the value is the evidence, and how it is explained."""
+"""Keyword of JSON Schema -> code, whether the value is the evidence, and its explanation."""

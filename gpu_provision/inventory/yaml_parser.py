@@ -1,4 +1,4 @@
-"""Parse YAML by its events, so that positions are kept, and say in plain words what is wrong with its syntax."""
+"""Parses YAML events into values with lines, and explains syntax errors in plain English."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_provision.inventory.document import (
     SourceError,
     YamlNode,
     format_path,
-    plain,
+    to_plain,
     visible,
 )
 from gpu_provision.inventory.redaction import HIDDEN, may_hold_secret, redact
@@ -34,18 +34,18 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times f
 _CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 _MERGE = "<<"
 _RESOLVER: Any = Resolver()
-# A date is never wanted; a version or a name that looks like one is. The others are oddities of YAML 1.1.
+# No setting is a date, but a version or a name may look like one. The others are oddities of YAML 1.1.
 _AS_TEXT = {f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "value", "merge")}
 
 
 def parse(source: Source) -> tuple[Document, list[Problem]]:
-    """Return the document and what is wrong with its YAML. Raises SourceError if there is no document."""
+    """Return the document and problems of its YAML. Raises SourceError if there is no document."""
     composer = _Composer(source)
     try:
         root = composer.document()
     except yaml.YAMLError as error:
         raise SourceError(syntax_finding(source, error)) from error
-    return Document(source.name, root, plain(root)), composer.problems
+    return Document(source.name, root, to_plain(root)), composer.problems
 
 
 class _Composer:
@@ -163,7 +163,7 @@ class _Composer:
             fix = "Keys are plain words; put braces of a text in quotes."
             self._find("GP122", line, "A key is a list or a mapping.", fix=fix)
             return None
-        words = {True: "the switch on", False: "the switch off", None: "nothing"}
+        words = {True: "true", False: "false", None: "null"}
         word = words[key.value] if key.value is None or isinstance(key.value, bool) else "a number"
         what = f"The key {key.raw} is read as {word}, not as text."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
@@ -173,8 +173,8 @@ class _Composer:
         bases = child.value if isinstance(child.value, list) else [child]
         if all(isinstance(base.value, dict) for base in bases):
             return list(bases)
-        what = "<<: takes the keys of another mapping, and this is none."
-        self._find("GP110", line, what, fix="Write <<: *name, where &name stands at a mapping.")
+        what = "<<: merges the keys of another mapping, but this value is not a mapping."
+        self._find("GP110", line, what, fix="Write <<: *name, where &name marks a mapping.")
         return []
 
     def _scalar(self, event: _Event, line: int) -> YamlNode:
@@ -199,7 +199,7 @@ class _Composer:
 
     def _misread(self, item: YamlNode) -> None:
         if redact(tuple(self._path), item.raw) == HIDDEN:
-            return  # the schema asks for a text there, and says so without showing it
+            return  # a secret has to be a text: the schema check reports it without showing it
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"
         fix = f'Write {item.value} if you mean that number, or quote it: "{item.raw}"'
         if item.raw.startswith("0") and decimal.isdecimal():
@@ -224,26 +224,26 @@ _OTHERWISE = {"what": "The file is not valid YAML.", "fix": "Compare with the li
 
 
 def syntax_finding(source: Source, error: yaml.YAMLError) -> Finding:
-    """Return the one finding for a file that is not YAML."""
+    """Return the finding for a file that is not YAML."""
     import tomllib  # noqa: PLC0415  only mistakes need it
 
     texts = [str(getattr(error, part, None) or "") for part in ("context", "problem")]
     table = tomllib.loads(Path(__file__).with_name("syntax_errors.toml").read_text(encoding="utf-8"))["errors"]
     known = (entry for entry in table if any(text.startswith(tuple(entry["problems"])) for text in texts))
-    found = next(known, _OTHERWISE)
+    cause = next(known, _OTHERWISE)
     problem, context = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
-    mark: yaml.Mark | None = (context or problem) if found.get("is_unclosed") else (problem or context)
+    mark: yaml.Mark | None = (context or problem) if cause.get("is_unclosed") else (problem or context)
     number = min(mark.line + 1 if mark else 1, source.text.count("\n") + 1)
     lines = source.text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     where = f"{source.name}:{number}:{mark.column + 1}" if mark else f"{source.name}:{number}"
-    what, fix = found["what"], found["fix"]
+    what, fix = cause["what"], cause["fix"]
     if "\t" in line[: len(line) - len(line.lstrip())]:
         what, fix = "The line is indented with a tab, which YAML forbids.", "Indent with spaces."
-    return Finding(code="GP106", where=where, what=what, evidence=_shown(lines[:number]), fix=fix)
+    return Finding(code="GP106", where=where, what=what, evidence=_evidence(lines[:number]), fix=fix)
 
 
-def _shown(lines: list[str]) -> str:
+def _evidence(lines: list[str]) -> str:
     """Return the last line, unless it may hold a secret, with tabs made visible."""
     line = lines[-1] if lines else ""
     if may_hold_secret(line) or _is_in_env(lines):
@@ -252,7 +252,7 @@ def _shown(lines: list[str]) -> str:
 
 
 def _is_in_env(lines: list[str]) -> bool:
-    """Return whether the last line stands below a key ``env`` or has one; a file that is no YAML has no better path."""
+    """Return whether the last line has a key ``env`` or is below one, judged by indentation."""
     depth = None
     for line in reversed(lines):
         indent = len(line) - len(line.lstrip())

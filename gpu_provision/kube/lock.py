@@ -260,7 +260,7 @@ def locked_error(cluster: KubeClient, held: LockHolder) -> LockedError:
 
 def _outdated_plan_error(cluster: KubeClient) -> LockedError:
     what = "another run has written since this one looked at the cluster; nothing was written"
-    return _error(cluster, codes.OUTRUN, what, "run again, which makes a new plan")
+    return _error(cluster, codes.PLAN_STALE, what, "run again, which makes a new plan")
 
 
 def _holder_alive_error(cluster: KubeClient, held: LockHolder) -> LockedError:

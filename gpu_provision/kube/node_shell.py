@@ -66,11 +66,11 @@ def start_helper_pod(cluster: KubeClient, node: str, settings: HelperPod) -> Obj
     found = cluster.get(ObjectRef("v1", "Node", "", node))
     if found is None:
         what, fix = f"{cluster.name} has no node {node}", "write its name as kubectl get nodes shows it"
-        raise RunFailedError(Finding(code=codes.NODE_AWAY, what=what, where=node, fix=fix))
+        raise RunFailedError(Finding(code=codes.NODE_NOT_READY, what=what, where=node, fix=fix))
     if not node_facts(found).ready:  # a pod that is bound to it would stay, and be pending, for good
         what = "the node is not ready, so no pod can be started on it"
         said, fix = ready_message(found), "see to its kubelet, or reach this host over SSH (connect: ssh)"
-        raise RunFailedError(Finding(code=codes.NODE_AWAY, what=what, where=node, evidence=said, fix=fix))
+        raise RunFailedError(Finding(code=codes.NODE_NOT_READY, what=what, where=node, evidence=said, fix=fix))
     ref = ref_of(cluster.create(helper_pod(node, settings)))
     try:
         _wait(cluster, ref, node, settings)
@@ -105,7 +105,7 @@ def _does_not_start(node: str, settings: HelperPod, why: str) -> ProvisionError:
         "set helper_pod.image to an image that this node can have and that holds nsenter, "
         "helper_pod.namespace to a namespace that admits privileged pods"
     )
-    return RunFailedError(Finding(code=codes.POD_AWAY, what=what, where=node, evidence=said, fix=fix))
+    return RunFailedError(Finding(code=codes.HELPER_POD_FAILED, what=what, where=node, evidence=said, fix=fix))
 
 
 # What goes to stdin; all but the first when the command says with a byte that it is ready for it.

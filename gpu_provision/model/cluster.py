@@ -1,4 +1,4 @@
-"""A cluster as it is seen: facts that are read once, then passed to pure functions."""
+"""Observed facts of a cluster: read once, then passed to pure functions."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class NodeFacts:
     uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    os: OperatingSystem | None = None  # from NFD's labels, else from ``status.nodeInfo.osImage``; None if neither tells
+    os: OperatingSystem | None = None  # from NFD's labels, else from ``status.nodeInfo.osImage``; None if both lack it
     kernel: str = ""
     architecture: str = ""
     container_runtime: str = ""  # ``containerd``, ``cri-o`` or ``docker``; empty if unknown
-    container_runtime_version: str = ""  # as the runtime says it, such as ``1.7.27``; empty if unknown
+    container_runtime_version: str = ""  # as the runtime reports it, such as ``1.7.27``; empty if unknown
     distribution: str = ""  # ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown
     boot_id: str = ""  # changes with every boot of the machine
     ready: bool = False
@@ -73,8 +73,8 @@ class NodeFacts:
     # ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
     gpus_allocatable: int | None = None
     taints: tuple[Mapping[str, Any], ...] = ()  # as in its ``spec``
-    # Version of the Node object while it has the startup taint, which is taken off exactly that one; else
-    # empty, so that a node of which nothing has changed is an equal one.
+    # ``resourceVersion`` of a Node with the startup taint, the precondition of its removal. Empty for other
+    # nodes, so that unchanged nodes compare equal.
     revision: str = ""
 
 
@@ -88,16 +88,16 @@ class ClusterFacts:
     resources: frozenset[str] = frozenset()
     # ``data`` of the ConfigMaps in the operands' namespace that the inventory names.
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # A digest of the content of each Secret there that the inventory names; the content goes nowhere.
+    # Digest of each Secret there that the inventory names; the content itself is not stored.
     secrets: Mapping[str, str] = field(default_factory=dict)
-    # What the host phase has just read, by node: the version of a usable driver of the host's own, empty for
-    # none. Nodes whose hosts were not read are missing.
+    # Node -> version of a usable host driver, as the host phase read it; empty for none. Nodes whose hosts were
+    # not read are missing.
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     unverified: str = ""  # URL of the API server if the kubeconfig lets its certificate go unverified
 
 
 class DriverBasis(StrEnum):
-    """Source of the knowledge whose driver a node has."""
+    """How it is known whether a node's driver is the host's or a container's."""
 
     DECLARED = "declared"  # the inventory, whatever the host has
     READ = "read"  # the host itself, read in this run
@@ -107,33 +107,33 @@ class DriverBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverChoice:
-    """Whose driver a node has."""
+    """Whether a node's driver is the host's or a container's."""
 
     on_host: bool  # whether it is the host's own; if not, a container brings it
     basis: DriverBasis
-    version: str = ""  # version of the host's own, where ``driver.enabled: auto`` has chosen it and anything tells
+    version: str = ""  # of the host driver that ``driver.enabled: auto`` has chosen; empty if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A GPU node that this inventory looks after: the inventory's word and the cluster's joined."""
+    """A GPU node of this inventory: its declaration joined with its observed state."""
 
     name: str
     pool: NodePool
     os: OperatingSystem | None  # observed operating system, else the declared one; None if neither is known
-    facts: NodeFacts | None  # the node as seen; None if the cluster has no such node (yet), or offline
+    facts: NodeFacts | None  # the observed node; None if the cluster has no such node (yet), or offline
     driver: DriverChoice
     driver_group: str  # names the driver DaemonSet that serves this node; equal needs share one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderContext:
-    """All that a component may know besides its own spec."""
+    """Input of a component besides its own spec."""
 
     inventory: Inventory
     facts: ClusterFacts
     targets: tuple[Target, ...]  # the GPU nodes, sorted by name; see gpu_provision.components.targets
-    part: RunSelection = ALL  # what a run looks after
+    part: RunSelection = ALL  # components and nodes that a run manages
     others: tuple[Target, ...] = ()  # the GPU nodes that are not in it
 
     @property
@@ -167,9 +167,9 @@ class ObservedState:
     lock: LockHolder | None = None
     lock_version: str = ""  # of the lock's object; it changes whenever a run takes, renews or gives it back
 
-    def lacks(self, ref: ObjectRef) -> bool:
+    def is_absent(self, ref: ObjectRef) -> bool:
         """Whether it is known that there is no such object."""
-        if ref in self.members:  # a controller's reading is older than what it has created since
+        if ref in self.members:  # a controller has created it since its last observation
             return False
         if ref.kind == "Namespace":
             return ref.name not in self.namespaces
@@ -179,13 +179,13 @@ class ObservedState:
 
     @property
     def is_installed(self) -> bool:
-        """Whether the cluster has anything of the stack besides definitions, which a removal leaves."""
+        """Whether the cluster has objects of the stack besides CRDs, which a removal leaves."""
         return any(ref.kind != "CustomResourceDefinition" for ref in self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeObjects:
-    """What a component has on nodes: DaemonSets, and by node name what is about that node alone."""
+    """Manifests of a component that concern nodes: its DaemonSets, and one manifest per node name."""
 
     daemonsets: tuple[Manifest, ...]
     single: Mapping[str, Manifest]

@@ -1,6 +1,6 @@
-"""The codes of findings by name; codes.toml beside this module says of each what it means.
+"""The codes of findings by name; codes.toml has title, cause and remedy of each.
 
-The table is read where a person asks what a code means: commands that print findings need the names alone.
+Only `gpu-provision explain` reads that table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_SANDBOX = "GP009"
 NOT_AS_DECLARED = "GP010"
 NO_ENDPOINT = "GP011"
 ABSENT = "GP210"
-NOT_LOOKED_FOR = "GP211"
+EXISTENCE_UNKNOWN = "GP211"
 LOCKED = "GP306"
 PLUGIN_FAILED = "GP312"
 NO_TIMEOUT = "GP314"
@@ -31,7 +31,7 @@ UNRECORDED = "GP330"
 NO_SUCH_RUN = "GP331"
 NOT_ON_RECORD = "GP332"
 DAMAGED_RECORD = "GP334"
-KEPT_AS_NOW = "GP335"
+OTHER_SETTINGS_STAY = "GP335"
 NOT_UNDERSTOOD = "GP336"
 ROLLED_BACK = "GP337"
 UNKNOWN_VERSION = "GP338"
@@ -40,17 +40,17 @@ NOT_GONE = "GP341"
 LEFT_OVER = "GP342"
 TAKEN_OVER = "GP343"
 CRDS_KEPT = "GP344"
-NOT_OURS_ALONE = "GP345"
+SHARED_OBJECT_STAYS = "GP345"
 HOSTS_HELD_BACK = "GP346"
 PROGRAMS_KEPT = "GP347"
 UNMANAGED_PODS = "GP348"
 BUDGET_HOLDS = "GP349"
-OUTRUN = "GP351"
+PLAN_STALE = "GP351"
 NO_PLAN = "GP352"
 OTHER_FORMAT = "GP353"
 OTHER_CLUSTER = "GP354"
 OTHER_INVENTORY = "GP355"
-MOVED = "GP356"
+STATE_CHANGED = "GP356"
 NOTHING_TO_ADOPT = "GP360"
 UPGRADING = "GP361"
 NOT_EXPRESSIBLE = "GP362"
@@ -76,10 +76,10 @@ OS_DIFFERS = "GP403"
 RUNTIME_WITHOUT_CDI = "GP407"
 STAYS_TAINTED = "GP408"
 NO_CONTROLLER = "GP430"
-NOT_REACHED = "GP431"
+RESOURCE_NOT_READY = "GP431"
 NOT_FOR_RESOURCE = "GP432"
-LOOKED_AFTER = "GP433"
-IN_BETWEEN = "GP434"
+MANAGED_BY_OPERATOR = "GP433"
+RESOURCE_CHANGED = "GP434"
 DECLARED_ELSEWHERE = "GP435"
 OTHER_VERSION = "GP436"
 UNREADABLE = "GP602"
@@ -97,12 +97,12 @@ RUNTIME_OLD = "GP640"
 NODE_NAME = "GP650"
 OTHER_SYSTEM = "GP651"
 HOST_UNREAD = "GP655"
-NODE_AWAY = "GP690"
-POD_AWAY = "GP691"
+NODE_NOT_READY = "GP690"
+HELPER_POD_FAILED = "GP691"
 NO_SHELL = "GP692"
 PODS_WOULD_BE_LOST = "GP695"
 NOT_DRAINED = "GP696"
-NOT_BACK = "GP697"
+REBOOT_TIMEOUT = "GP697"
 TOOLKIT_LEFT = "GP707"
 NOT_INSTALLED = "GP800"
 NOT_RUN = "GP801"
@@ -110,15 +110,15 @@ NO_LOGIN = "GP802"
 
 _PREFLIGHT = (411, 412, *range(609, 617), *range(620, 633), *range(640, 645), *range(650, 656), *range(660, 665))
 PREFLIGHT = frozenset(f"GP{number}" for number in _PREFLIGHT)
-"""What preflight can find on hosts; an inventory, or --ignore, turns these into warnings."""
+"""Codes of preflight; ``preflight.ignore`` or --ignore downgrades them to warnings."""
 
 
 class Meaning(NamedTuple):
-    """What a code stands for."""
+    """Title, usual cause and remedy of a code."""
 
-    title: str  # what is wrong
-    cause: str  # why, as a rule
-    remedy: str  # what to do about it
+    title: str
+    cause: str
+    remedy: str
 
 
 @cache
@@ -130,7 +130,7 @@ def meanings() -> Mapping[str, Meaning]:
     return {code: Meaning(**table[code]) for code in sorted(table)}
 
 
-def nearest(code: str, known: Collection[str]) -> str:
+def find_nearest_code(code: str, known: Collection[str]) -> str:
     """Return the known code that a mistyped one resembles most, of its own area if there is one; empty for none."""
     for head in (code[:4], code[:3], ""):
         if near := find_nearest(code, sorted(each for each in known if each.startswith(head))):

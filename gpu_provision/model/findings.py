@@ -1,4 +1,4 @@
-"""What the tool tells a person: one value for every kind of problem."""
+"""Findings, the one type for all problems, and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 class Severity(StrEnum):
     """How much a finding matters."""
 
-    ERROR = "error"  # the run cannot go on, or did not end as declared
-    WARNING = "warning"  # the run goes on; the reader should know
+    ERROR = "error"  # the run stops, or did not end as declared
+    WARNING = "warning"  # the run continues
 
 
 class ExitCode(IntEnum):
-    """What the gpu-provision command returns; the table is documented in its --help."""
+    """Exit codes of the gpu-provision command, as its --help lists them."""
 
     OK = 0
     FAILED = 1
@@ -35,17 +35,17 @@ class Finding:
     code: str  # stable identifier such as ``GP104``; documented in docs/findings.md
     what: str  # what is wrong, in one sentence
     where: str = ""  # ``file:line path``, a host, or ``Kind namespace/name``; empty if nowhere in particular
-    evidence: str = ""  # what was seen: a log line, a field's value, a server's message
-    consequence: str = ""  # what comes of it if nothing is done; empty where ``what`` says so
+    evidence: str = ""  # a log line, a field's value, a server's message
+    consequence: str = ""  # impact if nothing is done; empty where ``what`` names it
     fix: str = ""  # what the reader can do, as a command where there is one
-    severity: Severity = Severity.ERROR  # whether the run can go on
+    severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
         """Return the finding as one or more lines for a terminal, without what would steer it."""
         head = " ".join(part for part in (self.code, self.where) if part)
         parts = (("seen", self.evidence), ("else", self.consequence), ("fix", self.fix))
         lines = [one_line(f"{head}: {self.what}")]
-        # Further lines of a text are indented, so that they cannot be taken for parts of the finding.
+        # Indented, so that a further line of a text cannot pass for a part of the finding.
         lines += [f"  {title}: {visible(text).replace(chr(10), chr(10) + '    ')}" for title, text in parts if text]
         return "\n".join(lines)
 
@@ -56,11 +56,11 @@ class ProvisionError(Exception):
     Tree::
 
         ProvisionError
-        ├── InvalidInventoryError   the file does not say what it should (exit 65)
+        ├── InvalidInventoryError   the inventory is invalid (exit 65)
         ├── UsageError              an option or argument makes no sense here (exit 64)
         ├── UnreachableError        no answer: worth a retry (exit 69)
         ├── ForbiddenError          401 or 403: credentials or rights (exit 1)
-        ├── InvalidError            the API server answered no: 409, 422, other 4xx (exit 1)
+        ├── InvalidError            the API server rejects the request: 409, 422, other 4xx (exit 1)
         ├── LockedError             another run holds the lock (exit 75)
         └── RunFailedError          the run ended, and something is not as declared (exit 1)
     """
@@ -78,7 +78,7 @@ class ProvisionError(Exception):
 
 
 class InvalidInventoryError(ProvisionError):
-    """The inventory file does not say what it should."""
+    """The inventory is invalid."""
 
     exit_code = ExitCode.INVALID_INVENTORY
 
@@ -100,7 +100,7 @@ class ForbiddenError(ProvisionError):
 
 
 class InvalidError(ProvisionError):
-    """The API server answered no: 409, 422, another 4xx."""
+    """The API server rejects the request: 409, 422, another 4xx."""
 
 
 class LockedError(ProvisionError):
@@ -112,20 +112,19 @@ class LockedError(ProvisionError):
 class RunFailedError(ProvisionError):
     """The run ended, and something is not as declared."""
 
-    # What did get done, as the function would have returned it: a StackRun or a StackRemoval. None if nothing
-    # was begun.
+    # The partial result, a StackRun or a StackRemoval; None if the run did not begin.
     result: Any = None
 
 
 def attach_findings(interrupt: KeyboardInterrupt, *findings: Finding) -> None:
-    """Have an interrupt carry what its reader should know; see `attached_findings`."""
+    """Attach findings to an interrupt; `attached_findings` returns them."""
     interrupt.findings = (*attached_findings(interrupt), *findings)  # type: ignore[attr-defined]
 
 
 def attached_findings(error: BaseException) -> tuple[Finding, ...]:
-    """Return what an interrupt carries, also if another exception has taken its place."""
-    found: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
-    return found
+    """Return the findings of an interrupt, also if another exception has replaced it."""
+    findings: tuple[Finding, ...] = getattr(error.__cause__ or error, "findings", ())
+    return findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class Findings:
     """Findings of one check, split by severity."""
 
     all: tuple[Finding, ...] = field(default=())  # those that are shown
-    unshown: int = 0  # number of those beyond them, of which the last one of ``all`` tells
+    unshown: int = 0  # number of further ones, which the last one of ``all`` reports
 
     def __str__(self) -> str:
         """Return every finding with its severity, one after the other; empty if nothing is wrong."""
@@ -163,7 +162,7 @@ _HOSTILE = re.compile(
 
 def visible(text: str) -> str:
     r"""Return a text with each control character as its escape, such as ``\x1b``; newlines and tabs stay."""
-    return _HOSTILE.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    return _HOSTILE.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:

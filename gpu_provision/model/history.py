@@ -1,4 +1,4 @@
-"""What is kept of a run that wrote something: in the cluster, in the local folder, and for its readers."""
+"""Records of runs, as the cluster and the local state folder store them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 OF_RESOURCE = "resource"
-"""Source of a record whose inventory is a stack's resource."""
+"""Source of a record whose inventory is a GPUStack."""
 
 
 class Ending(StrEnum):
@@ -16,14 +16,14 @@ class Ending(StrEnum):
     RUNNING = "running"  # it has begun, and its process still holds the lock
     SUCCEEDED = "succeeded"  # everything was as declared
     FAILED = "failed"  # something was not
-    INTERRUPTED = "interrupted"  # Ctrl-C, a kill, a lost lock, a machine that went away
+    INTERRUPTED = "interrupted"  # Ctrl-C, a kill, a lost lock, a lost machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One run."""
 
-    id: str  # when it began, and a random end; names the record wherever it is kept. Empty for no record.
+    id: str  # its start time and a random suffix; names the record everywhere. Empty for no record.
     number: int = 0  # counts the runs of a stack from 1; 0 until it is known
     ending: Ending = Ending.RUNNING
     began: str = ""  # time in UTC, such as ``2026-11-21T11:20:00Z``
@@ -32,15 +32,15 @@ class Record:
     tool: str = ""
     inventory: str = ""
     release: str = ""
-    plan: str = ""  # digest of what was to be changed
+    plan: str = ""  # digest of the planned changes
     changed: int = 0  # number of objects written
-    reason: str = ""  # why it failed, or why it was begun, in words; empty if there is nothing to say
-    back_to: int = 0  # number of the run whose inventory was brought back; 0 if it was no rollback
+    reason: str = ""  # why it failed, or why it was started; may be empty
+    back_to: int = 0  # number of the run that a rollback restored; 0 if it was no rollback
     # The inventory as it was written, without secrets; empty if it is not on record.
     text: str = field(default="", repr=False)
     lacks: str = ""  # why there is no text
-    only: str = ""  # ``hosts`` if the run left the cluster alone, which no rollback goes back to; else empty
-    # ``resource`` if a stack's resource declared it: its text says nothing of hosts. Empty for a file.
+    only: str = ""  # ``hosts`` if the run did not change the cluster, so that no rollback restores it; else empty
+    # ``resource`` if a GPUStack declared it, whose text has no hosts. Empty for a file.
     source: str = ""
 
     @property
@@ -50,7 +50,7 @@ class Record:
 
     @property
     def is_of_resource(self) -> bool:
-        """Whether its text is that of a stack's resource."""
+        """Whether its text is that of a GPUStack."""
         return self.source == OF_RESOURCE
 
 
@@ -70,19 +70,19 @@ class History:
         return len(self.records)
 
     def __getitem__(self, place: int) -> Record:
-        """Return a run by its place: 0 is the oldest, -1 the newest; `numbered` has one by its number."""
+        """Return a run by its place: 0 is the oldest, -1 the newest; `find` returns one by its number."""
         return self.records[place]
 
     @property
     def last(self) -> Record | None:
-        """The newest run that did not leave the cluster alone."""
+        """The newest run that changed the cluster."""
         return next((record for record in reversed(self.records) if not record.only), None)
 
-    def numbered(self, number: int) -> Record | None:
+    def find(self, number: int) -> Record | None:
         """Return a run by its number; None if it is not on record."""
         return next((record for record in self.records if record.number == number), None)
 
-    def before(self, record: Record, is_same: Callable[[Record, Record], bool]) -> Record | None:
+    def find_previous(self, record: Record, is_same: Callable[[Record, Record], bool]) -> Record | None:
         """Return the newest run before one that succeeded with another inventory; None if there is none.
 
         Args:

@@ -1,4 +1,4 @@
-"""Hosts: how they are reached and what is made true on them, what preflight expects, and each distribution's files."""
+"""Hosts: connection, prerequisites, what preflight expects, and the files of each distribution."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ DISTRIBUTIONS: Mapping[str, DistributionPaths] = {
     name: DistributionPaths(**_with_tuples(entry))
     for name, entry in json.loads(Path(__file__).with_name("distributions.json").read_text(encoding="utf-8")).items()
 }
-"""Distribution -> its files; the first whose marks are found is the one. kubeadm's are last: others have them too."""
+"""Distribution -> its files; the first one whose marks exist counts. kubeadm is last: others have its marks, too."""
 
 
 def paths_of(distribution: str) -> DistributionPaths:
-    """Return where a distribution keeps its files; those of a system's own containerd for any other."""
+    """Return the files of a distribution; for an unknown one, those of the system's containerd."""
     return DISTRIBUTIONS.get(distribution, DISTRIBUTIONS[KUBEADM])
 
 
@@ -72,28 +72,28 @@ class Expectation:
     blacklist_nouveau: bool = True  # whether the host phase keeps nouveau away
     hold_packages: bool = False  # whether the host phase holds kernel and driver packages
     kernel_modules: tuple[str, ...] = ()  # modules that the host phase loads
-    ask_registry: bool = False  # whether the registry may be asked for the driver image
+    ask_registry: bool = False  # whether preflight may query the registry for the driver image
     ignore: tuple[str, ...] = ()  # codes of findings that do not stop a run
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Expectation:
-        """Return the expectation that was written out as plain values, as for pyinfra's host data."""
+    def from_data(cls, data: Mapping[str, Any]) -> Expectation:
+        """Return the expectation from plain values, such as pyinfra's host data."""
         return cls(**_with_tuples(data))
 
 
 class ImageState(StrEnum):
-    """What a registry says about an image."""
+    """State of an image in a registry."""
 
     PRESENT = "present"
     ABSENT = "absent"
-    OTHER_ARCHITECTURE = "other-architecture"  # it is there, but not for this kind of processor
-    REFUSED = "refused"  # the registry does not say: credentials are missing or not enough
+    OTHER_ARCHITECTURE = "other-architecture"  # present, but not for this kind of processor
+    REFUSED = "refused"  # unknown: credentials are missing or insufficient
     UNREACHABLE = "unreachable"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageAnswer:
-    """A registry's answer: the image asked for, its state, and the registry's own words."""
+    """A registry's answer: the image, its state, and the registry's message."""
 
     reference: str
     state: ImageState
@@ -102,7 +102,7 @@ class ImageAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshOptions:
-    """How hosts are reached; empty texts and zero mean: as the user's own SSH configuration says."""
+    """How hosts are reached; the user's SSH configuration applies where a value is empty or zero."""
 
     user: str = setting("", "User to log in as.", "user")
     port: int = setting(
@@ -125,11 +125,11 @@ class SshOptions:
         "line",
     )
     bastion: str = setting("", "Jump host, as [user@]host[:port].", "bastion")
-    sudo: bool = setting(True, "Whether commands run through sudo; has no effect for root.")
+    sudo: bool = setting(True, "Whether commands run through sudo; without effect for root.")
     patience: int = setting(
         60,
-        "Seconds that a host may be silent in the middle of a command before it is given up. A command may take as "
-        "long as it likes while the host's SSH server answers.",
+        "Seconds without an answer of the host's SSH server after which a command fails. The duration of the command "
+        "itself is not limited.",
         minimum=1,
     )
 
@@ -155,10 +155,10 @@ class HelperPod:
     )
     namespace: str = setting(
         "kube-system",
-        "Namespace that exists and admits privileged pods; the stack's own may not be there yet.",
+        "Existing namespace that admits privileged pods; the stack's own may not exist yet.",
         "object_name",
     )
-    # Names of Secrets of that namespace; kubelet takes no notice of one that is not there.
+    # Names of Secrets of that namespace; the kubelet ignores missing ones.
     image_pull_secrets: tuple[str, ...] = ()
 
 
@@ -171,134 +171,126 @@ class Reboot(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """How pods are taken off a node; names as in the GPU Operator's upgrade policy."""
+    """How a node is drained; names as in the GPU Operator's upgrade policy."""
 
-    timeout_seconds: int = setting(
-        300, "Seconds after which a drain is given up, and the node is uncordoned again. 0: never.", minimum=0
-    )
+    timeout_seconds: int = setting(300, "Seconds until a drain fails and the node is uncordoned. 0: never.", minimum=0)
     force: bool = setting(
-        False,
-        "Whether pods are evicted that no controller brings back. Otherwise a node with such a pod is left alone.",
+        False, "Whether pods without a controller are evicted. Otherwise a node with such a pod is not drained."
     )
     delete_empty_dir: bool = setting(
         False,
-        "Whether pods are evicted whose `emptyDir` volumes are lost with them. Otherwise a node with such a pod is "
-        "left alone.",
+        "Whether pods with `emptyDir` volumes, which are lost, are evicted. Otherwise a node with such a pod is not "
+        "drained.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPrerequisites:
-    """What the host phase makes true on the machines over SSH, before any container runs.
+    """What the host phase configures on the machines over SSH, before any container runs.
 
     ``proxy`` has the credentials, and ``ca_certificates`` the certificates themselves, in PEM.
     """
 
     enabled: bool = setting(
         True,
-        "Whether the host phase runs. If it is off, no machine is connected to: right for managed clusters without "
-        "SSH.",
+        "Whether the host phase runs. If off, the tool connects to no machine, as for managed clusters without SSH.",
     )
     kernel_modules: tuple[str, ...] = setting(
         ("i2c_core", "ipmi_msghandler"),
-        "Modules that are loaded now and at every boot. One that is built into the kernel counts as loaded. Pools "
+        "Modules to load, now and at every boot. A module that is built into the kernel counts as loaded. Pools "
         "without a GPU default to none.",
         "kernel_modules",
     )
     blacklist_nouveau: bool = setting(
         True,
-        "Whether the nouveau driver is kept from loading, and unloaded where it is loaded and not in use. Pools "
-        "without a GPU default to false.",
+        "Whether the nouveau driver is blacklisted, and unloaded if it is not in use. Pools without a GPU default to "
+        "false.",
     )
     kernel_headers: bool | str = setting(
         "auto",
         "Whether headers of the running kernel, and of the one that boots next, are installed in its exact version. "
-        "`auto`: where the host compiles a driver of its own, by DKMS or NVIDIA's installer; driver containers bring "
-        "their own. Teardown removes what was installed for this, unless something else needs it.",
+        "`auto`: if the host compiles its own driver, by DKMS or NVIDIA's installer; driver containers have their own "
+        "headers. Teardown removes the packages that were installed for this, unless others need them.",
         enum=["auto", True, False],
     )
     hold_packages: bool = setting(
         False,
         "Whether installed kernel and driver packages are held against upgrades: by apt-mark, zypper's locks or dnf's "
-        "versionlock plugin. Off again, and on teardown, the packages that gpu-provision holds are released.",
+        "versionlock plugin. If turned off, and on teardown, the packages that gpu-provision holds are released.",
     )
     runtime_imports: bool | str = setting(
         "auto",
-        "Whether the root configuration of the kubelet's containerd is made to import the directory of the toolkit's "
-        "drop-in, checked by containerd itself and taken back if it does not answer after its restart. `auto`: where "
-        "the stack's toolkit writes a drop-in (since 1.18) and the import is missing; `true`: without that toolkit, "
-        "too, and a warning where it cannot be done.",
+        "Whether the configuration of the kubelet's containerd imports the directory of the toolkit's drop-in. "
+        "containerd checks the change, which is reverted if containerd does not answer after its restart. `auto`: if "
+        "the stack's toolkit writes a drop-in (since 1.18) and the import is missing. `true`: also without that "
+        "toolkit, with a warning if it fails.",
         enum=["auto", True, False],
     )
     sysctls: Mapping[str, str] = setting(
         {},
-        "Kernel parameters by name, set now and at every boot. One that is not declared any more is no longer set at "
-        "the boot, and keeps its value until then.",
+        "Kernel parameters by name, set now and at every boot. A parameter that is no longer declared keeps its value "
+        "until the next boot.",
         "sysctls",
     )
     dev_char_symlinks: bool = setting(
         False,
         "Whether a udev rule links the GPUs' device nodes in /dev/char whenever a driver loads. Without the links, "
-        "containers that get their GPUs from the toolkit's legacy mode lose them at `systemctl daemon-reload`; those "
-        "of CDI keep them.",
+        "containers of the toolkit's legacy mode lose their GPUs at `systemctl daemon-reload`; those of CDI keep them.",
     )
     hugepages: Mapping[str, int] = setting(
         {},
-        "Number of huge pages by size, reserved now and at every boot; the kubelet is restarted where it has to count "
-        "them again. Sizes as Kubernetes writes them. One that is not declared any more is no longer reserved at the "
-        "boot, and stays until then.",
+        "Number of huge pages by size, reserved now and at every boot; the kubelet is restarted if it has to count "
+        "them again. Sizes as in Kubernetes. Pages of a size that is no longer declared stay until the next boot.",
         "hugepages",
     )
     limits: Mapping[str, str] = setting(
         {},
-        "Limits that containers begin with, soft and hard: set for the container runtime's process and kept in its "
-        "unit, without a restart. `memlock` unlimited is what RDMA wants of pods that are not root's. Sizes are "
-        "bytes, or end in Ki, Mi, Gi.",
+        "Initial limits of containers, soft and hard: set for the container runtime's process and in its unit, "
+        "without a restart. RDMA in pods without root needs `memlock: unlimited`. Sizes are bytes, or end in Ki, Mi, "
+        "Gi.",
         "limits",
     )
     persistence_mode: bool = setting(
         True,
-        "Whether a driver of the host's own stays initialized while no process uses its GPUs: by NVIDIA's daemon "
-        "where the host has it, else by nvidia-smi at every boot. Driver containers do so by themselves.",
+        "Whether a driver of the host stays initialized while no process uses its GPUs: by NVIDIA's daemon if the host "
+        "has it, else by nvidia-smi at every boot. Driver containers always do so.",
     )
     proxy: Mapping[str, str] = setting(
         {},
-        "Proxies of the kubelet's container runtime, for it alone; on top of the inventory's `proxy`, key by key. It "
-        "is restarted if they change, and has them taken back if it does not answer.",
+        "Proxies of the kubelet's container runtime only; they override the inventory's `proxy`, key by key. A change "
+        "restarts the runtime, and is reverted if the runtime does not answer.",
         "proxy",
         secret=True,
     )
     ca_certificates: tuple[str, ...] = setting(
         (),
-        "Files of certificates in PEM that the hosts trust besides those of their system, such as that of a registry "
-        "or of a proxy that looks into TLS. The container runtime is restarted if they change.",
+        "Files of PEM certificates that the hosts trust in addition to those of their system, such as that of a "
+        "registry or of a TLS proxy. A change restarts the container runtime.",
         "files",
         secret=True,
         examples=[["certs/registry-ca.pem"]],
     )
     reboot: Reboot = setting(
         Reboot.NEVER,
-        "Whether a machine is rebooted where something takes effect only then. `if-required`: its node is cordoned and "
-        "drained before, and uncordoned when it is ready again. `never`: that it is needed is only reported.",
+        "Whether a machine is rebooted if a change needs it. `if-required`: the node is cordoned and drained before, "
+        "and uncordoned when it is ready again. `never`: the needed reboot is only reported.",
     )
     max_parallel_reboots: int = setting(
-        1, "How many machines of all pools together may be away at a time, this one among them.", minimum=1
+        1, "Number of machines of all pools that may reboot at the same time.", minimum=1
     )
     reboot_timeout: int = setting(
-        900,
-        "Seconds that a machine may take to come back from a reboot, and its node to be ready after that.",
-        minimum=1,
+        900, "Seconds until a rebooting machine has to answer, and again until its node has to be ready.", minimum=1
     )
     drain: Drain = setting(
         Drain(),
-        "How pods are taken off a node before its machine is rebooted: by the Eviction API, so that disruption budgets "
-        "hold. Pods of daemon sets, static and finished pods stay.",
+        "How a node is drained before its machine is rebooted: by the Eviction API, so that PodDisruptionBudgets "
+        "apply. Pods of DaemonSets, static and finished pods stay.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """How hosts are judged before anything is changed on them; docs/preflight.md lists the findings."""
+    """Checks of hosts before any change; docs/preflight.md lists the findings."""
 
     ignore: tuple[str, ...] = setting(
         (),
@@ -307,6 +299,6 @@ class Preflight:
     )
     registry: bool = setting(
         True,
-        "Whether the registry is asked if it has each node's driver image. A registry that does not answer is a "
+        "Whether preflight checks that the registry has each node's driver image. A registry that does not answer is a "
         "warning.",
     )

@@ -23,8 +23,8 @@ class OperatingSystem:
     @classmethod
     def parse(cls, text: str) -> OperatingSystem | None:
         """Return ``ubuntu22.04`` in its two parts, or None if it has another form."""
-        found = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
-        return cls(found[1], found[2]) if found else None
+        match = re.fullmatch(r"([a-z]+(?:-[a-z]+)*)([0-9]+(?:\.[0-9]+)*)", text)
+        return cls(match[1], match[2]) if match else None
 
     @property
     def tag(self) -> str:
@@ -35,44 +35,42 @@ class OperatingSystem:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What each of its nodes has."""
+    """The GPUs of each node of a pool."""
 
     model: str = setting(
         REQUIRED, "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"]
     )
     count: int = setting(
-        REQUIRED, "GPUs per node. The run says so if a node has another number.", minimum=1, examples=[1, 8]
+        REQUIRED, "GPUs per node. A run reports a node with another number.", minimum=1, examples=[1, 8]
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike. A pool without `gpu` gets no GPU component."""
+    """Nodes of one kind. A pool without `gpu` gets no GPU component."""
 
     name: str
     os: OperatingSystem | None = setting(
         None,
-        "Operating system of its nodes: ID and VERSION_ID of /etc/os-release, joined. What a node reports wins. "
-        "Default: what each node reports.",
+        "Operating system of its nodes: ID and VERSION_ID of /etc/os-release, joined. The system that a node reports "
+        "overrides it. Default: as each node reports.",
         "os",
     )
     gpu: Gpu | None = setting(None)
     # Fully resolved.
     driver: DriverSpec = setting(
         REQUIRED,
-        "Driver settings of this pool; what is not set here is as in the inventory's `driver`. Such a pool has "
-        "DaemonSets of its own.",
+        "Driver settings of this pool, which override the inventory's `driver`. Such a pool has DaemonSets of its own.",
         required=False,
     )
     overrides_driver: bool = False  # whether the pool itself changes driver settings (it then has its own DaemonSets)
     overrides_upgrades: bool = False  # whether it has an upgrade policy of its own (it then has its own limits)
-    labels: Mapping[str, str] = setting({}, "Labels that its nodes get.", "labels")
+    labels: Mapping[str, str] = setting({}, "Labels of its nodes.", "labels")
     node_selector: Mapping[str, str] = setting(
-        {}, "Labels of nodes in the cluster that belong to this pool without being listed under `nodes`.", "labels"
+        {}, "Nodes of the cluster with these labels belong to this pool without an entry in `nodes`.", "labels"
     )
     host_prerequisites: HostPrerequisites = setting(
-        HostPrerequisites(),
-        "Host prerequisites of this pool; what is not set here is as in the inventory's `host_prerequisites`.",
+        HostPrerequisites(), "Host prerequisites of this pool, which override the inventory's `host_prerequisites`."
     )
 
 
@@ -84,12 +82,12 @@ class Node:
     pool: str = setting(REQUIRED, "Name of the pool that the node belongs to.", minLength=1, maxLength=63)
     address: str = setting("", "Host name or IP address for SSH. Default: the node's name.", "address")
     connect: ConnectionMethod = setting(
-        ConnectionMethod.SSH, "How this node's host is reached; wins over what its pool says.", shown=False
+        ConnectionMethod.SSH, "How this node's host is reached; overrides the pool's `connect`.", shown=False
     )
-    ssh: SshOptions = setting(SshOptions(), "SSH settings of this node; they win over those of the inventory.")
-    labels: Mapping[str, str] = setting({}, "Labels that this node gets, beyond those of its pool.", "labels")
+    ssh: SshOptions = setting(SshOptions(), "SSH settings of this node; they override those of the inventory.")
+    labels: Mapping[str, str] = setting({}, "Labels of this node, in addition to those of its pool.", "labels")
     host_prerequisites: HostPrerequisites | None = setting(
-        None, "Host prerequisites of this node; what is not set here is as in those of its pool."
+        None, "Host prerequisites of this node, which override those of its pool."
     )
 
 
@@ -104,7 +102,7 @@ class ClusterConfig:
         examples=["~/.kube/config"],
     )
     context: str = setting(
-        "", "Context of the kubeconfig. Default: its current one, which other tools may change under you.", "line"
+        "", "Context of the kubeconfig. Default: its current one, which other tools may change.", "line"
     )
     sandbox: str = setting(
         "",
@@ -114,17 +112,15 @@ class ClusterConfig:
         examples=["default", "./fleets/eight-nodes.yaml"],
     )
     namespace: str = setting(
-        "gpu-operator-resources", "Namespace of the operands; it is made if it does not exist.", "name"
+        "gpu-operator-resources", "Namespace of the operands; created if it does not exist.", "name"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySection:
-    """What is kept of runs, in the cluster: `gpu-provision history`, docs/history.md."""
+    """Records of runs in the cluster: `gpu-provision history`, docs/history.md."""
 
-    keep: int = setting(
-        10, "How many runs stay on record. The last one that succeeded stays in any case.", minimum=1, maximum=100
-    )
+    keep: int = setting(10, "Number of runs on record. The last successful run is always kept.", minimum=1, maximum=100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +128,7 @@ class Inventory:
     """All that one inventory file declares."""
 
     name: str  # name of the stack; objects in the cluster are members of it
-    path: str = ""  # absolute path of the file; empty if made in Python, or of a stack's resource, which has a text
+    path: str = ""  # absolute path of the file; empty if made in Python or read from a GPUStack
     digest: str = ""  # SHA-256 of the file's content, or empty
     text: str = field(default="", repr=False)  # the file's content, secrets included; empty if made in Python
     release: str  # name of the release, such as ``26.7.0``
@@ -144,12 +140,12 @@ class Inventory:
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
     kept_runs: int = HistorySection().keep  # how many runs stay on record in the cluster
-    # What the loader found that makes nothing invalid, such as a version that no release has.
+    # Warnings of the loader, such as a version that no release has.
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def is_of_resource(self) -> bool:
-        """Whether a stack's resource declares it, which has no file."""
+        """Whether a GPUStack declares it, which has no file."""
         return bool(self.text and not self.path)
 
     def pool_of(self, node: Node) -> NodePool:
@@ -157,11 +153,11 @@ class Inventory:
         return self.pools[node.pool]
 
     def prerequisites_of(self, node: Node) -> HostPrerequisites:
-        """Return what the host phase makes true on a node: its own settings, or those of its pool."""
+        """Return the host prerequisites of a node: its own, or those of its pool."""
         return node.host_prerequisites or self.pool_of(node).host_prerequisites
 
     @property
-    def evicts(self) -> bool:
+    def may_evict(self) -> bool:
         """Whether runs evict GPU pods: for a driver rollout, or from nodes that left the inventory."""
         drivers = (self.specs.driver, *(pool.driver for pool in self.pools.values()))
         return any(each.upgrade_policy.auto_upgrade for each in drivers)
@@ -172,14 +168,14 @@ class Inventory:
         return tuple(node for node in self.nodes if self.pool_of(node).gpu)
 
     @property
-    def may_reboot(self) -> tuple[Node, ...]:
+    def rebootable_nodes(self) -> tuple[Node, ...]:
         """The nodes with a GPU whose machines may be rebooted."""
         reached = (node for node in self.gpu_nodes if self.prerequisites_of(node).enabled)
         return tuple(node for node in reached if self.prerequisites_of(node).reboot is Reboot.IF_REQUIRED)
 
     @property
     def hosts_without_ssh(self) -> tuple[Node, ...]:
-        """The nodes whose hosts are reached through the cluster itself; those of a sandbox never are."""
+        """The nodes whose hosts are reached through the cluster; none in a sandbox."""
         reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
         return tuple(
             node for node in reached if node.connect is ConnectionMethod.KUBERNETES and not self.cluster.sandbox
@@ -188,7 +184,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSelection:
-    """Components and nodes; what is not in it is neither changed, nor removed, nor validated."""
+    """Components and nodes of a run; all others are neither changed nor validated."""
 
     components: frozenset[str] = frozenset()  # empty for all. What they require is among them.
     nodes: frozenset[str] = frozenset()  # empty for all

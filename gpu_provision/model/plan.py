@@ -1,4 +1,4 @@
-"""The plan as a value: printing, JSON, drift, pruning and applying are views or uses of it."""
+"""Plans, drift and rollout schedules as values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Action(StrEnum):
 class FieldChange:
     """One field that changes. ``path`` is written as kubectl users write it: ``spec.containers[dcgm].image``.
 
-    ``old`` is None for a field that is added, ``new`` for one that goes.
+    ``old`` is None for a field that is added, ``new`` for one that is removed.
     """
 
     path: str
@@ -36,7 +36,7 @@ class FieldChange:
 class Departure:
     """What a node that left the inventory loses."""
 
-    pods: int  # how many pods of the stack end there
+    pods: int  # number of the stack's pods that end there
     # Pods of others that lose a GPU, as ``namespace/name``; None if they could not be read.
     users: tuple[str, ...] | None = None
 
@@ -50,10 +50,10 @@ class Change:
     ref: ObjectRef
     fields: tuple[FieldChange, ...] = ()  # what differs; empty for create, delete and run
     nodes: tuple[str, ...] = ()  # where pods restart because of it; for wait, which nodes are not ready
-    effects: tuple[str, ...] = ()  # what else happens, in words: ``runs vectorAdd on t4-1``, ``no driver restart``
+    effects: tuple[str, ...] = ()  # further effects: ``runs vectorAdd on t4-1``, ``no driver restart``
     # Field managers of hand edits that this change undoes, such as ``kubectl-edit``.
     takes_back_from: tuple[str, ...] = ()
-    certain: bool = True  # false if it depends on what an earlier change brings about ("may" instead of "will")
+    certain: bool = True  # false if it depends on an earlier change ("may" instead of "will")
     # The object to apply; None for delete and wait. Of a pod to update: its name, uid and node, and the labels
     # and annotations that change, None for those that go.
     manifest: Manifest | None = None
@@ -62,10 +62,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceChange:
-    """The resource that a controller keeps a stack by: an apply changes it, and the controller does the rest."""
+    """The GPUStack of a stack: an apply changes it, and the controller reconciles it."""
 
     name: str  # as findings call it: ``gpustack/prod``
-    fields: tuple[FieldChange, ...] = ()  # what an apply changes in its spec; empty if it says all of it already
+    fields: tuple[FieldChange, ...] = ()  # changes of its spec; empty if it is as declared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +79,10 @@ class Plan:
     changes: tuple[Change, ...]  # empty if the cluster is as declared
     findings: tuple[Finding, ...] = ()  # conflicts and warnings found while planning
     rollout: Schedule | None = None  # how drivers are replaced; None if none is
-    # What the plan is carried out by if a controller looks after the stack; None if none does.
+    # The GPUStack whose controller carries the plan out; None if none manages the stack.
     resource: ResourceChange | None = None
 
-    def of(self, component: str) -> tuple[Change, ...]:
+    def changes_of(self, component: str) -> tuple[Change, ...]:
         """Return the changes of one component."""
         return tuple(change for change in self.changes if change.component == component)
 
@@ -95,18 +95,18 @@ class Plan:
 class Origin(StrEnum):
     """Why something is not as declared."""
 
-    DRIFT = "drift"  # it is not as it was applied
-    PENDING = "pending"  # it is as it was applied; the inventory says something else by now
-    EITHER = "either"  # one of both: nothing tells what was applied
-    NOT_READY = "not-ready"  # the object is as declared, what follows from it is not
+    DRIFT = "drift"  # changed since it was applied
+    PENDING = "pending"  # as it was applied; the inventory has changed since
+    EITHER = "either"  # one of both: the applied state is unknown
+    NOT_READY = "not-ready"  # the object is as declared, but not ready
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a field last, by the API server's books."""
+    """The field manager that wrote a field last, by ``managedFields``."""
 
     manager: str  # field manager, such as ``kubectl-edit``
-    time: str  # when it wrote last, RFC 3339; the field or another one of its own on this object
+    time: str  # of its last write to the object, RFC 3339
 
     def __str__(self) -> str:
         """Return ``kubectl-edit, 2026-11-21T08:00:00Z``."""
@@ -133,7 +133,7 @@ class Difference:
     action: Action  # what an apply would do about it
     origin: Origin  # the most alarming of its fields' origins
     fields: tuple[FieldDrift, ...] = ()
-    notes: tuple[str, ...] = ()  # further remarks, in words
+    notes: tuple[str, ...] = ()  # further remarks
     nodes: tuple[str, ...] = ()  # where it is not ready; empty if that is not about nodes
 
 
@@ -145,19 +145,19 @@ class Drift:
     release: str
     cluster: str
     differences: tuple[Difference, ...]
-    # What was known of the last apply: ``run 7, 2026-11-21T08:00:00Z``; empty if only field managers tell.
+    # The last apply on record: ``run 7, 2026-11-21T08:00:00Z``; empty if there is none.
     applied: str = ""
     resource: ResourceChange | None = None  # as in a plan
     findings: tuple[Finding, ...] = ()
     installed: bool = True  # whether the cluster has anything of the stack, or a record of it
 
-    def of(self, origin: Origin) -> tuple[Difference, ...]:
+    def with_origin(self, origin: Origin) -> tuple[Difference, ...]:
         """Return the differences of one origin."""
         return tuple(each for each in self.differences if each.origin is origin)
 
     @property
-    def is_worth_a_look(self) -> bool:
-        """Whether anything differs besides what is pending."""
+    def has_drift(self) -> bool:
+        """Whether any difference is more than a pending change."""
         return any(each.origin is not Origin.PENDING for each in self.differences)
 
 
@@ -166,11 +166,11 @@ class DestroyResult:
     """How a removal ended."""
 
     cluster: str
-    changes: tuple[Change, ...] = ()  # what was written, in order; of a dry run, what would be
-    evicted: tuple[str, ...] = ()  # pods that were evicted, or would be, in words
+    changes: tuple[Change, ...] = ()  # writes in order; in a dry run, the planned ones
+    evicted: tuple[str, ...] = ()  # descriptions of pods that were evicted, or would be
     requests: int = 0
     seconds: float = 0.0
-    findings: tuple[Finding, ...] = ()  # what was left over, what stays and why
+    findings: tuple[Finding, ...] = ()  # what stays in the cluster, and why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,27 +180,27 @@ class Eviction:
     namespace: str
     name: str
     owner: str = ""  # its controller as ``Kind name``; empty if nothing would start it again
-    use: str = ""  # how it is known that it uses GPUs: ``requests GPUs``; empty if it does not
-    # False if it may be gone by itself before it is evicted, or is evicted only if something else fails.
+    use: str = ""  # evidence that it uses GPUs: ``requests GPUs``; empty if it does not
+    # False if it may end before its eviction, or is evicted only if something else fails.
     certain: bool = True
-    # Whether its successor may come to the same node, as it tolerates cordons, and keep the driver.
+    # Whether its successor tolerates cordons, and so may return to the node and block the driver again.
     returns: bool = False
     budgets: tuple[str, ...] = ()  # the PodDisruptionBudgets that allow no disruption right now
-    slowed_by: tuple[str, ...] = ()  # those that allow some, but fewer at a time than are to go in the same wave
+    slowed_by: tuple[str, ...] = ()  # those that allow fewer disruptions than the wave needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePreview:
-    """What the upgrade means for one node."""
+    """Preview of the upgrade of one node."""
 
     node: str
-    why: str  # why its driver is replaced, or goes
-    leaves: bool = False  # whether the node left the inventory, so that nothing takes the driver's place
+    why: str  # why its driver is replaced or removed
+    leaves: bool = False  # whether the node left the inventory, so that its driver is removed
     waits_for: tuple[Eviction, ...] = ()  # jobs that may end by themselves first
     evicts: tuple[Eviction, ...] = ()  # pods that are evicted, those of a drain that may follow among them
     stays: tuple[Eviction, ...] = ()  # pods that stay although they may use the driver
-    cordoned_by: str = ""  # whose cordon was there before and stays; empty if there was none
-    seconds: int = 0  # how long it may take by its timeouts; 0 if one of them is off
+    cordoned_by: str = ""  # field manager of an earlier cordon, which stays; empty if there is none
+    seconds: int = 0  # sum of its timeouts; 0 if one of them is off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,19 +210,19 @@ class Wave:
     nodes: tuple[NodePreview, ...]
     # Unix seconds of the maintenance window or of the end of a soak time; None for at once.
     not_before: float | None = None
-    is_canary: bool = False  # whether everything after it depends on how they do
+    is_canary: bool = False  # whether the later waves depend on its success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A rollout in advance, if nothing fails."""
+    """Forecast of a rollout without failures."""
 
-    under_way: tuple[str, ...] = ()  # nodes that an earlier run left in the middle; they are finished first
+    under_way: tuple[str, ...] = ()  # nodes with an unfinished upgrade of an earlier run; they come first
     waves: tuple[Wave, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()  # node and why its driver is not replaced
-    # Nodes that keep their driver, and whose label and annotations of upgrades are written or removed.
+    # Nodes that keep their driver; only their upgrade label and annotations change.
     marked: tuple[str, ...] = ()
-    stop_after: int = 1  # so many failed nodes, and no further one starts
+    stop_after: int = 1  # number of failed nodes that stops the rollout
 
     @property
     def nodes(self) -> tuple[NodePreview, ...]:

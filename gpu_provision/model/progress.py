@@ -12,14 +12,14 @@ from gpu_provision.model.findings import Finding, one_line
 class State(StrEnum):
     """State of one component on one node, or as a whole."""
 
-    PENDING = "pending"  # what it requires is not ready yet, nothing is wrong
-    PROGRESSING = "progressing"  # it is being brought up
+    PENDING = "pending"  # a component that it requires is not ready yet
+    PROGRESSING = "progressing"  # starting
     READY = "ready"  # runs the declared content; for a validation: it passed
     FAILED = "failed"  # its deadline passed, or its validation failed
-    BLOCKED = "blocked"  # something that it requires failed on this node
-    LEAVING = "leaving"  # the node left the inventory, and the stack is still on it
+    BLOCKED = "blocked"  # a component that it requires failed on this node
+    LEAVING = "leaving"  # the node left the inventory and still has the stack
 
-    __hash__ = str.__hash__  # that of an Enum is in Python, and sets of states are asked all the time
+    __hash__ = str.__hash__  # Enum's own is in Python, and sets of states are on hot paths
 
 
 _SIGNS = {
@@ -30,7 +30,7 @@ _SIGNS = {
     State.BLOCKED: "x",
     State.LEAVING: ".",
 }
-_ON_ITS_WAY = "-required"  # how the steps of a node end that is on its way to another driver
+_STEP_SUFFIX = "-required"  # suffix of the steps of a node with a driver upgrade in progress
 
 
 class Outside(StrEnum):
@@ -43,7 +43,7 @@ class Outside(StrEnum):
 class NodeState:
     """One component on one node. ``reason`` is short and names the cause: ``ImagePullBackOff: ...``.
 
-    ``step`` is how far the replacement of the node's driver is, as its label says it: ``pod-restart-required``.
+    ``step`` is the node's upgrade state, as in its label: ``pod-restart-required``.
     """
 
     component: str
@@ -55,7 +55,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a validation pod printed, its own lines."""
+    """The log lines of a validation pod."""
 
     component: str
     node: str
@@ -66,9 +66,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A message of a run while it goes: ``component`` on ``node`` is now ``state``; ``step`` as above.
+    """Progress message of a run: ``component`` on ``node`` is now ``state``; ``step`` as above.
 
-    Without a component it is about the run itself: its ``message`` says all. str() is one line, as in a log.
+    An event without a component is about the run itself. str() is one line, as in a log.
     """
 
     component: str
@@ -84,19 +84,19 @@ class Event:
     def line(self, nodes: str, word: str) -> str:
         """Return the line for one node or several; ``word`` is `word`, which may have a color."""
         about = " ".join(filter(None, (self.component, nodes)))
-        said = "" if self.step and self.message == f"is in {self.step}" else one_line(self.message)
-        return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', said)))}"
+        text = "" if self.step and self.message == f"is in {self.step}" else one_line(self.message)
+        return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', text)))}"
 
     @property
     def word(self) -> str:
-        """The step, while the node is on its way to another driver; else the state."""
-        is_step = self.state is State.PROGRESSING and self.step.endswith(_ON_ITS_WAY)
+        """The step during a driver upgrade of the node; else the state."""
+        is_step = self.state is State.PROGRESSING and self.step.endswith(_STEP_SUFFIX)
         return self.step if is_step else self.state.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """A component on a node came to stand elsewhere, ``at`` seconds after the beginning of the run."""
+    """A change of a component's state on a node, ``at`` seconds after the beginning of the run."""
 
     at: float
     component: str
@@ -132,38 +132,35 @@ class NodeStatus:
     os: str
     gpu: str
     gpus: int | None
-    driver: str  # version of the driver that is loaded; empty if none is, as far as pods and labels tell
+    driver: str  # loaded version according to pods and labels; empty if none
     allocatable: int | None
     state: State | Outside
     reason: str = ""
     driver_on_host: bool = False  # whether the driver is the host's own
     cordoned: bool = False
-    # Who keeps new pods off the node, in words: a field manager with its time, or a step of a rollout.
+    # Who cordoned the node: a field manager with its time, or a step of a rollout.
     cordoned_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """The holder of the stack's lock.
-
-    No two clocks are compared, so that it does not matter if they disagree.
-    """
+    """The holder of the stack's lock. No two clocks are compared, so clock skew does no harm."""
 
     holder: str  # who holds it
-    since: str  # when it was taken by the holder's clock, RFC 3339
-    held_seconds: float | None = None  # for how long it has been held; None if the API server does not tell
-    # How long ago it was renewed, by the API server's clock; None if it does not tell.
+    since: str  # acquire time by the holder's clock, RFC 3339
+    held_seconds: float | None = None  # age by the API server's clock; None if unknown
+    # Time since the last renewal, by the API server's clock; None if unknown.
     silent_seconds: float | None = None
 
     def __str__(self) -> str:
         """Return ``root@ci pid 7, since 2026-11-21T08:00:00Z (for 2 min 5 s, renewed 3 s ago)``."""
-        ages = [f"for {_in_words(self.held_seconds)}"] if self.held_seconds is not None else []
-        ages += [f"renewed {_in_words(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
-        told = f" ({', '.join(ages)})" if ages else ""
-        return f"{one_line(self.holder)}, since {one_line(self.since)}{told}"
+        ages = [f"for {_format_seconds(self.held_seconds)}"] if self.held_seconds is not None else []
+        ages += [f"renewed {_format_seconds(self.silent_seconds)} ago"] if self.silent_seconds is not None else []
+        details = f" ({', '.join(ages)})" if ages else ""
+        return f"{one_line(self.holder)}, since {one_line(self.since)}{details}"
 
 
-def _in_words(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -173,7 +170,7 @@ def _in_words(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """State of the stack: what `gpu-provision status` shows and the library returns."""
+    """State of the stack, as `gpu-provision status` shows it."""
 
     inventory: str
     cluster: str
@@ -181,7 +178,7 @@ class Status:
     components: tuple[ComponentStatus, ...]
     nodes: tuple[NodeStatus, ...]
     evidence: tuple[Evidence, ...] = ()
-    lock: LockHolder | None = None  # which run writes right now; None for none
+    lock: LockHolder | None = None  # the run that writes now; None for none
     installed: bool = True  # whether the cluster has anything of the stack
 
 
@@ -195,5 +192,5 @@ class RunResult:
     seconds: float = 0.0
     states: tuple[NodeState, ...] = ()
     evidence: tuple[Evidence, ...] = ()
-    findings: tuple[Finding, ...] = ()  # what went wrong, and what a reader should know although nothing did
-    timeline: tuple[Transition, ...] = ()  # how every component came to stand where it does, in the order of time
+    findings: tuple[Finding, ...] = ()  # errors and warnings
+    timeline: tuple[Transition, ...] = ()  # all state changes in the order of time

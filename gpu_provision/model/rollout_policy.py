@@ -12,30 +12,30 @@ from gpu_provision.model.settings import setting
 
 _MONTH = 30 * 24 * 3600
 _MOST_NODES = 10_000
-_UNMANAGED = "Whether pods go that no controller would start again."
-_EMPTY_DIR = "Whether pods with emptyDir volumes go; their data is lost."
+_UNMANAGED = "Whether pods without a controller are evicted."
+_EMPTY_DIR = "Whether pods with emptyDir volumes are evicted; their data is lost."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitForCompletion:
-    """Pods that may end by themselves before any is evicted."""
+    """Wait for jobs to complete before any pod is evicted."""
 
     pod_selector: str = setting(
-        "", "Label selector of pods whose end a node waits for. None: it does not wait.", "label_selector"
+        "", "Label selector of pods for whose end a node waits. Default: no wait.", "label_selector"
     )
     timeout_seconds: int = setting(
-        0, "Seconds after which jobs are evicted all the same. 0 means: never.", minimum=0, maximum=_MONTH
+        0, "Seconds after which jobs are evicted anyway. 0 means: never.", minimum=0, maximum=_MONTH
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDeletion:
-    """How pods that use GPUs are evicted; PodDisruptionBudgets are obeyed."""
+    """How pods that use GPUs are evicted; PodDisruptionBudgets apply."""
 
     force: bool = setting(False, _UNMANAGED)
     timeout_seconds: int = setting(
         300,
-        "Seconds until a pod that cannot be evicted makes the upgrade of its node fail, or have it drained. 0 means: "
+        "Seconds until the upgrade of a node with a pod that cannot be evicted fails, or drains the node. 0 means: "
         "never.",
         minimum=0,
         maximum=_MONTH,
@@ -45,14 +45,12 @@ class PodDeletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeDrain:
-    """What is done where evicting GPU pods was not enough."""
+    """Drain of a node on which evicting GPU pods was not enough."""
 
-    enable: bool = setting(False, "Whether the node is then drained of all pods but those of DaemonSets.")
+    enable: bool = setting(False, "Whether all pods except those of DaemonSets are then drained.")
     force: bool = setting(False, _UNMANAGED)
-    pod_selector: str = setting("", "Label selector of the pods that are drained. None: all.", "label_selector")
-    timeout_seconds: int = setting(
-        300, "Seconds until the drain has failed. 0 means: never.", minimum=0, maximum=_MONTH
-    )
+    pod_selector: str = setting("", "Label selector of the pods that are drained. Default: all.", "label_selector")
+    timeout_seconds: int = setting(300, "Seconds until the drain fails. 0 means: never.", minimum=0, maximum=_MONTH)
     delete_empty_dir: bool = setting(False, _EMPTY_DIR)
 
 
@@ -62,8 +60,8 @@ class UpgradePolicy:
 
     auto_upgrade: bool = setting(
         True,
-        "Whether nodes with another driver than the declared one are upgraded. Off: nothing is evicted, and what a "
-        "rollout wrote on the nodes is taken back.",
+        "Whether nodes with another driver than the declared one are upgraded. If off, nothing is evicted, and labels "
+        "and annotations of a rollout are removed from the nodes.",
     )
     max_parallel_upgrades: int = setting(
         1,
@@ -73,8 +71,8 @@ class UpgradePolicy:
     )
     max_unavailable: int | str = setting(
         "25%",
-        "How many nodes may be unavailable for an upgrade to start: a number, or a percentage rounded up. Nodes that "
-        "others cordoned and nodes that are NotReady count.",
+        "Number or percentage (rounded up) of nodes that may be unavailable when an upgrade starts. Nodes that others "
+        "cordoned and NotReady nodes count.",
         "percentage",
     )
     wait_for_completion: WaitForCompletion = setting(WaitForCompletion())
@@ -83,14 +81,14 @@ class UpgradePolicy:
 
 
 class OnFailure(StrEnum):
-    """What comes after too many nodes have failed."""
+    """Reaction to too many failed nodes."""
 
     PAUSE = "pause"  # no further node starts; those under way are finished
-    ROLLBACK = "rollback"  # the fleet goes back to the content that it had before
+    ROLLBACK = "rollback"  # all nodes get their previous driver again
 
 
 class Order(StrEnum):
-    """Which node is next."""
+    """Order of the nodes."""
 
     NAME = "name"  # node-2 before node-10
     LISTED = "listed"  # as the inventory lists them
@@ -99,12 +97,14 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """Nodes that are upgraded first, alone. If one fails, no other node is touched."""
+    """Nodes that are upgraded first. If one fails, no other node starts."""
 
-    nodes: int = setting(1, "How many. 0 means: all that `node_selector` selects.", minimum=0, maximum=_MOST_NODES)
-    node_selector: Mapping[str, str] = setting({}, "Labels of the nodes to choose from. None: all nodes.", "labels")
+    nodes: int = setting(
+        1, "Number of canary nodes. 0 means: all that `node_selector` selects.", minimum=0, maximum=_MOST_NODES
+    )
+    node_selector: Mapping[str, str] = setting({}, "Labels of possible canary nodes. Default: all nodes.", "labels")
     soak_seconds: int = setting(
-        0, "Seconds that they have to stay well before any other node starts.", minimum=0, maximum=_MONTH
+        0, "Seconds that the canaries have to stay ready before other nodes start.", minimum=0, maximum=_MONTH
     )
 
 
@@ -122,14 +122,19 @@ class Day(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceWindow:
-    """When nodes may start. Those under way are finished also afterwards."""
+    """When upgrades may start. Upgrades in progress also finish after the window."""
 
     days: tuple[Day, ...] = setting(
         tuple(Day), "Days on which the window opens.", minItems=1, uniqueItems=True, examples=[["sat", "sun"]]
     )
-    start: str = setting("00:00", "Wall clock time at which it opens.", "clock_time", required=True)
+    start: str = setting("00:00", "Wall clock time at which the window opens.", "clock_time", required=True)
     minutes: int = setting(
-        1440, "Minutes for which it is open, at most a day.", required=True, minimum=1, maximum=1440, examples=[240]
+        1440,
+        "Minutes for which the window is open, at most a day.",
+        required=True,
+        minimum=1,
+        maximum=1440,
+        examples=[240],
     )
     timezone: str = setting(
         "UTC", "IANA name of the time zone of the wall clock.", minLength=1, maxLength=100, examples=["Europe/Berlin"]
@@ -142,17 +147,17 @@ class MaintenanceWindow:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone by its IANA name; UTC also on a machine that knows no other, such as a small image.
+    """Return a time zone by its IANA name; UTC works without a time zone database.
 
     Raises:
-        ZoneInfoNotFoundError, ValueError, OSError: This machine knows none of that name.
+        ZoneInfoNotFoundError, ValueError, OSError: The machine has no zone of this name.
     """
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPolicy:
-    """What holds for upgrades of the driver over all pools."""
+    """Policy of driver upgrades over all pools."""
 
     max_parallel_upgrades: int = setting(
         0,
@@ -162,18 +167,18 @@ class RolloutPolicy:
     )
     max_unavailable: int | str = setting(
         "100%",
-        "How many nodes of all pools may be unavailable for an upgrade to start: a number, or a percentage rounded up.",
+        "Number or percentage (rounded up) of nodes of all pools that may be unavailable when an upgrade starts.",
         "percentage",
     )
     canary: Canary | None = setting(None)
     stop_after_failures: int = setting(
-        1, "With so many failed nodes no further one starts.", minimum=1, maximum=_MOST_NODES
+        1, "Number of failed nodes after which no further node starts.", minimum=1, maximum=_MOST_NODES
     )
     on_failure: OnFailure = setting(
         OnFailure.PAUSE,
-        "What comes then: the others keep what they have, or all nodes go back to the driver version that they had.",
+        "Reaction: `pause` leaves the other nodes as they are; `rollback` restores the previous driver on all nodes.",
     )
     maintenance_window: MaintenanceWindow | None = setting(None)
     order: Order = setting(
-        Order.NAME, "Which node is next: by name, as the inventory lists them, or those with the fewest GPU pods."
+        Order.NAME, "Order of the nodes: by name, as the inventory lists them, or with the fewest GPU pods first."
     )

@@ -1,4 +1,4 @@
-"""Kubernetes label selectors: as text, as users give them to kubectl, and as objects carry them."""
+"""Kubernetes label selectors, in kubectl's text form and in the form of objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 
 class SelectorError(ValueError):
-    """A text is no label selector; the message names the part that is not understood."""
+    """A text is no label selector; the message names the invalid part."""
 
 
 def parse_selector(text: str) -> Selector:
@@ -28,23 +28,23 @@ def parse_selector(text: str) -> Selector:
     Raises:
         SelectorError: It is no label selector.
     """
-    parts = [_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
+    parts = [_parse_requirement(part.strip()) for part in _COMMA.split(text)] if text.strip() else []
     return lambda labels: all(part(labels) for part in parts)
 
 
-def _requirement(text: str) -> Selector:
+def _parse_requirement(text: str) -> Selector:
     if match := _SETS.fullmatch(text):
-        values = {_whole(_VALUE, value.strip(), "value") for value in match["values"].split(",")}
-        return _one_of(_whole(_KEY, match["key"], "key"), values, negated=match["how"] == "notin")
+        values = {_require_match(_VALUE, value.strip(), "value") for value in match["values"].split(",")}
+        return _one_of(_require_match(_KEY, match["key"], "key"), values, negated=match["how"] == "notin")
     if match := _EQUAL.fullmatch(text):
-        value = _whole(_VALUE, match["value"], "value")
-        return _one_of(_whole(_KEY, match["key"], "key"), {value}, negated=match["how"] == "!=")
+        value = _require_match(_VALUE, match["value"], "value")
+        return _one_of(_require_match(_KEY, match["key"], "key"), {value}, negated=match["how"] == "!=")
     if match := _THERE.fullmatch(text):
-        return _there(_whole(_KEY, match["key"], "key"), negated=bool(match["not"]))
+        return _exists(_require_match(_KEY, match["key"], "key"), negated=bool(match["not"]))
     raise SelectorError(f"{text!r} is no requirement on a label" if text else "a requirement between commas is empty")
 
 
-def _whole(pattern: re.Pattern[str], text: str, what: str) -> str:
+def _require_match(pattern: re.Pattern[str], text: str, what: str) -> str:
     if pattern.fullmatch(text):
         return text
     message = f"{text!r} is no {what} of a label"
@@ -55,7 +55,7 @@ def _one_of(key: str, values: set[str], *, negated: bool) -> Selector:
     return lambda labels: (labels.get(key) in values) is not negated
 
 
-def _there(key: str, *, negated: bool) -> Selector:
+def _exists(key: str, *, negated: bool) -> Selector:
     return lambda labels: (key in labels) is not negated
 
 
@@ -69,5 +69,5 @@ def selector_of(selector: Mapping[str, Any] | None) -> Selector:
         if how in {"In", "NotIn"}:
             parts.append(_one_of(key, {*(item.get("values") or ())}, negated=how == "NotIn"))
         else:
-            parts.append(_there(key, negated=how == "DoesNotExist"))
+            parts.append(_exists(key, negated=how == "DoesNotExist"))
     return lambda labels: all(part(labels) for part in parts)

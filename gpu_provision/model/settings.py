@@ -35,14 +35,14 @@ def setting(  # noqa: PLR0913  all but three are rare, and have names
     Args:
         default: Value without the key. The schema has none for an empty text or None, which mean: not set.
         description: For people. Empty: that of the kind, or the docstring of the field's own class.
-        kind: Name of a definition in ``inventory/value_types.yaml``. Empty: the type of the field says everything.
-        reference: Path in the section of a ClusterPolicy. Empty: the name in camelCase. None: it has no such field.
+        kind: Name of a definition in ``inventory/value_types.yaml``. Empty: the type of the field is enough.
+        reference: Path in the section of a ClusterPolicy. Empty: the name in camelCase. None: there is no such field.
         pod: Fields of the component's pod while the setting is on.
         image: Kind of the version. The keys of this image are keys of the section itself.
         required: Whether the inventory has to have the key; as a rule, if there is no default.
         secret: Whether the value may hold a secret, so that no repr() shows it.
         shown: Whether the schema has the default.
-        keywords: Keywords of JSON Schema. They win over those that follow from the type.
+        keywords: Keywords of JSON Schema. They override those that follow from the type.
     """
     metadata = {
         "description": description,
@@ -65,7 +65,7 @@ def settings_of(record: type[Any]) -> Iterator[Field[Any]]:
 
 
 def reference_of(each: Field[Any]) -> str | None:
-    """Return the name that the GPU Operator has for a setting; None if it has no such setting."""
+    """Return the GPU Operator's name of a setting; None if the GPU Operator has no such setting."""
     reference: str | None = each.metadata["reference"]
     return camel_case(each.name) if reference == "" else reference
 
@@ -77,6 +77,6 @@ def camel_case(name: str) -> str:
 
 
 def pod_fields(record: object) -> dict[str, Any]:
-    """Return the fields of a pod that the settings of a record ask for."""
-    asked = (each for each in settings_of(type(record)) if each.metadata["pod"] and getattr(record, each.name))
-    return {key: value for each in asked for key, value in each.metadata["pod"].items()}
+    """Return the pod fields that the settings of a record turn on."""
+    active = (each for each in settings_of(type(record)) if each.metadata["pod"] and getattr(record, each.name))
+    return {key: value for each in active for key, value in each.metadata["pod"].items()}

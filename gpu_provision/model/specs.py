@@ -1,4 +1,4 @@
-"""What each component is asked to be: one frozen, fully resolved record per component, with the images of a release.
+"""Specs of the components: one frozen, fully resolved record each, with the images of a release.
 
 A field that is a `setting` is a key of the inventory. The first paragraph of a docstring describes the section.
 """
@@ -23,7 +23,7 @@ class Image:
 
     @property
     def reference(self) -> str:
-        """The name a container runtime pulls: tags after a colon, digests after an at sign."""
+        """The name that a container runtime pulls: tags after a colon, digests after an at sign."""
         return self.tagged(self.version)
 
     def tagged(self, tag: str) -> str:
@@ -44,13 +44,13 @@ _ENABLED = "Whether the component is installed."
 
 
 def _timeout(seconds: int) -> int:
-    text = "Seconds that a node may take for this component before the run calls it failed."
+    text = "Seconds until the run reports this component as failed on a node."
     return setting(seconds, text, reference=None, minimum=1, maximum=86400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandSpec:
-    """What every component that runs containers has; names as in the GPU Operator's values."""
+    """Settings of every component that runs containers; names as in the GPU Operator's values."""
 
     enabled: bool = setting(True, _ENABLED)
     image: Image = setting(REQUIRED, image="version")
@@ -71,10 +71,10 @@ class OperandSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NfdSpec(OperandSpec):
-    """Node Feature Discovery, which finds out which nodes have a GPU."""
+    """Node Feature Discovery, which labels the nodes that have a GPU."""
 
     enabled: bool = setting(
-        True, "Whether Node Feature Discovery is installed. Off means: another one in the cluster labels the nodes."
+        True, "Whether Node Feature Discovery is installed. If off, another installation has to label the nodes."
     )
     namespace: str = setting("node-feature-discovery", "Namespace of Node Feature Discovery.", "name")
     worker_tolerations: tuple[Mapping[str, Any], ...] = setting(
@@ -86,10 +86,10 @@ class NfdSpec(OperandSpec):
 class StartupProbe:
     """How long a driver may take to build and load."""
 
-    initial_delay_seconds: int = setting(60, "Seconds before the first look.", minimum=0)
-    period_seconds: int = setting(10, "Seconds between looks.", minimum=1)
-    timeout_seconds: int = setting(60, "Seconds that one look may take.", minimum=1)
-    failure_threshold: int = setting(120, "Looks that may fail before the container is restarted.", minimum=1)
+    initial_delay_seconds: int = setting(60, "Seconds before the first probe.", minimum=0)
+    period_seconds: int = setting(10, "Seconds between probes.", minimum=1)
+    timeout_seconds: int = setting(60, "Timeout of a probe in seconds.", minimum=1)
+    failure_threshold: int = setting(120, "Failed probes until the container is restarted.", minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +101,19 @@ class DriverSpec(OperandSpec):
 
     enabled: bool = setting(
         True,
-        "Whether the driver comes as a container. `false`: the hosts have their own. `auto`: node by node, the "
-        "host's own where there is one that works, else the container; see docs/hosts.md.",
+        "Whether the driver runs as a container. `false`: the hosts have their own drivers. `auto`: a node with a "
+        "working driver of its own keeps it, other nodes get the container; see docs/hosts.md.",
         type=["boolean", "string"],
         enum=[True, False, "auto"],
     )
     image: Image = setting(REQUIRED, image="driver_version")
     timeout: int = _timeout(1200)
     manager: Image = setting(
-        REQUIRED, "Image of the init container that unloads an old driver first.", reference=None, required=False
+        REQUIRED, "Image of the init container that unloads the old driver.", reference=None, required=False
     )
-    prefer_host: bool = False  # whether a node that has a usable driver of its own keeps it, and gets no container
+    prefer_host: bool = False  # whether a node with a usable driver of its own gets no container
     kernel_module_type: str = setting(
-        "auto",
-        "Which kernel modules are built: the driver's choice, the open or the proprietary ones.",
-        enum=["auto", "open", "proprietary"],
+        "auto", "Kernel modules to build: `auto` leaves the choice to the driver.", enum=["auto", "open", "proprietary"]
     )
     startup_probe: StartupProbe = setting(StartupProbe())
     repo_config: str = setting(
@@ -142,19 +140,19 @@ class DriverSpec(OperandSpec):
     upgrade_policy: UpgradePolicy = setting(
         UpgradePolicy(),
         "How the driver of a node is replaced; names and defaults are those of the GPU Operator. Pools without a "
-        "policy of their own share the limits of the inventory's; a pool with one has its own.",
+        "policy share the limits of the inventory's policy; a pool with a policy has its own limits.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolkitSpec(OperandSpec):
-    """The container toolkit, which teaches the container runtime about GPUs."""
+    """The container toolkit, which configures the container runtime for GPUs."""
 
     enabled: bool = setting(
         True,
-        "Whether the container toolkit is installed. Off means: the hosts have their own, as well as their own driver.",
+        "Whether the container toolkit is installed. If off, the hosts need their own toolkit and their own driver.",
     )
-    install_dir: str = setting("/usr/local/nvidia", "Directory on the host that the toolkit is put into.", "host_path")
+    install_dir: str = setting("/usr/local/nvidia", "Directory on the host for the toolkit.", "host_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +171,7 @@ class DevicePluginSpec(OperandSpec):
     )
     config_default: str = setting(
         "",
-        "Key of that ConfigMap that nodes without a choice of their own use.",
+        "Key of that ConfigMap for nodes without the label `nvidia.com/device-plugin.config`.",
         "config_map_key",
         reference="config.default",
     )
@@ -181,7 +179,7 @@ class DevicePluginSpec(OperandSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GfdSpec(OperandSpec):
-    """GPU Feature Discovery, which labels nodes with what their GPUs are."""
+    """GPU Feature Discovery, which labels nodes with properties of their GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,14 +191,14 @@ class DcgmSpec(OperandSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceMonitorSpec:
-    """The Prometheus Operator's ServiceMonitor; it is made only where the cluster knows that kind."""
+    """The Prometheus Operator's ServiceMonitor; created only if the cluster has that kind."""
 
-    enabled: bool = setting(True, "Whether a ServiceMonitor is made.")
+    enabled: bool = setting(True, "Whether a ServiceMonitor is created.")
     interval: str = setting("15s", "How often Prometheus scrapes.", "duration")
-    scrape_timeout: str = setting("10s", "How long one scrape may take.", "duration")
-    honor_labels: bool = setting(False, "Whether labels of the metrics win over those of the target.")
+    scrape_timeout: str = setting("10s", "Timeout of a scrape.", "duration")
+    honor_labels: bool = setting(False, "Whether labels of the metrics override those of the target.")
     additional_labels: Mapping[str, str] = setting(
-        {}, "Labels of the ServiceMonitor, such as the one that your Prometheus selects by.", "labels"
+        {}, "Labels of the ServiceMonitor, such as the one that your Prometheus selects.", "labels"
     )
 
 
@@ -217,7 +215,7 @@ class DcgmExporterSpec(OperandSpec):
     service_monitor: ServiceMonitorSpec = setting(ServiceMonitorSpec())
     host_network: bool = setting(
         False,
-        "Whether the exporter's pod uses the network of its node: port 9400 of every node then answers.",
+        "Whether the exporter's pod uses the network of its node, which opens port 9400 on every node.",
         pod={"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"},
     )
     metrics_config: str = setting(
@@ -230,12 +228,12 @@ class DcgmExporterSpec(OperandSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetSettings:
-    """What the DaemonSets of all operands share."""
+    """Settings of the DaemonSets of all operands."""
 
     labels: Mapping[str, str] = setting(
         {},
         "Labels of all operands' pods. Driver pods that run get and lose them without a restart; other pods restart, "
-        "node by node. `app` and `app.kubernetes.io/part-of` are left as they are.",
+        "node by node. `app` and `app.kubernetes.io/part-of` cannot be changed.",
         "labels",
     )
     annotations: Mapping[str, str] = setting(
@@ -252,8 +250,8 @@ class DaemonSetSettings:
     priority_class_name: str = setting("system-node-critical", "Priority class of the operands' pods.", "object_name")
     max_unavailable: int | str = setting(
         1,
-        "How many pods of a DaemonSet may be replaced at the same time: a number, or a percentage of the nodes. The "
-        "driver is replaced by hand or by a rollout, whatever stands here.",
+        "How many pods of a DaemonSet may be replaced at the same time: a number, or a percentage of the nodes. This "
+        "value does not apply to the driver, which a rollout replaces.",
         "percentage_of_pods",
         reference="rollingUpdate.maxUnavailable",
     )
@@ -261,13 +259,13 @@ class DaemonSetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartupTaintSpec:
-    """Nodes that take no pods of yours before they are validated: docs/startup-taint.md."""
+    """Taint that keeps your pods off a node until it is validated: docs/startup-taint.md."""
 
     enabled: bool = setting(
         False,
-        "Whether the stack's pods tolerate the taint `gpu-provision.io/not-validated`, with which your nodes register "
-        "themselves, and a run takes it off a node once all of its validations have passed. Such a node is labelled "
-        "`gpu-provision.io/validated`, with a digest of what was validated.",
+        "Whether the stack's pods tolerate the taint `gpu-provision.io/not-validated`, with which your nodes register. "
+        "A run removes the taint once all validations of the node have passed. It then labels the node "
+        "`gpu-provision.io/validated`, with a digest of the validated content.",
     )
 
 
@@ -275,7 +273,7 @@ class StartupTaintSpec:
 class CdiSection:
     """The Container Device Interface."""
 
-    enabled: bool = setting(True, "Whether containers get their GPUs through CDI.")
+    enabled: bool = setting(True, "Whether containers get GPUs through CDI.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +285,7 @@ class MigSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSection:
-    """Settings that the GPU Operator has under this name."""
+    """Settings with the GPU Operator's names."""
 
     runtime_class: str = setting("nvidia", "Name of the RuntimeClass for GPU containers.", "object_name")
 

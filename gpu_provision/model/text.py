@@ -1,4 +1,4 @@
-"""Texts for people: lists of bounded length, and what a mistyped word was probably meant to be."""
+"""Texts for people: lists of bounded length, and suggestions for mistyped words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def join_limited(items: Iterable[str], limit: int, separator: str = ", ") -> str
     return separator.join(every[:limit]) + more
 
 
-def one_of(words: Iterable[str]) -> str:
+def join_or(words: Iterable[str]) -> str:
     """Return the words as a list for people: ``a, b or c``."""
     *head, last = words
     return f"{', '.join(head)} or {last}" if head else last
@@ -21,7 +21,7 @@ def one_of(words: Iterable[str]) -> str:
 def find_nearest(word: str, candidates: Iterable[str]) -> str:
     """Return the candidate that is most like the word, or an empty string if none is.
 
-    Case, dashes and underscores count for nothing, so that ``devicePlugin`` finds ``device_plugin``.
+    Case, dashes and underscores are ignored, so that ``devicePlugin`` finds ``device_plugin``.
     """
     import difflib  # noqa: PLC0415  only mistakes need it
 
@@ -35,5 +35,5 @@ def find_nearest(word: str, candidates: Iterable[str]) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "") -> str:
     """Return a fix that names the nearest candidate, or the other advice if nothing is near."""
-    found = find_nearest(word, candidates)
-    return f"Did you mean {found}?" if found else otherwise
+    near = find_nearest(word, candidates)
+    return f"Did you mean {near}?" if near else otherwise

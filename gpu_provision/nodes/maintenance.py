@@ -116,7 +116,9 @@ class NodeMaintenance:
                 if self._stopped.is_set() or time.monotonic() > give_up:
                     what = f"the machine is back, and its node is not ready {seconds} s later"
                     raise RunFailedError(
-                        Finding(code=codes.NOT_BACK, what=what, where=node, evidence=why, consequence=_STAYS, fix=_FIX)
+                        Finding(
+                            code=codes.REBOOT_TIMEOUT, what=what, where=node, evidence=why, consequence=_STAYS, fix=_FIX
+                        )
                     )
                 tell(f"waiting for the node: {why}")
                 mirror.wait(_LOOK_SECONDS)

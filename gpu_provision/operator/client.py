@@ -162,7 +162,7 @@ def _preconditions(live: Manifest) -> Manifest:
 def not_reached_finding(label: str, evidence: str) -> Finding:
     """Return the error that the controller has not reached the declared state."""
     return Finding(
-        code=codes.NOT_REACHED,
+        code=codes.RESOURCE_NOT_READY,
         where=label,
         what="the controller has not reached the declared state",
         evidence=evidence,
@@ -174,7 +174,7 @@ def not_reached_finding(label: str, evidence: str) -> Finding:
 def deletion_finding(live: Manifest) -> Finding:
     """Return the error that the GPUStack is being deleted."""
     return Finding(
-        code=codes.IN_BETWEEN,
+        code=codes.RESOURCE_CHANGED,
         where=stack_label(live),
         what="the resource is being deleted, and the controller uninstalls the stack",
         fix=f"wait until it is gone (kubectl wait --for=delete {stack_label(live)}), then run again",

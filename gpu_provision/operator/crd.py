@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.components.objects import is_since
+from gpu_provision.components.objects import is_at_least
 from gpu_provision.inventory.document import KeyPath
-from gpu_provision.inventory.json_schema import ANY, is_about_cluster, resolved, schema
+from gpu_provision.inventory.json_schema import ANY, is_about_cluster, resolve_ref, schema
 from gpu_provision.model.cluster import Kind, Manifest
 from gpu_provision.operator.stack import GROUP, PLURAL
 
@@ -27,7 +27,7 @@ RULES_KEY = "x-kubernetes-validations"
 
 def supports_cel_rules(kubernetes: str) -> bool:
     """Whether an API server has CEL rules: by default since 1.29; an unknown version counts as new."""
-    return is_since(kubernetes, (1, 29))
+    return is_at_least(kubernetes, (1, 29))
 
 
 def _template() -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _to_structural(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
 
     An entry has no defaults: a pool's own setting wins over the stack's.
     """
-    own = resolved(part)
+    own = resolve_ref(part)
     kinds, entries = own.get("type"), own.get("additionalProperties")
     result: Schema = {key: own[key] for key in _COPIED_KEYWORDS if key in own} | _union_type(own)
     if kinds == "array":

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.components.objects import compact, is_since, service_account
+from gpu_provision.components.objects import compact, is_at_least, service_account
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
@@ -138,4 +138,4 @@ def _controller_objects(shape: InstallOptions) -> Iterator[Manifest]:
     yield policy
     yield compact(deployment)
     if shape.replicas > 1:
-        yield budget if is_since(shape.kubernetes, (1, 21)) else {**budget, "apiVersion": "policy/v1beta1"}
+        yield budget if is_at_least(shape.kubernetes, (1, 21)) else {**budget, "apiVersion": "policy/v1beta1"}

@@ -199,7 +199,7 @@ class RemoteRun:
         if is_gone or generation > self._generation:
             why, label = "it was deleted" if is_gone else "it was changed in between", self._resource.name
             superseded = Finding(
-                code=codes.IN_BETWEEN,
+                code=codes.RESOURCE_CHANGED,
                 where=label,
                 what=f"the command stops waiting for its change: {why}",
                 fix=f"see kubectl get {label} -o yaml --show-managed-fields, then run again",
@@ -221,7 +221,7 @@ class RemoteRun:
         if now - self._ready_since <= _REPAIR_SECONDS:
             return None
         undone = Finding(
-            code=codes.NOT_REACHED,
+            code=codes.RESOURCE_NOT_READY,
             where=self._resource.name,
             what="the controller reports ready, and this version of gpu-provision would still change it",
             evidence=", ".join(sorted(observed.needs)),
@@ -317,7 +317,7 @@ def refuse_controllers_lock(cluster: KubeClient, inventory: Inventory, lock: Loc
 
 def _managed_finding(stack: Manifest, fix: str) -> Finding:
     return Finding(
-        code=codes.LOOKED_AFTER,
+        code=codes.MANAGED_BY_OPERATOR,
         where=stack_label(stack),
         what="a controller manages this stack, which would interfere; nothing was written",
         fix=fix,

@@ -12,7 +12,7 @@ from gpu_provision.components import labels
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.lease import holder_identity
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
-from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
+from gpu_provision.model.codes import LOCKED, PLAN_STALE, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.text import join_limited
@@ -48,7 +48,7 @@ class Reason(StrEnum):
 
 
 # Codes of findings with their own reason.
-_REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
+_REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, PLAN_STALE: Reason.OTHER_RUN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _find_problem(observation: StackObservation) -> StackProblem | None:
     targets = observation.seen.context.targets
     if not targets:
         return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
-    silent = [target.name for target in targets if target.facts and not labels.nfd_has_spoken(target.facts.labels)]
+    silent = [target.name for target in targets if target.facts and not labels.has_nfd_labels(target.facts.labels)]
     if len(silent) < len(targets):
         return None
     message = f"Node Feature Discovery has labelled none of: {', '.join(silent)}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.inventory.redaction import is_shown_variable, looks_secret, without_credentials, without_users
+from gpu_provision.inventory.redaction import hide_credentials, hide_users, is_shown_variable, looks_secret
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.output.text import PLAIN, Style
 
@@ -173,7 +173,7 @@ def field_value(kind: str, path: str, value: Any) -> Any:
     if is_secret(kind, path):
         return HIDDEN
     way = path_steps(path)
-    return without_credentials(value) if _variable(way)[0] and isinstance(value, str) else _below(way[-1], value)
+    return hide_credentials(value) if _variable(way)[0] and isinstance(value, str) else _below(way[-1], value)
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
@@ -186,7 +186,7 @@ def redacted_value(value: Any) -> Any:
     """Return a JSON value without secrets: of environments, arguments named like one, users of addresses."""
     if isinstance(value, str):
         named = _ARGUMENT.match(value)
-        return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else without_users(value)
+        return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else hide_users(value)
     if isinstance(value, dict):
         return {key: _below(key, item) for key, item in value.items()}
     return [redacted_value(item) for item in value] if isinstance(value, list) else value
@@ -213,7 +213,7 @@ def _below(key: str, value: Any) -> Any:
 def _of_variable(name: str, value: Any) -> Any:
     if not isinstance(value, str):  # a reference
         return value
-    return without_credentials(value) if is_shown_variable(name) else HIDDEN
+    return hide_credentials(value) if is_shown_variable(name) else HIDDEN
 
 
 def redacted(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     """Return the changes of every component that has any, and the names of those that have none."""
     shown = [change for change in _told(plan) if change.action in SIGNS]
     blocks = [_component(name, own, style) for name, own in _by_component(shown, plan.components).items()]
-    unchanged = [name for name in plan.components if not plan.of(name)]
+    unchanged = [name for name in plan.components if not plan.changes_of(name)]
     if plan.changes and unchanged:
         blocks.append(style.paint("dim", f"unchanged: {', '.join(unchanged)}"))
     if not all(change.certain for change in plan.changes):

@@ -122,7 +122,7 @@ def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_h
     closing = " ".join([*parts, f"Drift: {', '.join(told)}. Nothing was changed."])
     body = [style.bold(f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}")]
     for origin, (title, color, _) in _ORIGINS.items() if drift.installed else ():
-        groups = grouped(drift.of(origin), lambda each: (each.ref, each.action)).values()
+        groups = grouped(drift.with_origin(origin), lambda each: (each.ref, each.action)).values()
         lines = [f"  {line}" for group in groups for line in _differences(group)]
         body += ["\n".join([style.paint(color, title), *lines])] if lines else []
     if changed_hosts:

@@ -55,7 +55,7 @@ def _stays(pod: Manifest) -> bool:
 
 def _loss(pod: Manifest, terms: Drain) -> str:
     is_managed = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
-    ours = is_managed or validator.has_made(pod)
+    ours = is_managed or validator.runs_vector_add(pod)
     has_empty_dir = any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
     losses = (
         (not (_controller(pod) or ours or terms.force), "no controller would bring it back"),

@@ -159,7 +159,7 @@ def node_change(component: str, manifest: Manifest, node: NodeFacts, write: Node
         fields=fields,
         nodes=(node.name,) if moves and seen.pods.get((DRIVER, node.name)) else (),
         effects=effects,
-        certain=labels.nfd_has_spoken(node.labels),
+        certain=labels.has_nfd_labels(node.labels),
         manifest=manifest,
     )
 

@@ -12,7 +12,7 @@ from gpu_provision.components import driver, driver_validation, validator
 from gpu_provision.components.targets import context
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, RenderContext, ref_of
-from gpu_provision.model.codes import ABSENT, NOT_LOOKED_FOR, PART_ONLY, TOO_MANY_NODES
+from gpu_provision.model.codes import ABSENT, EXISTENCE_UNKNOWN, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.planning.applyset import member, parent
@@ -188,7 +188,7 @@ def unread_finding(unread: Collection[ObjectRef]) -> Iterator[Finding]:
     """Yield one warning about objects that our user may not read."""
     if unread:
         yield Finding(
-            code=NOT_LOOKED_FOR,
+            code=EXISTENCE_UNKNOWN,
             what="whether everything exists that pods refer to is not known: the right to read it is missing",
             where=", ".join(sorted(map(str, unread))),
             consequence="a pod that refers to what does not exist does not start",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from gpu_provision.components.node_labels import leaving
+from gpu_provision.components.node_labels import leaving_nodes
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.plan import Action, Change
@@ -65,6 +65,8 @@ def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Co
     if live["kind"] != "DaemonSet" or component not in FOLLOWS_NODES:
         return False
     going_over = context.targets if component == DRIVER else ()
-    names = {target.name for target in going_over if target.driver_group} | {node.name for node in leaving(context)}
+    names = {target.name for target in going_over if target.driver_group} | {
+        node.name for node in leaving_nodes(context)
+    }
     served = (pods.get((component, name), ()) for name in names.difference(without))
     return any(_stays(pod) and belongs(pod, live) for found in served for pod in found)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gpu_provision import components
 from gpu_provision.components import labels
-from gpu_provision.components.node_labels import NAME, leaving
+from gpu_provision.components.node_labels import NAME, leaving_nodes
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
 from gpu_provision.planning import validation
@@ -47,7 +47,7 @@ def with_departures(
 
     ``users`` has the pods that lose a GPU, by node; nodes whose pods could not be read are missing.
     """
-    nodes = {node.name: node for node in leaving(seen.context)}
+    nodes = {node.name: node for node in leaving_nodes(seen.context)}
     if not nodes:
         return plan
     kept = {name: why for name, why in found.skipped if name in nodes}

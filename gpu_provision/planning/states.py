@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
-from gpu_provision.components.pods import first_untolerated
+from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -86,7 +86,7 @@ def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] |
             if component in own:
                 found[component, node] = own[component]
     # Whether pods of others use the GPUs of nodes that left is not known here.
-    for left in node_labels.leaving(seen.context):
+    for left in node_labels.leaving_nodes(seen.context):
         if left.name in seen.node_labels:
             reason = ": ".join((LEFT, *upgrades.upgrade_of(left)))
             leaving = NodeState(component=node_labels.NAME, node=left.name, state=State.LEAVING, reason=reason)
@@ -202,13 +202,13 @@ def _label_state(component: str, target: Target, *, is_written: bool) -> NodeSta
     if facts is None or is_written:
         if upgrades.has_stale_rollout(target):
             reason = f"{upgrades.AT_WORK}: the node has a driver of its own"
-        elif facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels):
+        elif facts is not None and labels.has_nfd_labels(facts.labels) and not labels.has_gpu(facts.labels):
             declared = validation.gpu_text(target)
             reason = f"the inventory declares a GPU ({declared}), but NFD sees no NVIDIA device on the PCI bus"
         else:
             return _state(component, target, State.READY)
         return _state(component, target, State.PROGRESSING, reason)
-    if not labels.nfd_has_spoken(facts.labels):
+    if not labels.has_nfd_labels(facts.labels):
         return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
     return _state(component, target, State.PROGRESSING, TO_BE_LABELLED)
 
@@ -285,7 +285,7 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
 
 def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
     taints = target.facts.taints if target.facts else ()
-    taint = first_untolerated(taints, spec.get("tolerations", ()))
+    taint = first_untolerated_taint(taints, spec.get("tolerations", ()))
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 

@@ -101,7 +101,7 @@ def verdict_of(pod: Manifest) -> Verdict | None:
     found = pod.get("status") or {}
     inits = (each for each in found.get("initContainerStatuses") or () if each["name"] == validator.VECTOR_ADD)
     status: Manifest | None = next(chain(inits, found.get("containerStatuses") or ()), None)
-    if status is None or pod_view.was_turned_away(pod):
+    if status is None or pod_view.was_rejected(pod):
         return None
     now, before = status.get("state") or {}, status.get("lastState") or {}
     failed = before.get("terminated") if (before.get("terminated") or {}).get("exitCode") else None

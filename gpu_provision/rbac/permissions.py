@@ -80,7 +80,9 @@ def for_destroy(inventory: Inventory) -> frozenset[Permission]:
     return frozenset(
         (
             *for_read(inventory, MEMBER_KINDS),
-            *_rows(inventory, "destroy", "destroy_writes", "lock", "evict", *(["claims"] if inventory.evicts else ())),
+            *_rows(
+                inventory, "destroy", "destroy_writes", "lock", "evict", *(["claims"] if inventory.may_evict else ())
+            ),
             *_for_host_shells(inventory),
             *(one for one in pruned if one.resource != "namespaces"),
             *(one._replace(verb=verb) for one in shared for verb in ("get", "patch")),
@@ -110,7 +112,7 @@ def beyond_apply(inventory: Inventory) -> frozenset[Permission]:
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
     """Yield what one reading needs; objects of the kinds are looked for everywhere, as earlier inventories had them."""
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
-    yield from _rows(inventory, "read", *(["preview"] if inventory.evicts else ()))
+    yield from _rows(inventory, "read", *(["preview"] if inventory.may_evict else ()))
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
@@ -119,7 +121,7 @@ def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission
 
 def for_run(inventory: Inventory) -> Iterator[Permission]:
     """Yield what a run, also with a rollout, needs besides its objects: lock, records, watches, nodes, causes."""
-    yield from _rows(inventory, "run", "watch", "lock", "logs", *(["rollout", "evict"] if inventory.evicts else ()))
+    yield from _rows(inventory, "run", "watch", "lock", "logs", *(["rollout", "evict"] if inventory.may_evict else ()))
 
 
 def for_watches(inventory: Inventory) -> Iterator[Permission]:
@@ -129,7 +131,7 @@ def for_watches(inventory: Inventory) -> Iterator[Permission]:
 
 def for_reboots(inventory: Inventory) -> Iterator[Permission]:
     """Yield what cordons and drains around reboots need, under the lock; nothing where no machine may be rebooted."""
-    yield from _rows(inventory, *(["reboot", "lock", "evict"] if inventory.may_reboot else ()))
+    yield from _rows(inventory, *(["reboot", "lock", "evict"] if inventory.rebootable_nodes else ()))
 
 
 def for_object(manifest: Manifest) -> Iterator[Permission]:
@@ -183,7 +185,7 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
 
 def _optional(inventory: Inventory) -> Iterator[Permission]:
     """Yield what no run fails without: ResourceClaims, and whether the objects exist that pods refer to."""
-    yield from _rows(inventory, *(["claims"] if inventory.evicts else ()))
+    yield from _rows(inventory, *(["claims"] if inventory.may_evict else ()))
     for reference in references(prepare(inventory, _FACTS)[1]):
         yield from on_object(reference.ref, "get")
 

@@ -90,7 +90,7 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
     A user may plan who may not write; one whom the server does not know may nothing.
     """
     applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
-    if not applies or change.manifest is None or observed.lacks(change.ref):
+    if not applies or change.manifest is None or observed.is_absent(change.ref):
         return None
     try:
         applied = cluster.apply(change.manifest, dry_run=True)
@@ -197,7 +197,7 @@ def build_plan(
     reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
     # A driver that changes and yet stays as it is has to be told, too.
     kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
-    if not needs_rollout(known) and not (kept and reading.plan.of(DRIVER)):
+    if not needs_rollout(known) and not (kept and reading.plan.changes_of(DRIVER)):
         return reading
     from gpu_provision.reconcile.rollout import with_rollout
 

@@ -67,7 +67,7 @@ def with_rollout(
     try:
         with RequestPool(cluster) as pool:
             listing = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
-            budgets = cluster.list(budget_kind(cluster)).items if inventory.evicts else ()
+            budgets = cluster.list(budget_kind(cluster)).items if inventory.may_evict else ()
             nodes, pods = (each.result().items for each in listing)
         claims = ResourceClaims(cluster).of(pods)
     except ForbiddenError as refusal:
@@ -129,7 +129,7 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     policy.
     """
     nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
-    for node in node_labels.leaving(seen.context):
+    for node in node_labels.leaving_nodes(seen.context):
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
         nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
     last, part = len(seen.context.inventory.nodes), seen.context.part
@@ -157,7 +157,7 @@ class RolloutController:
 
     def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
         """Prepare; nothing is asked."""
-        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.evicts
+        self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.may_evict
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
         self._evictor, self._claims = Evictor(cluster), ResourceClaims(cluster)
@@ -270,7 +270,7 @@ def _node_ref(name: str) -> ObjectRef:
 
 
 def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
-    facts = next((node for node in node_labels.leaving(seen.context) if node.name == action.node), None)
+    facts = next((node for node in node_labels.leaving_nodes(seen.context) if node.name == action.node), None)
     if facts and (changes := _labels_to_remove(facts, seen)):
         yield PatchNode(key, _node_ref(facts.name), facts.uid, tuple(sorted(changes.items())))
 

@@ -117,7 +117,7 @@ def next_actions(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
 def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     nodes = {node.name: node for node in seen.observed.facts.nodes}
     targets = {target.name for target in seen.context.targets}
-    leaving = {node.name for node in node_labels.leaving(seen.context)}
+    leaving = {node.name for node in node_labels.leaving_nodes(seen.context)}
     for manifest in seen.desired.get("node_labels", ()):
         key = ("node_labels", manifest["metadata"]["name"])
         state, node = settled.get(key), nodes.get(key[1])
@@ -126,7 +126,7 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
         if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
             continue  # the rollout has it
         write = node_patch(manifest, node, seen.context.inventory)
-        if node.name in targets and not labels.nfd_has_spoken(node.labels):
+        if node.name in targets and not labels.has_nfd_labels(node.labels):
             write = NodePatch({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
         if not write.is_empty:
             yield _label(key, node, write)

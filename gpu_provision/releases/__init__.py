@@ -1,8 +1,7 @@
-"""Reads the catalogue of releases; the facts themselves are data, in catalogue.json.
+"""Reads the catalogue of releases, catalogue.json.
 
-The releases and their images are those of NVIDIA's GPU Operator charts. A chart names its Node Feature
-Discovery by the version of a sub-chart; the image of sub-chart 0.x.y carries the tag v0.x.y. Where a chart
-names no version for the validator, the image carries the release's own name.
+The releases and their images are those of NVIDIA's GPU Operator charts. The image of Node Feature Discovery has the
+tag v0.x.y for the sub-chart 0.x.y. Without a version in the chart, the validator's tag is the name of the release.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ DEFAULT = "26.7.0"
 """The release of an inventory that names none."""
 
 COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
-"""Keys of the components that have an image of their own; ``driver_manager`` belongs to the driver.
+"""Keys of the components with an image; ``driver_manager`` belongs to the driver.
 
-In releases before 24.3.0 gfd has an image of its own, since then that of the device plugin.
+Before 24.3.0, gfd has an image of its own; since then, that of the device plugin.
 """
 
 
@@ -43,15 +42,15 @@ class UnknownReleaseError(LookupError):
     """No release of this name can be installed.
 
     Attributes:
-        name: What was asked for.
-        too_old: Whether the catalogue knows the name, as one older than all that can be installed.
+        name: The requested name.
+        too_old: Whether the catalogue has the name, as one that is too old to be installed.
     """
 
     def __init__(self, name: str, *, too_old: bool) -> None:
-        """Say why, and what can be had instead."""
+        """Name the reason, and the range of supported releases."""
         oldest, newest = names()[0], names()[-1]
         reason = (
-            f"release {name} is too old to be installed: its components predate what this tool drives"
+            f"release {name} is too old to be installed: its components are not supported"
             if too_old
             else f"there is no release {name}"
         )
@@ -62,10 +61,10 @@ class UnknownReleaseError(LookupError):
 def release(name: str) -> Release:
     """Return the release of this name; a leading ``v`` is accepted. Raises UnknownReleaseError."""
     bare = name.removeprefix("v")
-    found = _installable().get(bare)
-    if found is None:
+    known = _installable().get(bare)
+    if known is None:
         raise UnknownReleaseError(name, too_old=bare in older_names())
-    return found
+    return known
 
 
 def names() -> tuple[str, ...]:
@@ -80,8 +79,8 @@ def older_names() -> tuple[str, ...]:
 
 def versions(component: str) -> tuple[str, ...]:
     """Return all versions of a component that installable releases carry, oldest release first."""
-    found = (each.image(component).version for each in _installable().values())
-    return tuple(dict.fromkeys(found))
+    carried = (each.image(component).version for each in _installable().values())
+    return tuple(dict.fromkeys(carried))
 
 
 def driver_versions() -> tuple[str, ...]:

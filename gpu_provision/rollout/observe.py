@@ -70,7 +70,7 @@ def _tolerates_cordons(toleration: Mapping[str, Any]) -> bool:
 
 def is_ours(manifest: Manifest) -> bool:
     """Whether a pod belongs to the stack itself: its driver manager pauses those by itself, or they end in seconds."""
-    return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.has_made(manifest)
+    return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.runs_vector_add(manifest)
 
 
 def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:

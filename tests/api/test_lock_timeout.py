@@ -51,7 +51,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Call:
 
 @pytest.mark.parametrize(
     ("states", "taken", "waited"),
-    [([HELD, HELD, FREE], [], 2), ([FREE], [codes.LOCKED, codes.OUTRUN], 0), ([SILENT], [], 0)],
+    [([HELD, HELD, FREE], [], 2), ([FREE], [codes.LOCKED, codes.PLAN_STALE], 0), ([SILENT], [], 0)],
     ids=["held", "another one was faster", "its holder renews no more"],
 )
 def test_a_run_begins_once_the_lock_is_free(call: Call, states: list[LockState], taken: list[str], waited: int) -> None:

@@ -86,7 +86,7 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
         path.write_text(json.dumps(found))
         told(lambda: apply(path))
 
-    fuzzing.hold(made, read)
+    fuzzing.fuzz(made, read)
 
 
 def test_a_malformed_plan_file_is_reported_with_the_place(document: dict[str, Any], tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def node(name: str, os: OperatingSystem | None = UBUNTU_22, **fields: Any) -> No
 
 def nfd_labels(os: OperatingSystem = UBUNTU_22, *, gpu: bool = True) -> dict[str, str]:
     """Return the labels that Node Feature Discovery gives a node."""
-    found = {NFD_GPU[0]: "true"} if gpu else {}
-    return {NFD_OS_ID: os.id, NFD_OS_VERSION: os.version, **found}
+    result = {NFD_GPU[0]: "true"} if gpu else {}
+    return {NFD_OS_ID: os.id, NFD_OS_VERSION: os.version, **result}
 
 
 def fleet() -> ClusterFacts:
@@ -90,20 +90,20 @@ def context(chosen: Inventory | None = None, facts: ClusterFacts | None = None) 
 CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_name("golden.yaml").read_text())
 
 
-def case(name: str) -> RenderContext:
+def case_context(name: str) -> RenderContext:
     """Return the context of a case of golden.yaml."""
-    return context(declared(CASES[name].get("inventory", {})), seen(CASES[name]))
+    return context(inventory_with(CASES[name].get("inventory", {})), observed_facts(CASES[name]))
 
 
-def declared(changes: dict[str, Any]) -> Inventory:
+def inventory_with(changes: dict[str, Any]) -> Inventory:
     """Return what the sandbox's inventory says with these changes, as a loader reads it."""
     text = yaml.safe_dump(merge(data_file.document(_PATH.read_text()), changes), sort_keys=False)
-    found, findings = validate_source(Source(name="sandbox", path=_PATH, text=text, digest=""))
-    assert found, findings
-    return found
+    result, findings = validate_source(Source(name="sandbox", path=_PATH, text=text, digest=""))
+    assert result, findings
+    return result
 
 
-def seen(case: dict[str, Any]) -> ClusterFacts:
+def observed_facts(case: dict[str, Any]) -> ClusterFacts:
     """Return the facts of a case: the default fleet with other fields."""
     changes, cluster = case.get("nodes", {}), case.get("cluster", {})
     nodes = tuple(replace(node, **changes.get(node.name, {})) for node in fleet().nodes)

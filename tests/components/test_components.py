@@ -15,7 +15,7 @@ from gpu_provision.model.cluster import ClusterFacts, RenderContext
 from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
-EVERY = builders.case("with-every-setting").inventory
+EVERY = builders.case_context("with-every-setting").inventory
 
 # An empty map is right here: emptyDir has no settings, and a CRD's status subresource is switched on by {}.
 MEANINGFUL_EMPTIES = {"emptyDir", "status"}

@@ -54,16 +54,16 @@ def test_a_long_node_name_gives_way_to_its_digest() -> None:
 def test_a_validation_is_repeated_when_its_content_changes(inventory: Any, node: Any, *, is_repeated: bool) -> None:
     """And only then, so that a run without changes runs nothing. Nodes with the startup taint are validated alike."""
     changes = {**inventory, "startup_taint": {"enabled": True}}
-    before, after = builders.declared({"startup_taint": {"enabled": True}}), builders.declared(changes)
-    facts = builders.seen({"nodes": {"t4-1": node}})
-    for found in (pods, contents):
-        assert (found(before)["t4-1"] != found(after, facts)["t4-1"]) == is_repeated
+    before, after = (builders.inventory_with({"startup_taint": {"enabled": True}}), builders.inventory_with(changes))
+    facts = builders.observed_facts({"nodes": {"t4-1": node}})
+    for result in (pods, contents):
+        assert (result(before)["t4-1"] != result(after, facts)["t4-1"]) == is_repeated
 
 
 def contents(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, Any]:
     """Return what each node says of its validation."""
-    found = desired(builders.context(inventory, facts or builders.fleet()))["startup_taint"]
-    return {item["metadata"]["name"]: item["metadata"]["labels"] for item in found}
+    result = desired(builders.context(inventory, facts or builders.fleet()))["startup_taint"]
+    return {item["metadata"]["name"]: item["metadata"]["labels"] for item in result}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_pinned_digest_takes_no_suffix() -> None:
 )
 def test_nodes_without_a_driver_container_get_no_daemonset(enabled: Any, pools: Any, names: list[str]) -> None:
     """Off for all, off for one pool, or on for one pool only."""
-    assert list(daemon_sets(builders.declared({"driver": {"enabled": enabled}, "pools": pools}))) == names
+    assert list(daemon_sets(builders.inventory_with({"driver": {"enabled": enabled}, "pools": pools}))) == names
 
 
 def test_a_node_of_unknown_system_gets_no_daemonset() -> None:
@@ -93,9 +93,9 @@ def test_a_node_of_unknown_system_gets_no_daemonset() -> None:
 def test_a_system_without_driver_images_is_a_warning() -> None:
     """The user may have built one."""
     pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=OperatingSystem("debian", "12"))}
-    found = problems(builders.context(builders.inventory(pools=pools)))
-    assert [(item.code, item.severity) for item in found] == [("GP402", Severity.WARNING)] * 2
-    assert "nvcr.io/nvidia/driver:595.91.07-debian12" in found[0].evidence
+    result = problems(builders.context(builders.inventory(pools=pools)))
+    assert [(item.code, item.severity) for item in result] == [("GP402", Severity.WARNING)] * 2
+    assert "nvcr.io/nvidia/driver:595.91.07-debian12" in result[0].evidence
 
 
 DIRECTORIES = {

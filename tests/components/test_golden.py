@@ -39,7 +39,7 @@ _Plain.add_representer(str, _block)
 @pytest.mark.parametrize(("case", "component"), CASES)
 def test_a_component_is_as_recorded(case: str, component: str) -> None:
     """A change of a manifest restarts pods in the field, so each is read before it is made."""
-    text = yaml.dump_all(desired(builders.case(case))[component], Dumper=_Plain, sort_keys=False, width=1000)
+    text = yaml.dump_all(desired(builders.case_context(case))[component], Dumper=_Plain, sort_keys=False, width=1000)
     path = GOLDEN / component / f"{case}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,16 +18,16 @@ CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_suffix
 def labels_of(live: dict[str, str], case: dict[str, Any]) -> dict[str, Any]:
     """Return the labels that t4-1 gets."""
     known = ClusterFacts(nodes=(builders.node("t4-1", labels=live),), host_drivers=case.get("host_drivers", {}))
-    manifests = desired(builders.context(builders.declared(case.get("inventory", {})), known))["node_labels"]
+    manifests = desired(builders.context(builders.inventory_with(case.get("inventory", {})), known))["node_labels"]
     return next((item["metadata"]["labels"] for item in manifests if item["metadata"]["name"] == "t4-1"), {})
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_node_gets_its_labels(name: str) -> None:
     case = CASES[name]
-    found = labels_of({**builders.nfd_labels(), **case.get("live", {})}, case)
-    assert {key: found.get(key, "absent") for key in case.get("gets", {})} == case.get("gets", {})
-    assert "only" not in case or found == case["only"]
+    result = labels_of({**builders.nfd_labels(), **case.get("live", {})}, case)
+    assert {key: result.get(key, "absent") for key in case.get("gets", {})} == case.get("gets", {})
+    assert "only" not in case or result == case["only"]
 
 
 def test_before_nfd_has_spoken_the_declared_gpu_counts() -> None:
@@ -48,4 +48,4 @@ def test_before_nfd_has_spoken_the_declared_gpu_counts() -> None:
 def test_a_gpu_is_seen_by_any_of_nfds_labels(key: str, value: str, *, expected: bool) -> None:
     """Whichever form the cluster's own NFD writes."""
     assert labels.has_gpu({key: value}) is expected
-    assert labels.nfd_has_spoken({key: value})
+    assert labels.has_nfd_labels({key: value})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import desired
-from gpu_provision.components.pods import first_untolerated
+from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.specs import DaemonSetSettings
 from tests.components import builders, views
@@ -18,8 +18,8 @@ def test_a_user_cannot_break_selectors() -> None:
     """``app`` and ``app.kubernetes.io/part-of`` are ignored, as in the reference; so is what else selects."""
     bad = {"app": "x", "app.kubernetes.io/part-of": "x", "gpu-provision.io/driver": "x", "good": "x"}
     settings = DaemonSetSettings(labels=bad)
-    found = desired(builders.context(builders.inventory(specs=builders.specs(daemonsets=settings))))
-    own = [item for name, items in found.items() if name != "nfd" for item in views.of_kind(items, "DaemonSet")]
+    result = desired(builders.context(builders.inventory(specs=builders.specs(daemonsets=settings))))
+    own = [item for name, items in result.items() if name != "nfd" for item in views.of_kind(items, "DaemonSet")]
     assert len(own) > 5
     for item in own:
         labels = item["spec"]["template"]["metadata"]["labels"]
@@ -37,16 +37,16 @@ def test_editing_a_configuration_restarts_its_readers(component: str, named: str
     setting = {"device_plugin": "config_name", "dcgm_exporter": "metrics_config"}[named]
     chosen = builders.with_spec(named, **{setting: "mine"})
     facts = [ClusterFacts(config_maps={"mine": {"key": text}}) for text in ("old", "new")]
-    found = [views.of_kind(desired(builders.context(chosen, one))[component], "DaemonSet")[0] for one in facts]
-    old, new = (views.operand([], item) for item in found)
+    result = [views.of_kind(desired(builders.context(chosen, one))[component], "DaemonSet")[0] for one in facts]
+    old, new = (views.operand([], item) for item in result)
     assert set(views.differences(old, new)) == {"pod_annotations.gpu-provision.io/config"}
 
 
 def test_a_service_monitor_can_be_off() -> None:
     """Without its resource in the cluster, there is none: see the golden files."""
     off = {"dcgm_exporter": {"service_monitor": {"enabled": False}}}
-    known = builders.case("with-prometheus").facts
-    manifests = desired(builders.context(builders.declared(off), known))["dcgm_exporter"]
+    known = builders.case_context("with-prometheus").facts
+    manifests = desired(builders.context(builders.inventory_with(off), known))["dcgm_exporter"]
     assert not views.of_kind(manifests, "ServiceMonitor")
 
 
@@ -102,4 +102,4 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 )
 def test_a_taint_is_tolerated_as_the_scheduler_says(taint: Any, toleration: Any, told: str) -> None:
     """Kubernetes' own taints repeat conditions of the node, which are its reason."""
-    assert first_untolerated([taint], [toleration] if toleration else []) == told
+    assert first_untolerated_taint([taint], [toleration] if toleration else []) == told

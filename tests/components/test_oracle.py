@@ -29,9 +29,9 @@ def _manifests(component: str, **settings: Any) -> list[dict[str, Any]]:
 def test_an_operand_differs_from_the_reference_as_listed(component: str) -> None:
     """Names, labels, mounts, settings, probes, access rights: users' scripts and dashboards go on working."""
     manifests = _manifests(component)
-    found = views.operand(manifests, views.of_kind(manifests, "DaemonSet")[-1])
+    result = views.operand(manifests, views.of_kind(manifests, "DaemonSet")[-1])
     expected = {key: value for key, value in ORACLE[component].items() if key != "with_config"}
-    paths = set(views.differences(expected, found))
+    paths = set(views.differences(expected, result))
     allowed = {pattern for listed in ORACLE["differences"].values() for pattern in listed.get(component, ())}
     unexpected = {path for path in paths if not any(fnmatch(path, pattern) for pattern in allowed)}
     assert not unexpected
@@ -69,14 +69,14 @@ def test_node_feature_discovery_is_what_its_chart_makes_of_it(part: str) -> None
         if item["metadata"]["name"] == expected["name"]
     )
     pod = workload["spec"]["template"]["spec"]
-    (found,) = pod["containers"]
+    (result,) = pod["containers"]
     for key in ("args", "ports", "resources", "securityContext", "startupProbe", "livenessProbe", "readinessProbe"):
-        assert found.get(key) == expected.get(key), key
-    assert found["command"] == [expected["command"]]
-    assert views.container(found)["env"] == expected["env"]
+        assert result.get(key) == expected.get(key), key
+    assert result["command"] == [expected["command"]]
+    assert views.container(result)["env"] == expected["env"]
     for wanted in expected.get("tolerations", ()):
         assert {key: value for key, value in wanted.items() if value} in pod["tolerations"]
-    mounts = {item["name"]: item for item in found.get("volumeMounts", ())}
+    mounts = {item["name"]: item for item in result.get("volumeMounts", ())}
     for name, wanted in expected.get("volumes", {}).items():
         assert (mounts[name]["mountPath"], mounts[name]["readOnly"]) == (wanted["mount"], True)
         if "hostPath" in wanted:

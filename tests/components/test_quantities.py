@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.components.pods import canonical, resources
+from gpu_provision.components.pods import canonical_quantity, resources
 
 # The right side is what a kube-apiserver 1.20 stored for either side, but for signs, zeros and exponents of unusual
 # form (+1, 007, 1E3), which it keeps as they were sent.
@@ -20,20 +20,20 @@ CANONICAL = {" 1Gi ": "1Gi", **dict(pair.split("=") for pair in _PAIRS.split())}
 @pytest.mark.parametrize(("given", "stored"), CANONICAL.items())
 def test_a_quantity_is_written_as_the_server_stores_it(given: str, stored: str) -> None:
     """Otherwise the second run would see a difference."""
-    assert canonical(given) == stored
+    assert canonical_quantity(given) == stored
 
 
 @pytest.mark.parametrize(("given", "stored"), [(2, "2"), (0.5, "500m"), (1000, "1k")])
 def test_numbers_of_yaml_are_quantities_too(given: float, stored: str) -> None:
     """``cpu: 2`` reaches us as a number."""
-    assert canonical(given) == stored
+    assert canonical_quantity(given) == stored
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1GB", "one", "1.2.3", "--1", "1ki"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     """The loader turns this into a finding."""
     with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
-        canonical(text)
+        canonical_quantity(text)
 
 
 def test_resources_keep_what_is_no_quantity() -> None:

@@ -15,13 +15,13 @@ from tests.components import builders
 WORKLOADS = {"DaemonSet", "Deployment", "Pod"}
 
 
-ASKING = builders.declared({"startup_taint": {"enabled": True}, "dcgm": {"enabled": True}})
+ASKING = builders.inventory_with({"startup_taint": {"enabled": True}, "dcgm": {"enabled": True}})
 
 
 def test_what_validates_a_node_tolerates_the_taint() -> None:
     """Node Feature Discovery's master included: where all nodes are new, there is no other place."""
-    found = desired(builders.context(ASKING, builders.fleet()))
-    items = [item for group in found.values() for item in group if item["kind"] in WORKLOADS]
+    result = desired(builders.context(ASKING, builders.fleet()))
+    items = [item for group in result.values() for item in group if item["kind"] in WORKLOADS]
     specs = {each["metadata"]["name"]: each["spec"].get("template", each)["spec"] for each in items}
     assert {item["kind"] for item in items} == WORKLOADS
     assert [name for name, spec in specs.items() if STARTUP_TOLERATION not in spec.get("tolerations", [])] == []
@@ -29,8 +29,8 @@ def test_what_validates_a_node_tolerates_the_taint() -> None:
 
 def test_nodes_with_equal_content_say_the_same() -> None:
     """Rendered files say nothing of what has passed: a node that was not observed is not validated."""
-    found = desired(builders.context(ASKING, builders.fleet()))[startup_taint.NAME]
-    values = {item["metadata"]["name"]: item["metadata"]["labels"][VALIDATED] for item in found}
+    result = desired(builders.context(ASKING, builders.fleet()))[startup_taint.NAME]
+    values = {item["metadata"]["name"]: item["metadata"]["labels"][VALIDATED] for item in result}
     assert values["t4-1"] == values["t4-2"] != values["h100-1"]
     assert values.keys() == {"t4-1", "t4-2", "h100-1"}
     assert desired(builders.context(ASKING))[startup_taint.NAME] == []
@@ -51,6 +51,6 @@ def test_a_taint_that_would_stay_for_ever_is_reported(node: str, label: dict[str
         for each in builders.fleet().nodes
     )
     facts = replace(builders.fleet(), nodes=nodes)
-    found = [item for item in problems(builders.context(ASKING, facts)) if item.code == STAYS_TAINTED]
-    assert [item.where for item in found] == ([f"Node {node}"] if told else [])
+    result = [item for item in problems(builders.context(ASKING, facts)) if item.code == STAYS_TAINTED]
+    assert [item.where for item in result] == ([f"Node {node}"] if told else [])
     assert STAYS_TAINTED not in {item.code for item in problems(builders.context(builders.inventory(), facts))}

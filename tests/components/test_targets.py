@@ -39,9 +39,9 @@ def test_inventory_host_and_labels_decide_together(declared: str, host: str, lab
     """``driver.enabled`` first, then the host as it was read, then what is written on the node."""
     facts = CASES["hosts"][host]
     read = None if facts is None else HostRecord(driver=Driver(**facts)).driver.usable
-    found = choose_driver(DECLARED[declared], read=read, labels=CASES["labels"][labels])
-    whose = "host" if found.on_host else "container"
-    assert " ".join(filter(None, (whose, found.version, found.basis))) == expected
+    result = choose_driver(DECLARED[declared], read=read, labels=CASES["labels"][labels])
+    whose = "host" if result.on_host else "container"
+    assert " ".join(filter(None, (whose, result.version, result.basis))) == expected
 
 
 def test_a_driver_without_a_version_is_one() -> None:
@@ -54,12 +54,12 @@ HOST = DriverChoice(on_host=True, basis=DriverBasis.DECLARED)
 SELECTING = builders.pool("auto", gpu=Gpu("L40S", 2), node_selector={"fleet": "render"})
 
 
-def auto() -> Inventory:
+def auto_inventory() -> Inventory:
     """Return the default inventory with ``driver.enabled: auto``."""
     return builders.with_spec("driver", prefer_host=True)
 
 
-def selecting(*pools: NodePool) -> Inventory:
+def with_pools(*pools: NodePool) -> Inventory:
     """Return the default inventory with further pools."""
     return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})
 
@@ -73,29 +73,29 @@ LISTED = {"h100-1": "h100", "t4-1": "t4", "t4-2": "t4"}
     [
         pytest.param(builders.inventory(), (), LISTED, id="offline: listed nodes of pools with a GPU, by name"),
         pytest.param(
-            selecting(SELECTING),
+            with_pools(SELECTING),
             (builders.node("new-1", labels={**RENDER, "zone": "a"}), builders.node("other-1", labels={"fleet": "web"})),
             {**LISTED, "new-1": "auto"},
             id="a node_selector adds nodes, such as autoscaled ones",
         ),
         pytest.param(builders.inventory(), (builders.node("new-1"),), LISTED, id="no selector selects nothing"),
         pytest.param(
-            selecting(SELECTING), (builders.node("cpu-1", labels=RENDER),), LISTED, id="the list outweighs a selector"
+            with_pools(SELECTING), (builders.node("cpu-1", labels=RENDER),), LISTED, id="the list outweighs a selector"
         ),
     ],
 )
 def test_targets_are_listed_or_selected(
     chosen: Inventory, nodes: tuple[NodeFacts, ...], expected: dict[str, str]
 ) -> None:
-    found = targets(chosen, ClusterFacts(nodes=nodes))
-    assert {target.name: target.pool.name for target in found} == expected
-    assert [target.name for target in found] == sorted(expected)
-    assert [target.facts for target in found if target.name == "t4-2"] == [None], "also if the cluster lacks the node"
+    result = targets(chosen, ClusterFacts(nodes=nodes))
+    assert {target.name: target.pool.name for target in result} == expected
+    assert [target.name for target in result] == sorted(expected)
+    assert [target.facts for target in result if target.name == "t4-2"] == [None], "also if the cluster lacks the node"
 
 
 def test_a_node_that_two_pools_select_is_left_alone_and_reported() -> None:
     """Which one was meant is the user's to say."""
-    inventory = selecting(SELECTING, replace(SELECTING, name="rival"))
+    inventory = with_pools(SELECTING, replace(SELECTING, name="rival"))
     facts = ClusterFacts(nodes=(builders.node("new-1", labels={"fleet": "render", **builders.nfd_labels()}),))
     known = context(inventory, facts)
     assert "new-1" not in {target.name for target in known.targets}
@@ -124,8 +124,8 @@ def test_the_os_is_that_of_nfd_then_node_then_pool(
     """A driver image for the wrong system never becomes ready, so who has looked is believed."""
     pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=declared)}
     facts = ClusterFacts(nodes=(builders.node("t4-1", observed, labels=labels),))
-    found = {target.name: target.os for target in targets(builders.inventory(pools=pools), facts)}
-    assert found["t4-1"] == expected
+    result = {target.name: target.os for target in targets(builders.inventory(pools=pools), facts)}
+    assert result["t4-1"] == expected
 
 
 def test_a_node_with_another_system_than_declared_is_reported() -> None:
@@ -166,17 +166,17 @@ def test_nodes_with_equal_driver_needs_share_a_group() -> None:
 def test_a_version_is_kept_as_the_label_can_have_it() -> None:
     """Else a later run, which has only the label, would take it for another version, and validate again."""
     facts = replace(builders.fleet(), host_drivers={"t4-1": "550.90.07+git 1"})
-    found = {target.name: target.driver.version for target in targets(auto(), facts)}
-    assert found["t4-1"] == "550.90.07-git-1"
+    result = {target.name: target.driver.version for target in targets(auto_inventory(), facts)}
+    assert result["t4-1"] == "550.90.07-git-1"
 
 
 def test_nodes_whose_driver_is_a_guess_are_named() -> None:
     """They were not read, and have no label; offline there is no warning."""
     labelled = builders.node("t4-2", labels={DRIVER_GROUP: "ubuntu22.04"})
     facts = ClusterFacts(version="v1.34.0", nodes=(builders.node("t4-1"), labelled), host_drivers={"h100-1": ""})
-    (finding,) = problems(context(auto(), facts))
+    (finding,) = problems(context(auto_inventory(), facts))
     assert (finding.code, finding.where, finding.severity) == ("GP410", "Node t4-1", Severity.WARNING)
-    assert problems(context(auto(), replace(facts, version=""))) == ()
+    assert problems(context(auto_inventory(), replace(facts, version=""))) == ()
     assert problems(context(builders.inventory(), facts)) == ()
 
 

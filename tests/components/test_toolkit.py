@@ -40,7 +40,7 @@ def test_the_runtime_is_that_which_the_node_reports(runtime: str, distribution: 
 
 
 def test_a_toolkit_of_the_hosts_own_is_left_alone() -> None:
-    assert "toolkit" not in desired(builders.case("with-drivers-and-toolkits-of-the-hosts"))
+    assert "toolkit" not in desired(builders.case_context("with-drivers-and-toolkits-of-the-hosts"))
 
 
 def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:
@@ -67,7 +67,7 @@ def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:
 def test_a_runtime_without_cdi_is_a_problem_unless_cdi_is_off(runtime: str, version: str, codes: list[str]) -> None:
     """Such a node's pods would be granted GPUs that never appear in their containers."""
     facts = fleet(runtime, runtime, runtime, version=version)
-    found = problems(builders.context(facts=facts))
-    assert [finding.code for finding in found] == codes
-    assert all(finding.where == "Nodes h100-1, t4-1, t4-2" for finding in found)
+    result = problems(builders.context(facts=facts))
+    assert [finding.code for finding in result] == codes
+    assert all(finding.where == "Nodes h100-1, t4-1, t4-2" for finding in result)
     assert not problems(builders.context(WITHOUT_CDI, facts))

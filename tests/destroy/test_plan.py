@@ -77,7 +77,7 @@ def test_what_others_have_made_loses_our_labels_alone(kind: str) -> None:
     labels = dict.fromkeys(item["metadata"]["labels"])
     assert change.manifest == {"metadata": {"uid": str(ref_of(item)), "labels": labels}}
     (kept,) = plan.kept
-    assert (kept.code, kept.evidence) == (codes.NOT_OURS_ALONE, "field managers: helm")
+    assert (kept.code, kept.evidence) == (codes.SHARED_OBJECT_STAYS, "field managers: helm")
     (alone,) = plan_destroy(stack_objects(live_object(item, "kube-controller-manager")), stack(), crds=True).changes
     assert alone.action is Action.DELETE
 

@@ -34,12 +34,12 @@ def failed(component: str, node: str, reason: str = "Running", *lines: str) -> F
 
 @pytest.mark.parametrize("symptom", CASES["symptoms"])
 def test_a_symptom_has_a_code_and_a_cause(symptom: str) -> None:
-    found, expected = find_remedy(symptom), CASES["symptoms"][symptom]
-    assert expected == found.code or expected in found.cause
+    result, expected = find_remedy(symptom), CASES["symptoms"][symptom]
+    assert expected == result.code or expected in result.cause
 
 
 def test_every_remedy_has_a_documented_code_and_something_to_do() -> None:
-    assert all(found.code in meanings() and found.fix and found.cause for _, found in remedies())
+    assert all(result.code in meanings() and result.fix and result.cause for _, result in remedies())
 
 
 @pytest.mark.parametrize("case", CASES["states"])
@@ -113,10 +113,10 @@ def test_nodes_that_keep_the_stack_are_one_finding_per_cause() -> None:
     blocked_ones = [state("node_labels", node, State.BLOCKED, "keeps: default/bare has no controller") for node in "ab"]
     by_policy = state("node_labels", "c", State.READY, "keeps: auto_upgrade is off")
     late = state("node_labels", "d", State.FAILED, "keeps: not gone after 300 s")
-    found = stack_kept_findings([*blocked_ones, by_policy, late, state("node_labels", "e", State.READY, "")], "keeps")
-    assert [(item.code, item.where, item.severity, "cordoned" in item.consequence) for item in found] == [
+    result = stack_kept_findings([*blocked_ones, by_policy, late, state("node_labels", "e", State.READY, "")], "keeps")
+    assert [(item.code, item.where, item.severity, "cordoned" in item.consequence) for item in result] == [
         ("GP513", "node a, b", Severity.ERROR, False),
         ("GP513", "node c", Severity.WARNING, False),
         ("GP513", "node d", Severity.ERROR, True),
     ]
-    assert found[0].evidence == "default/bare has no controller"
+    assert result[0].evidence == "default/bare has no controller"

@@ -32,8 +32,8 @@ def test_a_waiting_pod_is_described_by_what_keeps_it() -> None:
 
 def test_a_started_pod_is_not_described_by_earlier_events() -> None:
     events = [event("FailedCreatePodSandBox", "no runtime"), event("Unhealthy", "Startup probe failed: no module")]
-    found = relevant_events(pod(initContainerStatuses=[RUNNING]), events)
-    assert found == ("Unhealthy: Startup probe failed: no module",)
+    result = relevant_events(pod(initContainerStatuses=[RUNNING]), events)
+    assert result == ("Unhealthy: Startup probe failed: no module",)
     crashed = {**WAITING, "lastState": {"terminated": {"exitCode": 1}}}
     assert relevant_events(pod(initContainerStatuses=[crashed]), events[:1]) == ()
 
@@ -52,8 +52,8 @@ def test_a_terminating_pod_names_what_keeps_it() -> None:
 def test_the_latest_event_is_last_and_repeats_are_merged() -> None:
     late = event("Unhealthy", "late", "2026-11-21T04:00:02Z")
     of_new_kind = {"reason": "Unhealthy", "message": "first\nof two", "eventTime": "2026-11-21T04:00:01.5Z"}
-    found = relevant_events(pod(initContainerStatuses=[RUNNING]), [late, of_new_kind, late])
-    assert found == ("Unhealthy: first of two", "Unhealthy: late")
+    result = relevant_events(pod(initContainerStatuses=[RUNNING]), [late, of_new_kind, late])
+    assert result == ("Unhealthy: first of two", "Unhealthy: late")
 
 
 @pytest.mark.parametrize("case", CASES["causes"])

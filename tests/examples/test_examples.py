@@ -25,9 +25,9 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 @pytest.mark.real  # for kubectl
 def test_the_job_and_the_notebook_run_on_the_sandbox(reader: Reader) -> None:
     """The Job's log ends in Test PASSED; the notebook is ready, on port 30001, with one GPU."""
-    told = reader.follow("examples/README.md")
-    assert "Test PASSED" in told
-    assert "token=" in told
+    output = reader.follow("examples/README.md")
+    assert "Test PASSED" in output
+    assert "token=" in output
     limits = "{.items[0].spec.containers[0].resources.limits.nvidia\\.com/gpu}"
     asked = (
         "export KUBECONFIG=$(gpu-provision sandbox kubeconfig)",
@@ -48,8 +48,8 @@ def infra_repo(tmp_path: Path) -> Iterator[Reader]:
 
 def test_the_infrastructure_repository_works_both_ways(infra_repo: Reader) -> None:
     """Pyinfra plans and makes all of it with the repository's own operations; its program finds nothing to do."""
-    told = infra_repo.follow("examples/infra-repo/README.md")
-    plan, first, second = told.split("--> Loading config...")[1:]
+    output = infra_repo.follow("examples/infra-repo/README.md")
+    plan, first, second = output.split("--> Loading config...")[1:]
     for operation in ("Mark GPU machines as prepared", "Host prerequisites . nouveau kept away"):
         assert re.search(rf"{operation} +3 \(@sandbox/h100-1, ", plan)
     assert re.search(r"Mark GPU machines as prepared +3 +3 +- +-", first)
@@ -67,26 +67,26 @@ def test_the_infrastructure_repository_leaves_the_demo_alone() -> None:
 @pytest.mark.real
 def test_no_node_takes_a_pod_before_it_is_validated(reader: Reader) -> None:
     """The Job waits for the first node that is; both end without the taint, and say the same of themselves."""
-    told = reader.follow("examples/startup-taint/README.md")
-    assert told.partition("\nInventory ")[0].count("gpu-provision.io/not-validated") == 2
-    assert "job.batch/cuda-vectoradd condition met" in told
-    values = {line.split()[-1] for line in told.splitlines() if line.startswith("t4-") and "Ready" in line}
-    assert len(values) == 1, told
+    output = reader.follow("examples/startup-taint/README.md")
+    assert output.partition("\nInventory ")[0].count("gpu-provision.io/not-validated") == 2
+    assert "job.batch/cuda-vectoradd condition met" in output
+    values = {line.split()[-1] for line in output.splitlines() if line.startswith("t4-") and "Ready" in line}
+    assert len(values) == 1, output
 
 
 @pytest.mark.real  # for kubectl
 def test_the_operator_keeps_a_stack_on_the_sandbox(reader: Reader) -> None:
     """Installed from files, with the controller beside the sandbox, and removed again."""
-    told = reader.follow("examples/operator/README.md")
-    assert "gpustack.gpu-provision.io/sandbox condition met" in told
-    assert "3/3" in told
-    assert "CustomResourceDefinition gpustacks.gpu-provision.io" in told
+    output = reader.follow("examples/operator/README.md")
+    assert "gpustack.gpu-provision.io/sandbox condition met" in output
+    assert "3/3" in output
+    assert "CustomResourceDefinition gpustacks.gpu-provision.io" in output
 
 
 def test_an_inventory_holds_no_secrets(reader: Reader) -> None:
     """A plan shows neither value, and what is missing is named with its line."""
-    told = reader.follow("examples/secrets/README.md")
-    rendered, _, after = told.partition("+        - name: GIT_PAT")
+    output = reader.follow("examples/secrets/README.md")
+    rendered, _, after = output.partition("+        - name: GIT_PAT")
     assert "secretKeyRef" in rendered
     assert "value: not-a-real-license" in rendered
     assert "value: (changed)" in after

@@ -25,7 +25,7 @@ from gpu_provision.history.restore import (
 )
 from gpu_provision.inventory import load
 from gpu_provision.inventory.document import Source, SourceError
-from gpu_provision.inventory.json_schema import ANY, resolved, schema
+from gpu_provision.inventory.json_schema import ANY, resolve_ref, schema
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.redaction import HIDDEN
 from gpu_provision.inventory.resolve import merge
@@ -34,7 +34,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator.stack import inventory_of
 from tests import data_file
 from tests.documents import CHECKOUT
-from tests.inventory.planted import VALID, hostile
+from tests.inventory.planted import VALID, plant_strings
 from tests.operator.conftest import stored_stack
 
 DATA = Path(__file__).parent / "data"
@@ -152,7 +152,7 @@ def test_every_version_of_the_schema_is_in_the_table() -> None:
 
 
 def _paths(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    found = resolved(part)
+    found = resolve_ref(part)
     yield from [path] if path else []
     below = {**found.get("properties", {}), ANY: found.get("items") or found.get("additionalProperties") or {}}
     for key, each in below.items():
@@ -160,12 +160,12 @@ def _paths(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[s
             yield from _paths(each, (*path, key))
 
 
-@pytest.mark.parametrize("section", [*hostile(), ""], ids=lambda section: section or "all")
+@pytest.mark.parametrize("section", [*plant_strings(), ""], ids=lambda section: section or "all")
 def test_a_planted_record_gives_nothing_but_versions(tmp_path: Path, section: str) -> None:
     """Every setting of a section has a hostile value, or every one that there is."""
     now, versions = _loaded(tmp_path, NOW), {"release": "25.10.1", "driver": {"version": "580.95.05"}}
     versions["pools"] = {"t4": {"driver": {"version": "580.82.07"}}}
-    evil = {key: value for key, value in hostile().items() if section in {"", key}}
+    evil = {key: value for key, value in plant_strings().items() if section in {"", key}}
     found = restore(json.dumps(merge(merge(yaml.safe_load(NOW), evil), versions)), now, name="run 3")
     expected = NOW.replace("26.7.0", "25.10.1").replace("595.91.07", "580.95.05").replace("580.126.20", "580.82.07")
     assert found.inventory

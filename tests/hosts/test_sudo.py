@@ -70,11 +70,11 @@ def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> No
 
 def test_given_password_is_used(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(pyinfra_inventory.SUDO_VARIABLE, "another")
-    token = pyinfra_inventory._given.set(PASSWORD)
+    token = pyinfra_inventory._sudo_password.set(PASSWORD)
     try:
         result = prepare(here.inventory)
     finally:
-        pyinfra_inventory._given.reset(token)
+        pyinfra_inventory._sudo_password.reset(token)
     assert [(host.failed, host.changes) for host in result.hosts] == [(False, ()), (False, ())]
     assert PASSWORD not in repr(result)
 

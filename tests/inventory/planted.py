@@ -7,25 +7,25 @@ from typing import Any
 
 from gpu_provision.history.restore import VERSIONS
 from gpu_provision.inventory.document import KeyPath
-from gpu_provision.inventory.json_schema import ANY, resolved, schema
+from gpu_provision.inventory.json_schema import ANY, resolve_ref, schema
 
 EVIL = "evil.example.com/$(id)\nx\x1b]0;\x07"
 
 VALID = Path(__file__).with_suffix(".yaml").read_text()
 
 
-def hostile(part: dict[str, Any] | None = None, path: KeyPath = ()) -> Any:
+def plant_strings(part: dict[str, Any] | None = None, path: KeyPath = ()) -> Any:
     """Return an inventory in which every setting of the schema but versions has a hostile value, pool ``t4`` too.
 
     Args:
         part: Of the schema, at the path; all of it unless given.
     """
-    found = resolved(part or schema())
-    entry = resolved(found.get("items") or found.get("additionalProperties") or {})
-    if "properties" in found:
-        below = {key: (each, (*path, key)) for key, each in found["properties"].items()}
-        return {key: hostile(each, here) for key, (each, here) in below.items() if here not in VERSIONS}
+    result = resolve_ref(part or schema())
+    entry = resolve_ref(result.get("items") or result.get("additionalProperties") or {})
+    if "properties" in result:
+        below = {key: (each, (*path, key)) for key, each in result["properties"].items()}
+        return {key: plant_strings(each, here) for key, (each, here) in below.items() if here not in VERSIONS}
     if "properties" in entry:
-        value = hostile(entry, (*path, ANY))
-        return [value] if found["type"] == "array" else {"t4": value, "evil": value}
-    return {"array": [EVIL], "object": {EVIL: EVIL}, "integer": 999}.get(str(found.get("type")), EVIL)
+        value = plant_strings(entry, (*path, ANY))
+        return [value] if result["type"] == "array" else {"t4": value, "evil": value}
+    return {"array": [EVIL], "object": {EVIL: EVIL}, "integer": 999}.get(str(result.get("type")), EVIL)

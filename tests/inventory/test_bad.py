@@ -20,7 +20,7 @@ CODES = {code for code in meanings() if code.startswith("GP1")} | {"GP676", "GP6
 CASES = sorted(BAD.glob("*.yaml"), key=lambda file: file.stem)
 
 
-def told(finding: Finding) -> str:
+def format_finding(finding: Finding) -> str:
     return f"{finding.severity}: {finding}".replace(f"{BAD}/", "")
 
 
@@ -31,7 +31,7 @@ def test_a_bad_inventory_gets_all_its_findings_at_once(case: Path) -> None:
     Errors stop a run and come with all findings of the file; warnings alone do not.
     """
     findings, expected = check(case), case.with_suffix(".expected")
-    text = "".join(f"{told(finding)}\n" for finding in findings.all)
+    text = "".join(f"{format_finding(finding)}\n" for finding in findings.all)
     if os.environ.get("UPDATE_EXPECTED"):
         expected.write_text(text, encoding="utf-8")
     assert text == expected.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import yaml
 
 from gpu_provision.inventory import check, groups, load, schema
 from gpu_provision.inventory.document import Source, read_source
-from gpu_provision.inventory.json_schema import resolved
+from gpu_provision.inventory.json_schema import resolve_ref
 from gpu_provision.inventory.resolve import SPECS, resolve
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.releases import DEFAULT, release
@@ -52,8 +52,8 @@ def test_the_complete_inventory_uses_every_key() -> None:
 
 def _keys(part: dict[str, Any], data: Any = ..., name: str = "") -> Iterator[tuple[int | str, str]]:
     """Yield every key of the schema, or those that the data has, with its place; one that is shared is one."""
-    found, every = resolved(part), data is ...
-    known, inner = found.get("properties", {}), found.get("additionalProperties") or found.get("items")
+    result, every = resolve_ref(part), data is ...
+    known, inner = result.get("properties", {}), result.get("additionalProperties") or result.get("items")
     below = [(child, ... if every else data[key], f".{key}") for key, child in known.items() if every or key in data]
     if isinstance(inner, dict):
         entries = (
@@ -71,15 +71,15 @@ def _keys(part: dict[str, Any], data: Any = ..., name: str = "") -> Iterator[tup
 def _plain(part: dict[str, Any], *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the settings below a part of the schema that are switches, choices and numbers, with another value."""
     for key, child in part.get("properties", {}).items():
-        found, here = resolved(child), (*path, key)
-        yield from _plain(found, *here)
-        if "default" in found and (found["type"] in ("boolean", "integer") or "enum" in found):
-            default, choices = found["default"], found.get("enum", [True, False])
-            numbers = [found.get("minimum", 0) + 1, found.get("minimum", 0) + 2]
-            yield here, next(each for each in (numbers if found["type"] == "integer" else choices) if each != default)
+        result, here = resolve_ref(child), (*path, key)
+        yield from _plain(result, *here)
+        if "default" in result and (result["type"] in ("boolean", "integer") or "enum" in result):
+            default, choices = result["default"], result.get("enum", [True, False])
+            numbers = [result.get("minimum", 0) + 1, result.get("minimum", 0) + 2]
+            yield here, next(each for each in (numbers if result["type"] == "integer" else choices) if each != default)
 
 
-PLAIN = [each for key in SPECS for each in _plain(resolved(schema()["properties"][key]), key)]
+PLAIN = [each for key in SPECS for each in _plain(resolve_ref(schema()["properties"][key]), key)]
 
 
 @pytest.mark.parametrize(("path", "value"), PLAIN, ids=lambda each: ".".join(each) if isinstance(each, tuple) else "")
@@ -87,17 +87,17 @@ def test_a_plain_setting_reaches_its_spec(path: tuple[str, ...], value: Any) -> 
     data: Any = value
     for step in reversed(path):
         data = {step: data}
-    found: Any = resolve(Source(name="x", path=Path("/x.yaml"), text="", digest=""), data, release(DEFAULT)).specs
+    result: Any = resolve(Source(name="x", path=Path("/x.yaml"), text="", digest=""), data, release(DEFAULT)).specs
     for step in path:
-        found = getattr(found, step)
-    assert found == value
+        result = getattr(result, step)
+    assert result == value
 
 
 def _declared(value: Any) -> Any:
     """Return what a record says beyond its defaults, in plain values."""
     if is_dataclass(value):
-        found = {each.name: (each, getattr(value, each.name)) for each in fields(value) if each.name not in UNSHOWN}
-        return {name: _declared(own) for name, (each, own) in found.items() if own != _default(each)}
+        result = {each.name: (each, getattr(value, each.name)) for each in fields(value) if each.name not in UNSHOWN}
+        return {name: _declared(own) for name, (each, own) in result.items() if own != _default(each)}
     if isinstance(value, Mapping):
         return {str(key): _declared(own) for key, own in value.items()}
     if isinstance(value, tuple):
@@ -121,9 +121,9 @@ def test_a_good_inventory_means_what_the_file_beside_says(name: str) -> None:
     intended change: UPDATE_EXPECTED=1 pytest tests/inventory/test_good.py, and read the difference.
     """
     inventory, expected = load(GOOD / f"{name}.yaml"), GOOD / f"{name}.expected"
-    found = _declared(inventory)
-    found = found if name == "complete" else {key: value for key, value in found.items() if key != "specs"}
-    text = yaml.safe_dump(found, sort_keys=False, width=110)
+    result = _declared(inventory)
+    result = result if name == "complete" else {key: value for key, value in result.items() if key != "specs"}
+    text = yaml.safe_dump(result, sort_keys=False, width=110)
     if os.environ.get("UPDATE_EXPECTED"):
         expected.write_text(text, encoding="utf-8")
     assert text == expected.read_text(encoding="utf-8")
@@ -134,5 +134,5 @@ def test_nodes_are_chosen_by_how_they_are_reached() -> None:
     """Hosts without SSH, machines that may reboot, and those that pyinfra connects to."""
     assert {node.name for node in load(GOOD / "complete.yaml").hosts_without_ssh} == {"cpu-1"}
     inventory = load(GOOD / "host_prerequisites.yaml")
-    assert [node.name for node in inventory.may_reboot] == ["own-1"]
+    assert [node.name for node in inventory.rebootable_nodes] == ["own-1"]
     assert [name for name, _ in groups(inventory)["nodes"][0]] == ["@sandbox/own-1", "@sandbox/neighbor-1"]

@@ -19,9 +19,9 @@ from gpu_provision.inventory import hardware
 )
 def test_models_are_found_however_they_are_spelled(name: str, model: str) -> None:
     """As in a shop, as `nvidia-smi -L` says, or as GPU Feature Discovery labels it."""
-    found = hardware.find_model(name)
-    assert found
-    assert found.name == model
+    result = hardware.find_model(name)
+    assert result
+    assert result.name == model
 
 
 def test_the_tables_do_not_contradict_themselves() -> None:

@@ -14,7 +14,7 @@ import yaml
 from gpu_provision import render
 from gpu_provision.inventory import schema
 from gpu_provision.inventory.document import KeyPath, Source, read_source
-from gpu_provision.inventory.json_schema import find_schema_errors, resolved
+from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.pyinfra_inventory import ssh_config
 from gpu_provision.inventory.yaml_parser import parse
@@ -44,36 +44,36 @@ _PLACES: dict[str, dict[str, str]] = data_file.document(FilePath(__file__).with_
 REFERENCES, FREE = _PLACES["references"], _PLACES["free"]
 
 
-def texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str = "") -> Iterator[tuple[KeyPath, str]]:
+def find_texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str = "") -> Iterator[tuple[KeyPath, str]]:
     """Yield where the data has a text that no list of values bounds: its path, and the place in the schema."""
-    part = resolved(part)
+    part = resolve_ref(part)
     if isinstance(data, dict):
         for key, value in data.items():
             known = key in part.get("properties", {})
             child = part["properties"][key] if known else part["additionalProperties"]
-            yield from texts(child, value, (*path, key), f"{place}.{key}" if known else f"{place}.*")
+            yield from find_texts(child, value, (*path, key), f"{place}.{key}" if known else f"{place}.*")
     elif isinstance(data, list):
         for position, value in enumerate(data):
-            yield from texts(part["items"], value, (*path, position), f"{place}[]")
+            yield from find_texts(part["items"], value, (*path, position), f"{place}[]")
     elif "string" in part["type"] and "enum" not in part:
         yield path, place.removeprefix(".")
 
 
-def keyed(part: dict[str, Any], data: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+def find_keys(part: dict[str, Any], data: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     """Yield the mappings of the data whose keys are texts of the user's own: the path, and a key of each."""
-    part = resolved(part)
+    part = resolve_ref(part)
     if isinstance(data, dict):
         if "propertyNames" in part:
             yield path, next(iter(data))
         for key, value in data.items():
             child = part.get("properties", {}).get(key) or part.get("additionalProperties")
-            yield from keyed(child, value, (*path, key))
+            yield from find_keys(child, value, (*path, key))
     elif isinstance(data, list):
         for position, value in enumerate(data):
-            yield from keyed(part["items"], value, (*path, position))
+            yield from find_keys(part["items"], value, (*path, position))
 
 
-def at(data: Any, path: KeyPath) -> Any:
+def value_at(data: Any, path: KeyPath) -> Any:
     for step in path:
         data = data[step]
     return data
@@ -83,19 +83,19 @@ def with_texts(data: dict[str, Any], paths: list[KeyPath], change: Callable[[str
     """Return the data with other texts at some paths."""
     changed = copy.deepcopy(data)
     for *parent, last in paths:
-        holder = at(changed, tuple(parent))
+        holder = value_at(changed, tuple(parent))
         holder[last] = change(str(holder[last]))
     return changed
 
 
-def complete() -> dict[str, Any]:
+def complete_inventory() -> dict[str, Any]:
     """Return an inventory with every key of the schema but the sandbox, which excludes two others."""
     data = parse(read_source(COMPLETE))[0].data
     data["host_prerequisites"]["sysctls"]["kernel.core_pattern"] = "core"
     return data
 
 
-def judged(data: dict[str, Any]) -> tuple[Inventory | None, Findings]:
+def validate_data(data: dict[str, Any]) -> tuple[Inventory | None, Findings]:
     text = yaml.safe_dump(data)
     return validate_source(
         Source(name="hostile", path=COMPLETE, text=text, digest=hashlib.sha256(text.encode()).hexdigest())
@@ -106,31 +106,31 @@ def one_of(places: dict[str, str], place: str) -> bool:
     return place.endswith(tuple(places))
 
 
-def accepted(data: dict[str, Any], change: Callable[[str], str]) -> list[tuple[KeyPath, str]]:
+def accepted_changes(data: dict[str, Any], change: Callable[[str], str]) -> list[tuple[KeyPath, str]]:
     """Return the texts that the schema takes also with a change, all changed at once."""
-    found = list(texts(schema(), data))
-    refused = {each.path for each in find_schema_errors(with_texts(data, [path for path, _ in found], change))}
-    return [(path, place) for path, place in found if path not in refused]
+    result = list(find_texts(schema(), data))
+    refused = {each.path for each in find_schema_errors(with_texts(data, [path for path, _ in result], change))}
+    return [(path, place) for path, place in result if path not in refused]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_every_text_is_refused_or_declared_free(hostile: str) -> None:
     """A pattern holds for the whole text. What the schema takes stands in one of two tables, with the reason."""
-    data = complete()
-    taken = accepted(data, HOSTILE[hostile])
+    data = complete_inventory()
+    taken = accepted_changes(data, HOSTILE[hostile])
     sandbox = {"name": "a", "cluster": {"sandbox": "default"}}
-    taken += accepted(sandbox, HOSTILE[hostile])
+    taken += accepted_changes(sandbox, HOSTILE[hostile])
     assert [place for _, place in taken if not one_of(FREE | REFERENCES, place)] == []
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_every_key_is_refused(hostile: str) -> None:
     """Keys of labels, annotations, variables, resources, kernel parameters and pools have patterns, too."""
-    data = complete()
+    data = complete_inventory()
     added = []
-    for path, key in list(keyed(schema(), data)):
+    for path, key in list(find_keys(schema(), data)):
         added.append((*path, HOSTILE[hostile](key)))
-        at(data, path)[added[-1][-1]] = at(data, path)[key]
+        value_at(data, path)[added[-1][-1]] = value_at(data, path)[key]
     assert set(added) <= {each.path for each in find_schema_errors(data)}
     assert len(added) > 20
 
@@ -138,9 +138,9 @@ def test_every_key_is_refused(hostile: str) -> None:
 @pytest.mark.parametrize("hostile", sorted(HOSTILE.keys() - {"long"}))
 def test_a_hostile_reference_names_nothing(hostile: str) -> None:
     """The finding is an error at the place of the text. A long one is refused by the schema."""
-    data = complete()
-    paths = [path for path, place in accepted(data, HOSTILE[hostile]) if one_of(REFERENCES, place)]
-    inventory, findings = judged(with_texts(data, paths, HOSTILE[hostile]))
+    data = complete_inventory()
+    paths = [path for path, place in accepted_changes(data, HOSTILE[hostile]) if one_of(REFERENCES, place)]
+    inventory, findings = validate_data(with_texts(data, paths, HOSTILE[hostile]))
     assert inventory is None
     assert len({finding.where for finding in findings.errors}) >= len(paths) > 0
 
@@ -148,9 +148,9 @@ def test_a_hostile_reference_names_nothing(hostile: str) -> None:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_a_free_text_stays_one_text_wherever_it_goes(hostile: str) -> None:
     """In the rendered objects, which are read back as they are, and in the configuration of SSH, line by line."""
-    data = complete()
-    paths = [path for path, place in accepted(data, HOSTILE[hostile]) if one_of(FREE, place)]
-    before, after = judged(data)[0], judged(with_texts(data, paths, HOSTILE[hostile]))[0]
+    data = complete_inventory()
+    paths = [path for path, place in accepted_changes(data, HOSTILE[hostile]) if one_of(FREE, place)]
+    before, after = validate_data(data)[0], validate_data(with_texts(data, paths, HOSTILE[hostile]))[0]
     assert before is not None
     assert after is not None
     objects = [manifest for group in render(after).values() for manifest in group]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.inventory import check, load, validate
-from gpu_provision.inventory.document import MOST
+from gpu_provision.inventory.document import MAX_FINDINGS
 from gpu_provision.inventory.json_schema import find_schema_errors
 from gpu_provision.model.findings import Severity
 
@@ -30,7 +30,7 @@ ADDED = {"unknown pools": 2}
 """Findings that such a file has besides: the one pool has no nodes, so nothing has a GPU."""
 
 
-def written(directory: Path, absurd: str, count: int, tail: str = "") -> Path:
+def write_absurd(directory: Path, absurd: str, count: int, tail: str = "") -> Path:
     """Write an absurd file."""
     head, line = ABSURD[absurd]
     file = directory / "absurd.yaml"
@@ -41,28 +41,28 @@ def written(directory: Path, absurd: str, count: int, tail: str = "") -> Path:
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The words for which a similar one was looked for."""
-    found: list[str] = []
+    result: list[str] = []
     real = difflib.get_close_matches
 
     def watched(word: str, *rest: Any, **more: Any) -> list[str]:
-        found.append(word)
+        result.append(word)
         return real(word, *rest, **more)
 
     monkeypatch.setattr(difflib, "get_close_matches", watched)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("absurd", ABSURD)
-@pytest.mark.parametrize("count", [MOST + 5, 1_000])
+@pytest.mark.parametrize("count", [MAX_FINDINGS + 5, 1_000])
 def test_the_work_is_that_of_the_findings_shown(tmp_path: Path, searches: list[str], absurd: str, count: int) -> None:
     """Twenty findings with their lines, and one with the number of all; similar names are looked for no more often."""
-    file = written(tmp_path, absurd, count)
+    file = write_absurd(tmp_path, absurd, count)
     *shown, last = check(file).all
     lines = [int(finding.where.removeprefix(f"{file}:").split(" ")[0]) for finding in (*shown, last)]
-    assert len(shown) == MOST
+    assert len(shown) == MAX_FINDINGS
     assert lines == sorted(lines)
     assert (last.code, last.what.split()[3:5]) == ("GP114", [f"{count + ADDED.get(absurd, 0):,}", "findings;"])
-    assert len(searches) <= MOST
+    assert len(searches) <= MAX_FINDINGS
 
 
 @pytest.mark.parametrize("absurd", ["unknown keys", "malformed keys", "malformed values", "repeated keys"])
@@ -71,18 +71,18 @@ def test_a_file_of_another_shape_is_looked_at_no_further(
 ) -> None:
     """Nothing more would be shown."""
     monkeypatch.setattr(sys.modules[load.__module__], "resolve", None)
-    assert check(written(tmp_path, absurd, MOST + 1)).all[-1].code == "GP114"
+    assert check(write_absurd(tmp_path, absurd, MAX_FINDINGS + 1)).all[-1].code == "GP114"
 
 
 def test_errors_come_before_warnings(tmp_path: Path) -> None:
     """What makes a file useless is shown, however many warnings stand above it."""
-    inventory, findings = validate(written(tmp_path, "unknown models", 30, "nodes: [{name: a, pool: b}]\n"))
+    inventory, findings = validate(write_absurd(tmp_path, "unknown models", 30, "nodes: [{name: a, pool: b}]\n"))
     assert inventory is None
     assert [finding.code for finding in findings.errors] == ["GP142"]
-    assert (len(findings.warnings), findings.all[-1].severity) == (MOST, Severity.WARNING)
-    inventory, findings = validate(written(tmp_path, "unknown models", 30))
+    assert (len(findings.warnings), findings.all[-1].severity) == (MAX_FINDINGS, Severity.WARNING)
+    inventory, findings = validate(write_absurd(tmp_path, "unknown models", 30))
     assert inventory is not None, "warnings alone leave it usable"
-    assert (findings.errors, len(findings.warnings)) == ((), MOST + 1)
+    assert (findings.errors, len(findings.warnings)) == ((), MAX_FINDINGS + 1)
 
 
 def test_a_list_of_mixed_types_is_not_compared_pair_by_pair() -> None:
@@ -99,6 +99,6 @@ def test_a_list_of_mixed_types_is_not_compared_pair_by_pair() -> None:
             return str.__eq__(self, other) is True
 
     secrets: list[object] = [1, *(Text(f"a{each}") for each in range(300)), Text("a7")]
-    found = find_schema_errors({"name": "absurd", "cluster": {}, "image_pull_secrets": secrets})
-    assert {each.keyword for each in found} == {"type", "uniqueItems"}
+    result = find_schema_errors({"name": "absurd", "cluster": {}, "image_pull_secrets": secrets})
+    assert {each.keyword for each in result} == {"type", "uniqueItems"}
     assert compared < 1_000

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpu_provision.inventory import schema
-from gpu_provision.inventory.json_schema import resolved
+from gpu_provision.inventory.json_schema import resolve_ref
 from gpu_provision.inventory.redaction import is_shown_variable
 from gpu_provision.inventory.schema_errors import suggest_value
 from tools.inventory_page import markdown
@@ -23,10 +23,10 @@ def parts(part: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]
     """Yield every key of the schema with what describes it."""
     yield name, part
     for key, child in part.get("properties", {}).items():
-        yield from parts(resolved(child), f"{name}.{key}")
+        yield from parts(resolve_ref(child), f"{name}.{key}")
     for inner in ("additionalProperties", "items"):
         if isinstance(part.get(inner), dict):
-            yield from parts(resolved(part[inner]), f"{name}[]")
+            yield from parts(resolve_ref(part[inner]), f"{name}[]")
 
 
 ALL = dict(parts(schema(), "inventory"))

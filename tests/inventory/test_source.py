@@ -90,7 +90,7 @@ def test_fifty_megabytes_are_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     finding = only_finding(file)
     assert (finding.code, finding.evidence) == ("GP103", "52,428,800 bytes")
     monkeypatch.undo()
-    monkeypatch.setattr(document, "LIMIT", 100)
+    monkeypatch.setattr(document, "MAX_BYTES", 100)
     finding = only_finding("/proc/self/status")
     assert (finding.code, finding.evidence) == ("GP103", "101 bytes")
 

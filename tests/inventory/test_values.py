@@ -40,13 +40,13 @@ def test_values_are_those_of_files_and_variables(inventory: Path) -> None:
 
     Kubernetes resolves a Secret, and records have the references.
     """
-    found = load(inventory)
+    result = load(inventory)
     own = {"GIT_PAT": "ghp-1", "LICENSE": "lic-1", "TEXT": "file:secrets/pat"}
-    assert found.specs.driver.env == own
-    assert found.pools["t4"].driver.env == own | {"OF_POOL": "ghp-1"}
-    assert found.pools["t4"].host_prerequisites.proxy["https_proxy"] == "http://me:hunter2@proxy:1"
-    assert found.specs.toolkit.env == {"TOKEN": SecretKey(name="git", key="pat")}
-    assert found.text == TEXT
+    assert result.specs.driver.env == own
+    assert result.pools["t4"].driver.env == own | {"OF_POOL": "ghp-1"}
+    assert result.pools["t4"].host_prerequisites.proxy["https_proxy"] == "http://me:hunter2@proxy:1"
+    assert result.specs.toolkit.env == {"TOKEN": SecretKey(name="git", key="pat")}
+    assert result.text == TEXT
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_another_value_makes_another_inventory(inventory: Path) -> None:
 def test_a_stack_reads_no_file_and_no_variable(inventory: Path) -> None:
     """A stack of the cluster would read those of its controller."""
     source = Source(name="gpustack/x", path=inventory, text=TEXT, digest="", is_local=False)
-    found, findings = validate_source(source)
-    assert found is None
+    result, findings = validate_source(source)
+    assert result is None
     refused = [each.where.partition(" ")[2] for each in findings.all if each.code == "GP169"]
     assert sorted(refused) == ["driver.env.GIT_PAT.file", "driver.env.LICENSE.env", "proxy.https_proxy.env"]
     assert "ghp-1" not in str(findings)

@@ -18,9 +18,9 @@ PROD = HERE.parents[1] / "inventories" / "prod.yaml"
 
 def document(text: str) -> Document:
     """Return the document of a text."""
-    found, findings = yaml_parser.parse(Source("stack.yaml", Path("/stack.yaml"), text, ""))
+    result, findings = yaml_parser.parse(Source("stack.yaml", Path("/stack.yaml"), text, ""))
     assert not findings
-    return found
+    return result
 
 
 TEXT = """\
@@ -76,9 +76,9 @@ def test_every_path_has_a_line(path: tuple[str | int, ...], line: int) -> None:
 )
 def test_scalars_are_read_as_yaml_does_but_for_its_oddities(text: str, value: object) -> None:
     """A date, for one, is never wanted. Evidence shows what the user wrote, not what YAML made of it."""
-    found = document(f"key: {text}")
-    assert found.data == {"key": value}
-    assert (item := found.item(("key",)))
+    result = document(f"key: {text}")
+    assert result.data == {"key": value}
+    assert (item := result.item(("key",)))
     assert item.raw == text.removeprefix("!!str ").strip("'")
 
 

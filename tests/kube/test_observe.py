@@ -97,10 +97,10 @@ def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: KubeCl
     cluster.create(config_map("in-the-way"))
     found = observe(cluster, stack, ClusterFacts(), WANTED, top)
     assert not found.members
-    assert not found.lacks(top._replace(name="in-the-way"))
-    assert found.lacks(top._replace(name="not-there"))
-    assert found.lacks(top._replace(namespace="not-there"))
-    assert not found.lacks(ObjectRef("v1", "Service", "default", "of a kind that was not listed"))
+    assert not found.is_absent(top._replace(name="in-the-way"))
+    assert found.is_absent(top._replace(name="not-there"))
+    assert found.is_absent(top._replace(namespace="not-there"))
+    assert not found.is_absent(ObjectRef("v1", "Service", "default", "of a kind that was not listed"))
 
 
 def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: KubeClient) -> None:

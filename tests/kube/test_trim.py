@@ -54,7 +54,7 @@ def test_what_keeps_a_pod_from_being_ready_is_still_known(whole: Manifest) -> No
         pod_view.is_ready,
         pod_view.cause,
         pod_view.phase,
-        pod_view.was_turned_away,
+        pod_view.was_rejected,
         pod_view.has_started,
         pod_view.failing_container,
         pod_view.node_of,

@@ -38,13 +38,13 @@ def test_ordinary_text_stays(text: str) -> None:
 def test_a_finding_and_an_exception_are_safe_to_print(text: str, shown: str) -> None:
     """Printed by pyinfra, in a traceback, or by a program that uses the library."""
     finding = Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text)
-    for told in (str(finding), str(RunFailedError(finding))):
-        assert left_in(told) == set()
-        assert told.count(shown) == 5
+    for output in (str(finding), str(RunFailedError(finding))):
+        assert left_in(output) == set()
+        assert output.count(shown) == 5
 
 
 def test_a_value_cannot_forge_a_part_of_a_finding() -> None:
     """What belongs on one line stays there, and further lines of evidence are moved to the right."""
-    told = str(Finding(code="GP501", where="a\nb", what="c\nerror: d", evidence="e\n  fix: f\ng", fix="h"))
-    assert told.splitlines() == [r"GP501 a\nb: c\nerror: d", "  seen: e", "      fix: f", "    g", "  fix: h"]
+    output = str(Finding(code="GP501", where="a\nb", what="c\nerror: d", evidence="e\n  fix: f\ng", fix="h"))
+    assert output.splitlines() == [r"GP501 a\nb: c\nerror: d", "  seen: e", "      fix: f", "    g", "  fix: h"]
     assert str(LockHolder(holder="ada\nb\x1b[2J", since="now")) == r"ada\nb\x1b[2J, since now"

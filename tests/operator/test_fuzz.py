@@ -49,4 +49,4 @@ def read_stack(stack: dict[str, Any]) -> None:
 
 def test_stacks_of_any_content_are_read() -> None:
     """Valid by the schema or not."""
-    fuzzing.hold(mutate, read_stack)
+    fuzzing.fuzz(mutate, read_stack)

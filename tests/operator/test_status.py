@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.model.cluster import NodeFacts
-from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
+from gpu_provision.model.codes import LOCKED, PLAN_STALE, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.operator.crd import MAX_PROBLEMS
@@ -120,7 +120,7 @@ def test_rollout_counts_while_it_lasts() -> None:
         ),
         ((Finding(code=ROLLED_BACK, what="back"),), StackProblem(Reason.ROLLED_BACK, f"{ROLLED_BACK} back")),
         ((Finding(code=LOCKED, what="y"),), StackProblem(Reason.OTHER_RUN, f"{LOCKED} y")),
-        ((Finding(code=OUTRUN, what="y"),), StackProblem(Reason.OTHER_RUN, f"{OUTRUN} y")),
+        ((Finding(code=PLAN_STALE, what="y"),), StackProblem(Reason.OTHER_RUN, f"{PLAN_STALE} y")),
     ],
 )
 def test_findings_come_to_one_sentence_of_errors(findings: tuple[Finding, ...], problem: StackProblem | None) -> None:

@@ -154,5 +154,5 @@ def test_a_node_that_changes_drivers_has_a_line_of_words() -> None:
 
 def _driver_words(facts: ClusterFacts, wanted: Inventory) -> dict[str, tuple[str, ...]]:
     context, desired = prepare(wanted, facts)
-    changes = plan(context, desired, ObservedState(cluster="c", facts=facts)).of("node_labels")
+    changes = plan(context, desired, ObservedState(cluster="c", facts=facts)).changes_of("node_labels")
     return {change.ref.name: change.effects for change in changes if change.effects}

@@ -53,8 +53,8 @@ def test_a_leading_v_is_accepted() -> None:
 def test_other_releases_are_refused(name: str) -> None:
     """One that is too old by its name, with the oldest that can be had; one that was never published is not guessed."""
     too_old = name in releases.older_names()
-    told = rf"{re.escape(name)} is too old.*23\.9\.0 is the oldest" if too_old else "there is no release"
-    with pytest.raises(releases.UnknownReleaseError, match=told) as raised:
+    output = rf"{re.escape(name)} is too old.*23\.9\.0 is the oldest" if too_old else "there is no release"
+    with pytest.raises(releases.UnknownReleaseError, match=output) as raised:
         releases.release(name)
     assert raised.value.too_old == too_old
 

@@ -216,8 +216,8 @@ def test_repeatedly_killed_removals_reach_the_same_state(
             deaths += 1
     assert 8 < deaths < 40
     (definition,) = (each for each in kept if each.where.startswith("CustomResourceDefinition"))
-    assert (definition.code, definition.evidence) == (codes.NOT_OURS_ALONE, "NodeFeatureRule theirs")
-    assert f"Namespace {NFD}" in {each.where for each in kept if each.code == codes.NOT_OURS_ALONE}
+    assert (definition.code, definition.evidence) == (codes.SHARED_OBJECT_STAYS, "NodeFeatureRule theirs")
+    assert f"Namespace {NFD}" in {each.where for each in kept if each.code == codes.SHARED_OBJECT_STAYS}
     assert dump(world)[f"v1 ConfigMap {NFD}/notes"]
     assert world.json("namespace", NFD)["metadata"].get("labels", {}).keys() <= {"kubernetes.io/metadata.name"}
     world.api.delete("crd", "nodefeaturerules.nfd.k8s-sigs.io")

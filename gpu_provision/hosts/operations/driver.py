@@ -225,5 +225,5 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
 
 def has_own_driver(record: HostRecord, expected: Mapping[str, Any] | None) -> bool:
     """Return whether a host has a driver of its own, and its GPUs are used through it."""
-    by_container = expected is not None and resolve_driver(Expectation.of(expected), record).driver_container
+    by_container = expected is not None and resolve_driver(Expectation.from_data(expected), record).driver_container
     return record.driver.on_host and not record.driver.in_container and not by_container

@@ -27,7 +27,7 @@ def test_a_pod_reports_what_became_of_it(cluster: Cluster, case: Object) -> None
     assert is_like(diagnose.cause(pod), case.get("cause", "*"))
     if "failing" in case:
         assert diagnose.failing_container(pod) == tuple(case["failing"])
-    assert not diagnose.was_turned_away(pod)
+    assert not diagnose.was_rejected(pod)
     if wanted := case.get("event"):
         cluster.await_event(wanted["reason"], "web", lambda event: is_like(event, wanted))
     if name := case.get("remedy"):

@@ -43,7 +43,7 @@ class Case:
 
     @property
     def subject(self) -> CheckedHost:
-        expected = Expectation.of({**_plain(EXPECTED), **self.expects})
+        expected = Expectation.from_data({**_plain(EXPECTED), **self.expects})
         image = ImageAnswer("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageState(self.image["state"]),
                             self.image.get("evidence", "")) if self.image else None  # fmt: skip
         return CheckedHost(resolve_driver(expected, self.record), self.record, image)

@@ -13,8 +13,8 @@ from tests.real.node.user import NodeUser
 
 pytestmark = pytest.mark.real
 
-PATH = f"gfd failed on {NODE}: a path of the node is missing, or is not what the pod mounts"
-ROOT = f"gfd failed on {NODE}: the pod demands an ordinary user and the image runs as root"
+PATH = f"gfd failed on {NODE}: a path of the node is missing, or has another type than the pod mounts"
+ROOT = f"gfd failed on {NODE}: the pod requires a non-root user, but the image runs as root"
 PROBE = f"dcgm_exporter failed on {NODE}: the container runs, but its probe fails"
 _POD_SECONDS = 90  # for a pod to end, which takes kubelet 1.20 up to a minute, and for the next one to start
 
@@ -56,7 +56,7 @@ def test_mounts_that_stay_the_driver_containers_own(run_on_other_node: subproces
     assert run_on_other_node.returncode == 1, out
     (finding,) = errors(out)
     assert finding["code"] == "GP501"
-    assert finding["what"] == f"toolkit failed on {NODE}: other pods cannot use the driver that runs"
+    assert finding["what"] == f"toolkit failed on {NODE}: other pods cannot use the running driver"
     assert "failed to validate the driver" in finding["evidence"]
     assert "findmnt" in finding["fix"]
     assert finding["where"].startswith(f"node {NODE}, pod nvidia-container-toolkit-daemonset-")
