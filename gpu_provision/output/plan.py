@@ -25,7 +25,7 @@ _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know
 _DRIVER = "driver"
 _RECORDS = ("", "-history", "-validations")  # what their names have behind the inventory's
 _FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
-_FEW = 3  # pods that are named
+_FEW = 3  # pods that are named; labels of a node that are counted
 _MAY = "  (may)"
 _COUNTED = {
     Action.CREATE: "to create",
@@ -172,6 +172,13 @@ def _version_change(own: Iterable[Change]) -> str:
     return f"{images[0][0]} {', '.join(told)}" if told else ""
 
 
+def _created_versions(own: Iterable[Change]) -> dict[str, None]:
+    """Return the versions of a component's new workloads: of the first container of each, which is its own."""
+    specs = [(change.manifest or {}).get("spec") or {} for change in own if change.action is Action.CREATE]
+    pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
+    return dict.fromkeys(image_version(pod["containers"][0]["image"]) for pod in pods)
+
+
 def _is_own_image(field: FieldChange) -> bool:
     """Whether a field is a component's image; its init containers are of the validator, or the driver manager."""
     return ".containers[" in field.path and field.path.endswith(".image")
@@ -217,14 +224,17 @@ def _future(effect: str) -> str:
 
 def _component(name: str, own: list[Change], style: Style) -> str:
     is_back = any(_is_own_image(field) and is_downgrade(field) for change in own for field in change.fields)
-    lines = [style.bold(f"{_version_change(own) or name}{' (downgrade)' if is_back else ''}")]
+    heading = _version_change(own) or f"{name} {', '.join(_created_versions(own))}".rstrip()
+    lines = [style.bold(f"{heading}{' (downgrade)' if is_back else ''}")]
     for group in grouped(own, _likeness).values():
         change = group[0]
         sign, color = SIGNS[change.action]
-        lines.append(f"  {style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}")
+        fields, labels = _shown_fields(change)
+        count = f"  {labels} labels" if labels else ""
+        lines.append(f"  {style.paint(color, sign)} {_title(group)}{count}{'' if change.certain else _MAY}")
+        lines += [f"      {field_line(change.ref.kind, field)}" for field in fields]
         if not change.departure:
             nodes = ranges(_node(each) for each in group)
-            lines += [f"      {field_line(change.ref.kind, field)}" for field in visible_fields(change)]
             lines += [f"      {_future(_on(effect, _node(change), nodes))}" for effect in change.effects]
     return "\n".join(lines)
 
@@ -236,9 +246,22 @@ def _likeness(change: Change) -> tuple[object, ...]:
     node, name = _node(change), change.ref.name
     if node:
         name = _stem(name, node) if change.ref.kind == "Pod" else ""
-    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
-    told = tuple(_on(effect, node, "*") for effect in effects(change))
-    return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
+    shown, labels = _shown_fields(change)
+    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in shown)
+    words = tuple(_on(effect, node, "*") for effect in effects(change))
+    is_plain = change.action in {Action.CREATE, Action.DELETE} and not (node or fields or change.effects)
+    kind, words = (None, ()) if is_plain else (change.ref.type, words)
+    return change.action, kind, change.ref.namespace, name, fields, labels, words, change.certain
+
+
+def _shown_fields(change: Change) -> tuple[Sequence[FieldChange], int]:
+    """Return the fields to show, and how many labels of a node are counted instead of shown: three or more."""
+    fields = () if change.departure else visible_fields(change)
+    if change.ref.kind != "Node":
+        return fields, 0
+    others = [field for field in fields if not field.path.startswith("metadata.labels.")]
+    labels = len(fields) - len(others)
+    return (others, labels) if labels >= _FEW else (fields, 0)
 
 
 def _on(effect: str, node: str, where: str) -> str:
@@ -250,7 +273,8 @@ def _title(group: list[Change]) -> str:
     change = group[0]
     node, nodes = _node(change), ranges(_node(each) for each in group)
     if not node:
-        return str(change.ref)
+        kinds = dict.fromkeys(each.ref.kind for each in group)
+        return str(change.ref._replace(kind=", ".join(kinds)))
     if change.departure:
         return _departure([each.departure for each in group if each.departure], nodes)
     if change.ref.kind == "Node":
