@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     "--inventory-out",
     "written",
     metavar="FILE",
-    help="Write an inventory that declares what is there, and change nothing.",
+    help="Write an inventory of the existing installation, and change nothing.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; never prompts.")
 @options.lock_timeout
 @options.yes
 @options.output_options
 def adopt(  # noqa: PLR0913 - one argument per option
     *, stack: StackOptions, written: str | None, dry_run: bool, lock_timeout: int, yes: bool, out: Output
 ) -> ExitCode:
-    """Take a cluster over from the GPU Operator and its chart; drivers that are as declared keep running.
+    """Take over a cluster from the GPU Operator and its Helm chart; unchanged drivers keep running.
 
     \b
-    gpu-provision adopt --inventory-out gpu.yaml     declare what is there
-    gpu-provision adopt -i gpu.yaml                  what becomes of each object
-    gpu-provision adopt -i gpu.yaml --yes            do it; killed at any point, the same command goes on
+    gpu-provision adopt --inventory-out gpu.yaml     write an inventory
+    gpu-provision adopt -i gpu.yaml                  show the changes of each object
+    gpu-provision adopt -i gpu.yaml --yes            adopt; repeat the command to resume an interrupted run
 
-    Nothing is changed before you agree.
+    Asks for confirmation before the first change.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
         return _write_inventory(Path(written), stack, out)

@@ -40,7 +40,7 @@ _PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  #
 @options.on_part(runs=False)
 @click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
-@click.option("--out", "saved", metavar="FILE", help="Save the plan to a file, for: gpu-provision apply FILE.")
+@click.option("--out", "saved", metavar="FILE", help="Save the plan for: gpu-provision apply FILE.")
 @options.detailed_exitcode
 @options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
@@ -53,16 +53,16 @@ def plan(  # noqa: PLR0913 - one argument per option
     out: Output,
     **part: Any,
 ) -> ExitCode:
-    """Show what apply would change, and change nothing.
+    """Show what apply would change; read-only.
 
     \b
-    +  is created        ~  is updated       -  is deleted
-    >  a validation      !  a finding        =  as declared
+    +  create        ~  update       -  delete
+    >  validation    !  finding      =  unchanged
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     from gpu_provision.api.jobs import apply_job
 
     if saved is not None and offline:
-        message = "--out is of a plan for a cluster that was asked: leave --offline out."
+        message = "--out needs a plan of the real cluster: leave --offline out."
         raise click.UsageError(message)
     place = None
     if saved is not None:
@@ -132,12 +132,12 @@ def print_plan(work: ApplyJob, out: Output) -> StackPlan:
 def apply(
     *, saved: Path | None, stack: StackOptions, yes: bool, report: str | None, out: Output, **part: Any
 ) -> ExitCode:
-    """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated.
+    """Apply the inventory to hosts and cluster, and wait until the GPUs are validated.
 
-    Where a controller looks after the stack, its resource is changed, and what comes of it is waited for.
+    If the operator manages the stack, apply updates the GPUStack and waits for the controller.
 
-    With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
-    cluster have moved since, say what has moved, and change nothing.
+    PLAN is a file of gpu-provision plan --out: apply makes exactly its changes, without a prompt. If inventory, hosts
+    or cluster differ from the plan, apply reports the differences and changes nothing.
     """
     from gpu_provision.api.jobs import apply_job
 
@@ -203,7 +203,7 @@ def _has_agreed(inventory: Inventory, found: StackPlan | StackRemoval, what: str
 @options.detailed_exitcode
 @options.output_options
 def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show every component and node as it stands, and what the validations printed."""
+    """Show the state of every component and node, and the output of the validations."""
     found = gpu_provision.status(stack.load())
     out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
@@ -221,13 +221,13 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
 @options.on_stack
 @options.hosts_limit
 @options.phase_options
-@click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted and what would stay; read-only.")
 @click.option(
     "--evict",
     is_flag=True,
-    help="Evict GPU pods (respecting PodDisruptionBudgets). Without it, running GPU pods block the removal.",
+    help="Evict GPU pods, respecting PodDisruptionBudgets. Without it, running GPU pods block the removal.",
 )
-@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions that no other objects use.")
 @options.ask_sudo_password
 @options.seconds("--timeout", default=300, show_default=True, help="Timeout of each stage.")
 @options.lock_timeout
@@ -237,10 +237,10 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
 def destroy(
     *, stack: StackOptions, dry_run: bool, yes: bool, report: str | None, out: Output, **terms: Any
 ) -> ExitCode:
-    """Take everything of an inventory off the cluster and its hosts, and look for what is left.
+    """Uninstall an inventory's stack from the cluster and its hosts, and verify that nothing is left.
 
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
-    hosts: files as they were before. What others made or took over stays, with a finding.
+    destroy restores the files of the hosts. Objects of other field managers stay, with a finding.
     """
     from gpu_provision.api.jobs import destroy_job
     from gpu_provision.cli.report import ReportCollector, report_path
@@ -286,10 +286,10 @@ def _exit_code(found: StackRemoval) -> ExitCode:
 @options.detailed_exitcode
 @options.output_options
 def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: Any) -> ExitCode:
-    """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
+    """Show changes since the last apply, and their field managers; read-only. Without drift, prints one line.
 
-    Distinguishes manual changes from changes of the inventory that are not applied yet: those are pending, no drift.
-    With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
+    Changes of the inventory that are not applied yet are pending, not drift.
+    With --detailed-exitcode, exits with 2 if drift finds anything but pending changes.
     """
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
@@ -305,12 +305,12 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
 @options.look_limit
 @options.ignore
 @options.ask_sudo_password
-@click.option("--offline", is_flag=True, help="Ask no registry for images.")
+@click.option("--offline", is_flag=True, help="Skip the image lookup in registries.")
 @options.output_options
 def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
-    """Say what would go wrong on hosts and in the cluster, and change nothing.
+    """Check hosts and cluster for problems that would fail a run; read-only.
 
-    Every host is read over SSH, also those without a GPU, and compared with the inventory, the cluster and the
+    Reads every host over SSH, also those without a GPU, and compares it with the inventory, the cluster and the
     registry. An error exits with 1 and would stop apply on that host; --ignore CODE turns it into a warning.
     """
     inventory = stack.load()
@@ -325,14 +325,13 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
 @options.on_stack
 @options.look_limit
 @options.phase_options
-@click.option("--junit", metavar="FILE", default="", help="Write JUnit XML there, too.")
+@click.option("--junit", metavar="FILE", default="", help="Also write the results as JUnit XML.")
 @options.output_options
 def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
-    """Run acceptance tests against hosts and cluster, and change nothing.
+    """Run acceptance tests against hosts and cluster; read-only.
 
-    They look for themselves: hosts are asked over SSH by testinfra, the cluster by plain GET requests. TESTS are
-    files or folders with pytest tests of your own, which run beside; docs/verify.md shows how to write them. It needs
-    pip install 'gpu-provision[verify]'.
+    Testinfra checks hosts over SSH, and plain GET requests check the cluster. TESTS are files or folders with your own
+    pytest tests; docs/verify.md shows how to write them. Needs pip install 'gpu-provision[verify]'.
     """
     inventory = stack.load()
     with show_progress(out) as listen:

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from gpu_provision.operator.telemetry import StackEvent
 
 _NO_CONTROLLER = (
-    "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere."
+    "No --image, so the cluster gets no controller: build an image from the Containerfile, or run it elsewhere."
 )
 _image_name = options.matching(
     r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0"
 )
 _version = options.matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
-_timeout = options.seconds("--timeout", default=300, show_default=True, help="How long each step may take.")
+_timeout = options.seconds("--timeout", default=300, show_default=True, help="Timeout of each step.")
 
 
 def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -60,7 +60,7 @@ def _installation(command: options.Command) -> options.Command:
             "pull_secrets",
             metavar="NAME",
             multiple=True,
-            help="Secret of its namespace; can be repeated.",
+            help="Image pull Secret in the operator's namespace; can be repeated.",
         ),
         click.option(
             "--replicas",
@@ -74,7 +74,7 @@ def _installation(command: options.Command) -> options.Command:
             metavar="IMAGE",
             default="",
             callback=_image_name,
-            help="The controller's image, made from the Containerfile.",
+            help="Controller image, built from the Containerfile.",
         ),
         click.option(
             "-i",
@@ -82,8 +82,8 @@ def _installation(command: options.Command) -> options.Command:
             "files",
             metavar="FILE",
             multiple=True,
-            help="The controller gets the rights for this inventory's stack; can be repeated."
-            " Default: stacks of any name in the usual namespaces.",
+            help="Grant the controller the rights for this inventory's stack; can be repeated."
+            " Default: stacks of any name in the default namespaces.",
         ),
     ):
         command = option(command)
@@ -92,16 +92,17 @@ def _installation(command: options.Command) -> options.Command:
 
 @click.group(cls=SuggestingGroup)
 def operator() -> None:
-    """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
+    """Install and run the controller that reconciles GPUStack resources."""
 
 
 @operator.command()
 @options.inventory
 @options.output_options
 def stack(*, file: str | None, out: Output) -> None:
-    """Print an inventory as a GPUStack, for kubectl apply -f - or a repository that GitOps applies.
+    """Print an inventory as a GPUStack.
 
-    What is about hosts and connections is not in it; -v says what was left out.
+    The manifest is for kubectl apply -f - or a GitOps repository. Omits settings of hosts and connections;
+    -v lists the omitted settings.
     """
     from gpu_provision.inventory.document import read_source
     from gpu_provision.inventory.yaml_parser import parse
@@ -124,9 +125,9 @@ def stack(*, file: str | None, out: Output) -> None:
 @options.output_options
 @options.on_cluster
 def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Output) -> ExitCode:
-    """Let the stack NAME go: its GPUStack is deleted, and all that it has installed stays and runs on.
+    """Delete the GPUStack NAME; its objects stay installed.
 
-    After that gpu-provision apply looks after the stack again.
+    Afterwards gpu-provision apply manages the stack again.
     """
     from gpu_provision.operator import remote_run as leaving
 
@@ -147,7 +148,7 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
     metavar="VERSION",
     default="",
     callback=_version,
-    help="Version of the cluster, such as 1.27, if it is older than 1.29.",
+    help="Kubernetes version of a cluster older than 1.29, such as 1.27.",
 )
 @click.option(
     "-o",
@@ -159,9 +160,10 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
 )
 @options.output_options
 def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape: Any) -> None:
-    """Print all that the operator consists of, without asking any cluster: definition, namespaces, rights, controller.
+    """Print the operator's manifests; makes no API calls.
 
-    With --output, a folder that kubectl apply -k takes.
+    These are the CRD, namespaces, RBAC roles and the controller Deployment.
+    With --output, writes a folder for kubectl apply -k.
     """
     from gpu_provision.operator.manifests import grouped, kustomization, manifests
 
@@ -185,9 +187,7 @@ def _shape(out: Output, **shape: Any) -> InstallOptions:
 
 @operator.command()
 @_installation
-@click.option(
-    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
-)
+@click.option("--take-over", is_flag=True, help="Take over fields from other field managers, such as kubectl.")
 @_timeout
 @options.yes
 @options.output_options
@@ -195,7 +195,7 @@ def _shape(out: Output, **shape: Any) -> InstallOptions:
 def install(  # noqa: PLR0913 - one argument per option
     *, files: tuple[str, ...], cluster: KubeClient, take_over: bool, timeout: int, yes: bool, out: Output, **shape: Any
 ) -> ExitCode:
-    """Put the operator into the cluster that kubectl speaks to, or bring it up to date; again, nothing changes."""
+    """Install or upgrade the operator; idempotent."""
     from gpu_provision.operator import install as installing
 
     if not _has_agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
@@ -214,9 +214,9 @@ def install(  # noqa: PLR0913 - one argument per option
 @options.output_options
 @options.on_cluster
 def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
-    """Take the operator off the cluster; not while there are stacks, unless they are to go as well.
+    """Uninstall the operator; refused while GPUStacks exist.
 
-    What stacks have installed is taken off by the controller, so that one has to run.
+    The controller has to run for --with-stacks: it uninstalls the stacks.
     """
     from gpu_provision.operator import install as installing
 
@@ -249,7 +249,7 @@ def _tell(  # noqa: PLR0913, PLR0917 - what both commands say
 @options.output_options
 @options.on_cluster
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
+    """Show the leader and all GPUStacks; warns of a version skew."""
     from gpu_provision.operator.install import skew_findings
     from gpu_provision.operator.status import read_overview
 
@@ -286,22 +286,31 @@ def _status_text(found: Overview, out: Output) -> str:
     default="gpu-operator",
     show_default=True,
     metavar="NAME",
-    help="Where controllers agree on who leads.",
+    help="Namespace of the leader election Lease.",
 )
 @click.option(
-    "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to answer probes; :: for everywhere."
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="IP",
+    help="Listen address of probes and metrics; :: for all.",
 )
 @click.option(
-    "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
+    "--port",
+    default=8080,
+    show_default=True,
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    help="Listen port; 0 takes any free one.",
 )
 @options.output_options
 def run(  # noqa: PLR0913 - one argument per option
     *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
 ) -> ExitCode:
-    """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
+    """Reconcile every GPUStack of a cluster, until Ctrl-C or SIGTERM.
 
     Several controllers may run; one of them leads. Events are lines on stderr, or with --json objects on stdout.
-    /healthz, /readyz and /metrics are answered at the port.
+    The port serves /healthz, /readyz and /metrics.
     """
     from gpu_provision.cli.display import redirect_reports
     from gpu_provision.kube.client import connect

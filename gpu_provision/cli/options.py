@@ -112,7 +112,7 @@ inventory = click.option(
     "file",
     metavar="FILE",
     shell_complete=_inventories,
-    help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
+    help="Inventory file. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
 kubeconfig = click.option(
     "--kubeconfig", metavar="FILE", callback=_at_home, help="Override the inventory's kubeconfig."
@@ -122,15 +122,15 @@ _api_timeout = seconds(
     "--api-timeout",
     expose_value=False,
     callback=_set_api_timeout,
-    help="How long to retry a request that the API server does not answer."
+    help="How long to retry an unanswered API request."
     f" Default: ${_API_TIMEOUT}, else 5 for the first answer and 60 afterwards.",
 )
 _limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_hosts)
 look_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
-hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.")
+hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. Skips the cluster.")
 _part_limit = _limit(
-    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
-    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared."
+    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one per line."
+    " Limits hosts, node labels, drivers and validations; cluster-wide objects are always applied."
 )
 _target = click.option(
     "--target",
@@ -139,29 +139,29 @@ _target = click.option(
     multiple=True,
     shell_complete=_components,
     callback=lambda _context, _option, words: words or None,
-    help="Only this component of the cluster, and what it requires; can be repeated.",
+    help="Only this component and those that it requires; can be repeated.",
 )
-_timeout = seconds("--timeout", help="Override the per-component timeout.")
+_timeout = seconds("--timeout", help="Override the inventory's timeout of each component.")
 lock_timeout = seconds(
     "--lock-timeout",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="How long to wait while another run writes; then exit with 75.",
+    help="How long to wait for another run's lock; then exit with 75.",
 )
 _take_over = click.option(
     "--take-over",
     is_flag=True,
-    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
+    help="Take over GPUStack fields from other field managers, if the operator manages the stack.",
 )
-yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
+yes = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation before a change of a real cluster.")
 report = click.option(
     "--report",
     metavar="FILE.html",
-    help="Write a page about the run, however it ends: timeline, changes, validations, failures.",
+    help="Write an HTML report of the run, also of a failed one: timeline, changes, validations.",
 )
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something is not as declared."
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something differs from the inventory."
 )
 ask_sudo_password = click.option(
     "-K",
@@ -169,7 +169,7 @@ ask_sudo_password = click.option(
     is_flag=True,
     expose_value=False,
     callback=_ask,
-    help="Ask for the password of sudo on the hosts, once. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
+    help="Prompt once for the sudo password of the hosts. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
 )
 ignore = click.option(
     "--ignore",
@@ -187,8 +187,8 @@ def context(command: Command) -> Command:
 
 def phase_options(command: Command) -> Command:
     """Add --hosts-only and --cluster-only; the library refuses both at once."""
-    hosts_only = click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
-    return hosts_only(click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")(command))
+    hosts_only = click.option("--hosts-only", is_flag=True, help="Skip the cluster.")
+    return hosts_only(click.option("--cluster-only", is_flag=True, help="Skip the hosts.")(command))
 
 
 def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
@@ -253,10 +253,10 @@ def on_cluster(command: Command) -> Command:
 def output_options(command: Command) -> Command:
     """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
 
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
-    @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
-    @click.option("-v", "--verbose", count=True, help="More: timestamps, what validations printed, tracebacks.")
-    @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; never prompts.")
+    @click.option("-q", "--quiet", is_flag=True, help="Hide progress and hints.")
+    @click.option("-v", "--verbose", count=True, help="Show timestamps, output of validations and tracebacks.")
+    @click.option("--no-color", is_flag=True, help="Disable colors, as NO_COLOR and TERM=dumb do.")
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
         out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)

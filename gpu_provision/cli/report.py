@@ -153,13 +153,12 @@ def write_page(path: Path, text: str) -> None:
 @click.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
 @options.inventory
-@click.option("--out", "file_out", metavar="FILE.html", help="Where the page goes. Default: stdout.")
+@click.option("--out", "file_out", metavar="FILE.html", help="Output file. Default: stdout.")
 @options.output_options
 def report(*, run: int | None, file: str | None, file_out: str | None, out: Output) -> None:
-    """Write a page about a run: number RUN of gpu-provision history, or the newest one.
+    """Write an HTML report of run RUN of gpu-provision history. Default: the newest run.
 
-    It is made from the record that the run left on this machine, also if it failed or was interrupted; of one that goes
-    on it has what is known so far. No cluster is asked.
+    Reads the run's record on this machine, also of a failed, interrupted or unfinished run. Makes no API calls.
     """
     from gpu_provision.output.html_report import page
 

@@ -23,13 +23,13 @@ _fleet = click.option(
     default="default",
     show_default=True,
     metavar="NAME|FILE",
-    help="Built-in fleet, or a YAML file that describes one.",
+    help="Built-in fleet, or a YAML file with a fleet.",
 )
 
 
 @click.group(cls=SuggestingGroup)
 def sandbox() -> None:
-    """Run a simulated cluster with GPU nodes on this machine."""
+    """Manage a simulated cluster with GPU nodes on this machine."""
 
 
 @sandbox.command()
@@ -71,7 +71,7 @@ def reset(*, fleet: str, out: Output) -> None:
 @_fleet
 @options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
-    """Show whether the sandbox runs; exit with 69 if it does not."""
+    """Show whether the sandbox runs; exits with 69 if it does not."""
     found = find_sandbox(fleet)
     text = _text(found) if found else f"sandbox {fleet} is not running"
     out.result(document("sandbox status", sandbox=_document(found) if found else None), text)
@@ -81,7 +81,7 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 @sandbox.command()
 @_fleet
 @click.option(
-    "--user", metavar="NAME", help="Write the kubeconfig of a user who may do what RBAC in the sandbox grants."
+    "--user", metavar="NAME", help="Write the kubeconfig of a user with the rights that RBAC in the sandbox grants."
 )
 @options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:

@@ -22,24 +22,20 @@ from gpu_provision.rbac.roles import RbacSubject
 
 @click.command()
 @options.inventory
-@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; can be repeated.")
-@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; can be repeated.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Bind the roles to this user; can be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Bind the roles to this group; can be repeated.")
 @click.option(
     "--service-account",
     "--serviceaccount",
     "accounts",
     metavar="NAMESPACE:NAME",
     multiple=True,
-    help="Give them to this service account; can be repeated.",
+    help="Bind the roles to this service account; can be repeated.",
 )
-@click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
-@click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
-@click.option("--adopt", is_flag=True, help="What adopt needs: all that apply needs, and more.")
-@click.option(
-    "--operator",
-    is_flag=True,
-    help="What apply needs where a controller looks after the stack, instead of what it needs by itself.",
-)
+@click.option("--read-only", is_flag=True, help="Roles for read-only commands: status, plan, drift, history.")
+@click.option("--destroy", is_flag=True, help="Roles for destroy.")
+@click.option("--adopt", is_flag=True, help="Roles for adopt, which include those for apply.")
+@click.option("--operator", is_flag=True, help="Roles for apply where the operator manages the stack.")
 @options.output_options
 def rbac(
     *,
@@ -50,17 +46,17 @@ def rbac(
     out: Output,
     **wanted: bool,
 ) -> None:
-    """Print the least rights that an account needs for an inventory, without asking any cluster.
+    """Print the minimal RBAC roles that an account needs for an inventory; makes no API calls.
 
-    For every command but destroy and adopt: their rights are printed by --destroy and --adopt.
+    The roles cover every command except destroy and adopt, which need --destroy and --adopt.
 
-    An administrator applies them before the first run:
+    An administrator applies the roles before the first run:
 
     \b
     gpu-provision rbac -i prod --service-account ci:gpu-provision | kubectl apply -f -
 
-    A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
-    groups and service accounts that are named; without any, roles alone.
+    Prints a ClusterRole for cluster-scoped objects, a Role in each namespace of the stack, and bindings to the given
+    users, groups and service accounts. Without any, prints roles only.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if sum(wanted.values()) > 1:
         message = "--read-only, --destroy, --adopt and --operator exclude each other."
@@ -88,8 +84,8 @@ def _account(word: str) -> RbacSubject:
 
 
 @click.command()
-@click.option("--output", "of_output", is_flag=True, help="The schema of the --json documents instead.")
-@click.option("--plan-file", "of_plan_file", is_flag=True, help="The schema of the files of plan --out instead.")
+@click.option("--output", "of_output", is_flag=True, help="Schema of the --json documents.")
+@click.option("--plan-file", "of_plan_file", is_flag=True, help="Schema of the files of plan --out.")
 @options.output_options
 def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     """Print the JSON Schema of inventories, for editors and CI."""
@@ -103,7 +99,7 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh"]))
 def completion(*, shell: str) -> None:
-    """Print a script for SHELL that completes commands, options and values such as components and hosts.
+    """Print the completion script of SHELL, for commands, options, components and hosts.
 
     \b
     source <(gpu-provision completion bash)       now; in ~/.bashrc for every shell
@@ -123,7 +119,7 @@ def _codes(_context: click.Context, _parameter: click.Parameter, incomplete: str
 @click.argument("code", shell_complete=_codes)
 @options.output_options
 def explain(*, code: str, out: Output) -> None:
-    """Print what the finding CODE means, why it occurs as a rule, and what to do about it."""
+    """Print the meaning, the usual cause and the remedy of the finding CODE."""
     meanings, code = codes.meanings(), code.upper()
     if code not in meanings:
         near = codes.nearest(code, meanings)
@@ -136,14 +132,14 @@ def explain(*, code: str, out: Output) -> None:
 
 @click.command()
 @options.inventory
-@click.option("--gpus", is_flag=True, help="Also run the vectorAdd validations again, on the cluster.")
+@click.option("--gpus", is_flag=True, help="Also repeat the vectorAdd validation of every GPU node.")
 @options.lock_timeout
 @options.output_options
 def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) -> ExitCode:
-    """Check an inventory file and report everything that is wrong with it at once.
+    """Check an inventory file and report every problem at once.
 
-    Of more than twenty findings the first twenty are shown, errors before warnings, and their number.
-    With --gpus, go on and let every GPU node of the cluster pass its vectorAdd validations again.
+    Shows the first twenty findings, errors before warnings, and the number of the others.
+    With --gpus, also repeats the vectorAdd validations of every GPU node of the cluster.
     """
     from gpu_provision.inventory import check, load
 
@@ -167,13 +163,19 @@ def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) ->
 
 @click.command()
 @options.inventory
-@click.option("--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write files there.")
+@click.option(
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write one file per component to this folder.",
+)
 @options.output_options
 def render(*, file: str | None, folder: Path | None, out: Output) -> None:
-    """Print the manifests of all components, without asking any cluster.
+    """Print the manifests of all components; makes no API calls.
 
-    With --output, one file per component is written, numbered in the order in which they depend on one
-    another; files of an earlier render that are no longer wanted are removed.
+    With --output, writes one file per component, numbered in dependency order, and deletes outdated files of an
+    earlier render.
     """
     from gpu_provision.api.options import render as rendered
 
