@@ -18,8 +18,8 @@ from typing import Any
 _NAMES = {
     "adopt.plan": "Adoption Disposition NodeLabels ObjectPlan RunningDriver",
     "api.options": "render",
-    "api.results": "Shown StackPlan StackRemoval StackRun",
-    "api.verbs": "StackHistory apply destroy going_back history plan rbac revalidate rollback unlock",
+    "api.results": "Printable StackPlan StackRemoval StackRun",
+    "api.verbs": "StackHistory apply destroy history plan prepare_rollback rbac revalidate rollback unlock",
     "api.views": (
         "StackAdoption StackDrift StackPreflight StackStatus StackVerification adopt adoption drift preflight status "
         "verify"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
+from gpu_provision.api.options import Words, select_components, select_nodes, with_ignored, with_timeout
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
@@ -39,13 +39,13 @@ def _event(message: str) -> Event:
     return Event(component="", node="", state=State.PROGRESSING, message=message)
 
 
-def as_a_look(listen: Listen) -> Listen:
+def as_read_only(listen: Listen) -> Listen:
     """Return a listener for hosts that are only read: none of them makes progress or gets ready, but some may fail."""
     reading = _event("reading hosts")
     return lambda event: listen(event if event.state is State.FAILED else reading)
 
 
-def halves(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
+def phase_fields(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
     """Return which half takes part, as the fields of a job. Raises UsageError if neither would."""
     if hosts_only and cluster_only:
         what = "--hosts-only and --cluster-only exclude each other"
@@ -117,7 +117,7 @@ class ApplyJob(_Job):
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
-        part, in_cluster = self._part(), Plan(**self._nowhere(), components=(), changes=())
+        part, in_cluster = self._selection(), Plan(**self._unread_cluster(), components=(), changes=())
         on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
         if self.cluster and offline:
             context, desired = prepare(self.inventory, ClusterFacts(), part)
@@ -146,16 +146,16 @@ class ApplyJob(_Job):
             RunFailedError: The plan has conflicts; ``result`` has what was done on hosts.
             ProvisionError: As `gpu_provision.apply` says.
         """
-        part = self._part()
+        part = self._selection()
         takes_lock = self.cluster or self.inventory.may_reboot
         call = lock_waiter(self.inventory, self.lock_timeout if takes_lock else 0, listen)
         on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
         run = StackRun(inventory=self.inventory.name, hosts=on_hosts, notes=self.known, command=self.command)
         if not self.cluster:
-            return replace(run, notes=(*run.notes, *self._put_on_record(on_hosts)))
+            return replace(run, notes=(*run.notes, *self._record_host_run(on_hosts)))
         if on_hosts.failed:
-            return replace(run, notes=(*run.notes, _held_back(on_hosts)))
+            return replace(run, notes=(*run.notes, _cluster_skipped(on_hosts)))
         plans = list[Plan]()
 
         def keep(plan: Plan) -> None:
@@ -179,9 +179,9 @@ class ApplyJob(_Job):
         on_hosts = self._prepare(listen, dry_run=True)
         if self.cluster:
             return StackDrift(hosts=on_hosts, cluster=self._read_drift(on_hosts))
-        return StackDrift(hosts=on_hosts, cluster=Drift(**self._nowhere(), differences=()))
+        return StackDrift(hosts=on_hosts, cluster=Drift(**self._unread_cluster(), differences=()))
 
-    def _part(self) -> RunSelection:
+    def _selection(self) -> RunSelection:
         """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
         if self.targets is None:
             return part_of(self.inventory, (), self.limit)
@@ -191,7 +191,7 @@ class ApplyJob(_Job):
             raise UsageError(Finding(code=codes.USAGE, where="--target", what=what, fix=fix))
         from gpu_provision.components import requirements
 
-        return part_of(self.inventory, components_of(self.targets, requirements(self.inventory)), self.limit)
+        return part_of(self.inventory, select_components(self.targets, requirements(self.inventory)), self.limit)
 
     def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult:
         """Make the hosts as declared, or only look with ``dry_run``; none if they take no part."""
@@ -204,10 +204,10 @@ class ApplyJob(_Job):
             from gpu_provision.nodes.maintenance import NodeMaintenance
 
             guard = NodeMaintenance(self.inventory)
-        heard = as_a_look(listen) if dry_run else listen
+        heard = as_read_only(listen) if dry_run else listen
         return prepare_hosts(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
-    def _put_on_record(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
+    def _record_host_run(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
         """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
         if not on_hosts.changed:
             return ()
@@ -216,7 +216,7 @@ class ApplyJob(_Job):
         failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
         return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
 
-    def _nowhere(self) -> dict[str, Any]:
+    def _unread_cluster(self) -> dict[str, Any]:
         return {"inventory": self.inventory.name, "release": self.inventory.release, "cluster": "not asked"}
 
     def _session(self, on_hosts: HostsResult, **more: Any) -> Session:
@@ -262,7 +262,7 @@ class ApplyJob(_Job):
         return read_drift(self._session(on_hosts))
 
 
-def _held_back(on_hosts: HostsResult) -> Finding:
+def _cluster_skipped(on_hosts: HostsResult) -> Finding:
     return Finding(
         code=codes.HOST_FAILED,
         where=ranges(host.name for host in on_hosts.failed),
@@ -279,7 +279,7 @@ class DestroyJob(_Job):
     evict: bool = False
     timeout: int = 300
 
-    def look(self, listen: Listen) -> StackRemoval:
+    def preview(self, listen: Listen) -> StackRemoval:
         """Return what `carry_out` would do, and what stands against it; nothing is written."""
         in_cluster = self._destroy(listen, dry_run=True) if self.cluster else None
         on_hosts = self._tear_down(listen, dry_run=True)
@@ -316,7 +316,7 @@ class DestroyJob(_Job):
             return NO_HOSTS
         from gpu_provision.hosts.runner import teardown
 
-        heard = as_a_look(listen) if dry_run else listen
+        heard = as_read_only(listen) if dry_run else listen
         return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
 
     def _destroy(self, listen: Listen, *, dry_run: bool) -> DestroyResult:
@@ -371,5 +371,5 @@ def job_fields(
     **more: Any,
 ) -> dict[str, Any]:
     """Return the fields of a job in the words of the user. Raises UsageError for words that mean nothing."""
-    part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
-    return {"inventory": inventory, "limit": nodes_of(inventory, limit), **part, **more}
+    part = phase_fields(hosts_only=hosts_only, cluster_only=cluster_only)
+    return {"inventory": inventory, "limit": select_nodes(inventory, limit), **part, **more}

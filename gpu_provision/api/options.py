@@ -38,7 +38,7 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
 def with_ignored(inventory: Inventory, words: Words) -> Inventory:
     """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
     own = inventory.preflight
-    wanted = tuple(code.upper() for code in split(words))
+    wanted = tuple(code.upper() for code in split_words(words))
     unknown = [(f"--ignore {code}", code) for code in unknown_codes(wanted)]
     unknown += [(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)]
     problems = []
@@ -57,13 +57,13 @@ Words = str | Iterable[str]
 """Words, or one text with commas between them."""
 
 
-def split(words: Words) -> tuple[str, ...]:
+def split_words(words: Words) -> tuple[str, ...]:
     """Return the words one by one, without the commas."""
     texts = [words] if isinstance(words, str) else words
     return tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
 
 
-def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
+def select_nodes(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
     """Return the names of the nodes that the words mean, in the inventory's order; none for None, which is all.
 
     A word is a node's name, a pattern such as ``gpu-0*``, a group (``nodes``, ``gpu``, ``pool_<name>``), or
@@ -72,15 +72,15 @@ def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
     """
     if limit is None:
         return ()
-    words = _any_of(_read(split(limit)), "--limit")
+    words = _require_words(_expand_files(split_words(limit)), "--limit")
     names = [node.name for node in inventory.nodes]
-    if unknown := [word for word in words if not any(_means(inventory, word, node) for node in inventory.nodes)]:
+    if unknown := [word for word in words if not any(_matches(inventory, word, node) for node in inventory.nodes)]:
         what, fix = "no host of this inventory matches", "name a node, a pattern such as 'gpu-0*', or pool_<name>"
-        raise UsageError(*(_unmatched("--limit", word, what, names, fix) for word in unknown))
-    return tuple(node.name for node in inventory.nodes if any(_means(inventory, word, node) for word in words))
+        raise UsageError(*(_no_match("--limit", word, what, names, fix) for word in unknown))
+    return tuple(node.name for node in inventory.nodes if any(_matches(inventory, word, node) for word in words))
 
 
-def components_of(targets: Words | None, components: Iterable[str]) -> frozenset[str]:
+def select_components(targets: Words | None, components: Iterable[str]) -> frozenset[str]:
     """Return the targets as component names, none for None, which is all; dashes count as underscores.
 
     Raises UsageError for a word that names no component, or for no word.
@@ -88,14 +88,14 @@ def components_of(targets: Words | None, components: Iterable[str]) -> frozenset
     if targets is None:
         return frozenset()
     names = tuple(components)
-    wanted = {target.replace("-", "_") for target in _any_of(split(targets), "--target")}
+    wanted = {target.replace("-", "_") for target in _require_words(split_words(targets), "--target")}
     if unknown := sorted(wanted - set(names)):
         what, fix = "there is no such component, or it is off in this inventory", f"one of {', '.join(names)}"
-        raise UsageError(*(_unmatched("--target", word, what, names, fix) for word in unknown))
+        raise UsageError(*(_no_match("--target", word, what, names, fix) for word in unknown))
     return frozenset(wanted)
 
 
-def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
+def _require_words(words: Iterable[str], option: str) -> tuple[str, ...]:
     """Return the words. Raises UsageError if there is none."""
     if found := tuple(words):
         return found
@@ -103,14 +103,14 @@ def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
     raise UsageError(Finding(code=codes.NOTHING_MATCHES, where=option, what=what, fix=fix))
 
 
-def _unmatched(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
+def _no_match(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
     """Return that an option's word matches nothing, with the nearest name as the fix if there is one."""
     near = difflib.get_close_matches(word, names, n=1)
     where = f"{option} {word}"
     return Finding(code=codes.NOTHING_MATCHES, where=where, what=what, fix=f"{option} {near[0]}" if near else fix)
 
 
-def _read(words: Iterable[str]) -> Iterator[str]:
+def _expand_files(words: Iterable[str]) -> Iterator[str]:
     """Yield words, and for ``@FILE`` the lines of the file."""
     for word in words:
         if not word.startswith("@"):
@@ -126,7 +126,7 @@ def _read(words: Iterable[str]) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _means(inventory: Inventory, word: str, node: Node) -> bool:
+def _matches(inventory: Inventory, word: str, node: Node) -> bool:
     in_gpu_group = word == "gpu" and inventory.pool_of(node).gpu is not None
     in_group = in_gpu_group or word in {"nodes", f"pool_{node.pool}"}
     return in_group or fnmatchcase(node.name, word)
@@ -138,7 +138,7 @@ def render(inventory: Inventory) -> dict[str, list[Manifest]]:
     return {component: list(manifests) for component, manifests in desired.items()}
 
 
-def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> tuple[Change, ...] | None:
+def object_changes(before: Record, after: Record | Inventory, inventory: Inventory) -> tuple[Change, ...] | None:
     """Return what changes for objects from the inventory of one run to another, or to an inventory.
 
     None if one of them cannot be used today. Nothing is asked of any cluster.

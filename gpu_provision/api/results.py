@@ -19,10 +19,10 @@ from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import document, has_errors
 from gpu_provision.output.progress import duration
-from gpu_provision.output.text import PLAIN, Style, for_terminal
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal
 
 
-class Shown(ABC):
+class Printable(ABC):
     """A value that prints as the command prints it, without colors."""
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class Shown(ABC):
 
     def __str__(self) -> str:
         """Return the text of the command."""
-        return for_terminal(self.text())
+        return escape_for_terminal(self.text())
 
     @abstractmethod
     def text(self, style: Style = PLAIN) -> str:
@@ -46,7 +46,7 @@ class Shown(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackPlan(Shown):
+class StackPlan(Printable):
     """What a run would change on hosts and in the cluster.
 
     Attributes:
@@ -93,7 +93,7 @@ class StackPlan(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackRun(Shown):
+class StackRun(Printable):
     """How a run ended that makes hosts and cluster as declared.
 
     Attributes:
@@ -151,7 +151,7 @@ class StackRun(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackRemoval(Shown):
+class StackRemoval(Printable):
     """How a removal ended, or what it would do.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_provision.api.jobs import ApplyJob, apply_job, destroy_job, ignore
-from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, raise_on_failure
+from gpu_provision.api.results import Printable, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
@@ -22,7 +22,7 @@ from gpu_provision.rbac.roles import RbacSubject, roles
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackHistory(History, Shown):
+class StackHistory(History, Printable):
     """The runs of a stack that wrote something: a sequence, the oldest first; it prints the newest first.
 
     Attributes:
@@ -69,7 +69,7 @@ def history(inventory: Inventory) -> StackHistory:
     return StackHistory.copy_of(found, inventory=inventory.name, findings=problems, changes=changes)
 
 
-def going_back(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
+def prepare_rollback(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
     """Return the inventory with the versions of an earlier run, that run, and what a reader should know.
 
     Args:
@@ -277,12 +277,12 @@ def rollback(  # noqa: PLR0913 - the options of the command
 ) -> StackRun:
     """Apply the inventory with the versions of an earlier run; all other settings stay as they are.
 
-    The file of the inventory is not changed. Arguments, result and errors are those of `apply` and `going_back`.
+    The file of the inventory is not changed. Arguments, result and errors are those of `apply` and `prepare_rollback`.
 
     Args:
         number: Of the run, as `history` has it; None for the newest that succeeded with another inventory.
     """
-    then, record, known = going_back(inventory, number)
+    then, record, known = prepare_rollback(inventory, number)
     work = apply_job(
         then,
         hosts_only=hosts_only,
@@ -343,7 +343,7 @@ def destroy(  # noqa: PLR0913 - the options of the command
         timeout=timeout,
         lock_timeout=lock_timeout,
     )
-    return removal.look(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
+    return removal.preview(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
 
 
 def revalidate(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore, job_fields, lock_waiter
-from gpu_provision.api.options import nodes_of, with_ignored
-from gpu_provision.api.results import Shown, StackRun, raise_on_failure
+from gpu_provision.api.jobs import ApplyJob, as_read_only, ignore, job_fields, lock_waiter, phase_fields
+from gpu_provision.api.options import select_nodes, with_ignored
+from gpu_provision.api.results import Printable, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
@@ -25,7 +25,7 @@ from gpu_provision.verify.run import Verification
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackAdoption(Adoption, Shown):
+class StackAdoption(Adoption, Printable):
     """What becomes of each object of the GPU Operator when the cluster is taken over."""
 
     def text(self, style: Style = PLAIN) -> str:
@@ -83,7 +83,7 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackDrift(Shown):
+class StackDrift(Printable):
     """What is not as it was applied, on hosts and in the cluster, and who changed it.
 
     Attributes:
@@ -105,9 +105,9 @@ class StackDrift(Shown):
         return (*self.cluster.findings, *self.hosts.errors)
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def needs_attention(self) -> bool:
         """Whether anything differs besides what is declared and not applied yet."""
-        return self.cluster.is_worth_a_look or bool(self.hosts.changed)
+        return self.cluster.needs_attention or bool(self.hosts.changed)
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
@@ -123,7 +123,7 @@ class StackDrift(Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackStatus(Status, Shown):
+class StackStatus(Status, Printable):
     """The stack as it stands, with a row for each component and for each node."""
 
     @property
@@ -141,7 +141,7 @@ class StackStatus(Status, Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackPreflight(Judgement, Shown):
+class StackPreflight(Judgement, Printable):
     """What would go wrong on hosts and in the cluster; ``findings`` has errors first.
 
     Attributes:
@@ -162,7 +162,7 @@ class StackPreflight(Judgement, Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackVerification(Verification, Shown):
+class StackVerification(Verification, Printable):
     """How each acceptance test ended.
 
     Attributes:
@@ -248,7 +248,9 @@ def preflight(
     wanted = with_ignored(inventory, ignored)
     if offline:
         wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
-    found = reconcile_preflight.preflight(wanted, limit=nodes_of(inventory, limit), listen=as_a_look(listen or ignore))
+    found = reconcile_preflight.preflight(
+        wanted, limit=select_nodes(inventory, limit), listen=as_read_only(listen or ignore)
+    )
     return StackPreflight.copy_of(found, inventory=inventory.name)
 
 
@@ -287,9 +289,9 @@ def verify(  # noqa: PLR0913 - the options of the command
         inventory=inventory.path,
         kubeconfig=inventory.cluster.kubeconfig or None,
         context=inventory.cluster.context or None,
-        nodes=nodes_of(inventory, limit),
+        nodes=select_nodes(inventory, limit),
         tests=tuple(tests),
         junit=junit,
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+        **phase_fields(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return StackVerification.copy_of(run.verify(wanted, listen or ignore), inventory=inventory.name)

@@ -67,11 +67,11 @@ def adopt(  # noqa: PLR0913 - one argument per option
         if not output.ask(f"Apply these changes to {output.describe_target(inventory, found.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
-    out.note(f"What is there now is kept in {keep(found)}")
-    return _show(found, out, _adopted(inventory, out, lock_timeout))
+    out.note(f"What is there now is kept in {save_objects(found)}")
+    return _show(found, out, _adopt(inventory, out, lock_timeout))
 
 
-def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
+def _adopt(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
     """Return how it ended, also if something failed: what did get done is worth showing."""
     with show_progress(out) as listen:
         try:
@@ -134,7 +134,7 @@ _SERVERS = frozenset(
 )
 
 
-def keep(found: Adoption) -> Path:
+def save_objects(found: Adoption) -> Path:
     """Write every object of the operator and its chart, as ``kubectl apply`` takes it; return the file.
 
     Only its owner may read it. Raises UsageError if it cannot be written.
@@ -147,10 +147,10 @@ def keep(found: Adoption) -> Path:
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(object_text.yaml_stream(map(_as_applied, objects)))
+            stream.write(object_text.yaml_stream(map(_without_server_fields, objects)))
     return file
 
 
-def _as_applied(live: Mapping[str, Any]) -> dict[str, Any]:
+def _without_server_fields(live: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {key: value for key, value in live["metadata"].items() if key not in _SERVERS}
     return {**{key: value for key, value in live.items() if key != "status"}, "metadata": metadata}

@@ -81,7 +81,7 @@ def plan(  # noqa: PLR0913 - one argument per option
         words = [
             "gpu-provision apply",
             shlex.quote(str(place)) if place else "",
-            *_given(_WHERE if place else (*_WHERE, *_PART)),
+            *_repeated_options(_WHERE if place else (*_WHERE, *_PART)),
         ]
         out.hint(f"Next: {' '.join(filter(None, words))}")
     if not found.can_be_applied:
@@ -89,7 +89,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_empty else ExitCode.OK
 
 
-def _given(names: tuple[str, ...]) -> Iterator[str]:
+def _repeated_options(names: tuple[str, ...]) -> Iterator[str]:
     """Yield the options of this command line that the next command needs, too."""
     context = click.get_current_context()
     for option in context.command.params:
@@ -169,7 +169,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
         output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
         found = print_plan(work, out)
         cluster = found.cluster.cluster if work.cluster else ""
-        if not _has_agreed(work.inventory, found, "Apply these changes to", cluster):
+        if not _confirm(work.inventory, found, "Apply these changes to", cluster):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
@@ -182,17 +182,17 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
                 if saved:
                     saved.check_plan(plan)
                 if not (asks or plan.is_empty):
-                    display.say(plan_view.announced(plan, out.error_style))
+                    display.say(plan_view.announcement(plan, out.error_style))
 
             run = work.carry_out(
-                account.recording(display), prepared=partial(setattr, account, "hosts"), planned=planned
+                account.record_events(display), prepared=partial(setattr, account, "hosts"), planned=planned
             )
         account.run = run
         out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _has_agreed(inventory: Inventory, found: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
+def _confirm(inventory: Inventory, found: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
     """Ask; nothing to do needs no answer."""
     target = describe_target(inventory, cluster, len(found.hosts.changed))
     return found.is_empty or output.ask(f"{what} {target}?")
@@ -254,14 +254,14 @@ def destroy(
         found = _preview(removal, out)
         cluster = found.cluster.cluster if found.cluster else ""
         # What is refused needs no question.
-        if not (found.succeeded and _has_agreed(removal.inventory, found, "Remove all of this from", cluster)):
+        if not (found.succeeded and _confirm(removal.inventory, found, "Remove all of this from", cluster)):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     account = ReportCollector(inventory=removal.inventory, page=page, command="destroy")
     with account.write_page_at_end(out):
         with show_progress(out) as listen:
             account.run = done = removal.carry_out(
-                account.recording(listen), removed=partial(setattr, account, "removal")
+                account.record_events(listen), removed=partial(setattr, account, "removal")
             )
         out.show(done)
     return _exit_code(done)
@@ -269,7 +269,7 @@ def destroy(
 
 def _preview(removal: DestroyJob, out: Output) -> StackRemoval:
     with show_progress(out) as listen:
-        found = removal.look(listen)
+        found = removal.preview(listen)
     out.show(found)
     return found
 
@@ -297,7 +297,7 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
     out.show(found)
     if has_errors(found.findings):
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and found.is_worth_a_look else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and found.needs_attention else ExitCode.OK
 
 
 @click.command()

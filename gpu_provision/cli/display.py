@@ -18,14 +18,14 @@ from gpu_provision.cli.output import Output
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, State
 from gpu_provision.output.progress import NodeTimeline, Progress, add_transition, lines
-from gpu_provision.output.text import PLAIN, Style, for_terminal
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal
 from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
     from rich.live import Live
 
 _TICK = 0.5  # seconds between looks at the clock
-_LASTING = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is rewritten
+_PERMANENT = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is rewritten
 
 
 class Display:
@@ -80,16 +80,16 @@ class Display:
         """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
         with self._lock:
             if self._is_live:
-                self._say_what_lasts()
+                self._print_permanent()
                 self._draw()
             else:
                 stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
-                news = [*self._progress.news(self._clock(), self._style), self._progress.heartbeat(self._clock())]
-                self._write("\n".join(f"{stamp}{line}" for line in news if line))
+                new = [*self._progress.new_lines(self._clock(), self._style), self._progress.heartbeat(self._clock())]
+                self._write("\n".join(f"{stamp}{line}" for line in new if line))
 
-    def _say_what_lasts(self) -> None:
-        lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
-        self._progress.unsaid.clear()
+    def _print_permanent(self) -> None:
+        lasting = [event for event in self._progress.unreported if event.state in _PERMANENT]
+        self._progress.unreported.clear()
         self._write("\n".join(lines(lasting, self._style)))
 
     def _draw(self) -> None:
@@ -100,10 +100,10 @@ class Display:
         from gpu_provision.output import screen
 
         if self._picture is None:
-            self._picture = screen.live(stream, color=self._style.enabled)
+            self._picture = screen.live_display(stream, color=self._style.enabled)
             self._picture.start()
         size = self._picture.console.size
-        self._picture.update(screen.picture(self._nodes, now - self._began, *size, summary), refresh=True)
+        self._picture.update(screen.timeline_picture(self._nodes, now - self._began, *size, summary), refresh=True)
 
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
@@ -124,7 +124,7 @@ class Display:
         self._done.set()
         self._thread.join()
         if self._is_live and not (error or self._picture):
-            self._say_what_lasts()  # a picture that is taken away at once need not be drawn
+            self._print_permanent()  # a picture that is taken away at once need not be drawn
         else:
             self.tick()
         if self._picture:
@@ -143,7 +143,7 @@ class Display:
 
             self._picture.console.print(rich_text(text))
         else:
-            self._stream.write(for_terminal(f"{text}\n"))
+            self._stream.write(escape_for_terminal(f"{text}\n"))
             self._stream.flush()
 
 

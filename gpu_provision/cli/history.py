@@ -47,7 +47,7 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
     if text_only:
         text = records.inventory_text(record)
     else:
-        text = view.one(record, store.local_details(record, inventory.name), out.style, changes)
+        text = view.record_text(record, store.local_details(record, inventory.name), out.style, changes)
     run = {**view.document(record, changes), "text": record.text}
     out.result(document("history show", inventory=inventory.name, runs=[run]), text)
 
@@ -63,7 +63,7 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
 
     Prints a unified diff without secrets, and the changes of objects in the cluster.
     """
-    from gpu_provision.api.options import meaning as meaning_of
+    from gpu_provision.api.options import object_changes as meaning_of
     from gpu_provision.history import rollback as records
 
     inventory = stack.load()
@@ -74,7 +74,7 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
     problems, meaning = list[Finding](), ""
     if (changes := meaning_of(before, after, inventory)) is not None:
-        meaning = view.meaning(changes, out.style)
+        meaning = view.changes_text(changes, out.style)
     else:
         where = ", ".join(f"run {each.number}" for each in (before, after) if isinstance(each, Record))
         what = "an inventory is not valid for this version of the tool, so what the difference means is not shown"
@@ -107,7 +107,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
 
     report_path(report, dry_run=dry_run)  # refused before anything is asked
     now = stack.load()
-    then, record, findings = gpu_provision.going_back(now, number)
+    then, record, findings = gpu_provision.prepare_rollback(now, number)
     work = apply_job(then, back_to=record.number, command="rollback", known=findings, **part)
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:

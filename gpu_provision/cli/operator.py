@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _NO_CONTROLLER = (
     "No --image, so the cluster gets no controller: build an image from the Containerfile, or run it elsewhere."
 )
-_image_name = options.matching(
+_image_name = options.pattern_callback(
     r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0"
 )
-_version = options.matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
+_version = options.pattern_callback(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
 _timeout = options.seconds("--timeout", default=300, show_default=True, help="Timeout of each step.")
 
 
@@ -52,7 +52,7 @@ def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str
     return value
 
 
-def _installation(command: options.Command) -> options.Command:
+def _install_options(command: options.Command) -> options.Command:
     """Add what the operator is made for and of: --inventory, --image, --replicas, --image-pull-secret."""
     for option in (
         click.option(
@@ -133,7 +133,7 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
 
     told = leaving.release_findings(cluster, name)
     out.findings(told)
-    if not _has_agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
+    if not _confirm(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
     text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
@@ -142,7 +142,7 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
 
 
 @operator.command()
-@_installation
+@_install_options
 @click.option(
     "--kubernetes",
     metavar="VERSION",
@@ -167,7 +167,7 @@ def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape:
     """
     from gpu_provision.operator.manifests import grouped, kustomization, manifests
 
-    made = manifests(_shape(out, **shape), [load_inventory(file) for file in files])
+    made = manifests(_manifest_options(out, **shape), [load_inventory(file) for file in files])
     if folder is None:
         out.result(document("operator render", manifests=made, files=[]), object_text.yaml_stream(made))
         return
@@ -177,7 +177,7 @@ def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape:
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
 
 
-def _shape(out: Output, **shape: Any) -> InstallOptions:
+def _manifest_options(out: Output, **shape: Any) -> InstallOptions:
     from gpu_provision.operator.manifests import InstallOptions
 
     if not shape["image"]:
@@ -186,7 +186,7 @@ def _shape(out: Output, **shape: Any) -> InstallOptions:
 
 
 @operator.command()
-@_installation
+@_install_options
 @click.option("--take-over", is_flag=True, help="Take over fields from other field managers, such as kubectl.")
 @_timeout
 @options.yes
@@ -198,12 +198,12 @@ def install(  # noqa: PLR0913 - one argument per option
     """Install or upgrade the operator; idempotent."""
     from gpu_provision.operator import install as installing
 
-    if not _has_agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
+    if not _confirm(cluster, "Install the operator", look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
-    made, stacks = _shape(out, **shape), [load_inventory(file) for file in files]
+    made, stacks = _manifest_options(out, **shape), [load_inventory(file) for file in files]
     written, told = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
     closing = f"{len(written)} objects were made or changed." if written else "Everything is as it should be."
-    _tell(out, "operator install", told, cluster, "written", written, closing)
+    _print_result(out, "operator install", told, cluster, "written", written, closing)
     return ExitCode.OK
 
 
@@ -221,21 +221,21 @@ def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool
     from gpu_provision.operator import install as installing
 
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
-    if not _has_agreed(cluster, what, look="operator render", yes=yes, out=out):
+    if not _confirm(cluster, what, look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
     gone, told = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
     closing = f"{len(gone)} objects were deleted." if gone else "There is no operator."
-    _tell(out, "operator uninstall", told, cluster, "deleted", gone, closing)
+    _print_result(out, "operator uninstall", told, cluster, "deleted", gone, closing)
     return ExitCode.OK
 
 
-def _has_agreed(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
+def _confirm(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
     if not yes:
         output.require_terminal(out, look=look)
     return yes or output.ask(f"{what} on {cluster.name} ({cluster.server})?")
 
 
-def _tell(  # noqa: PLR0913, PLR0917 - what both commands say
+def _print_result(  # noqa: PLR0913, PLR0917 - what both commands say
     out: Output, command: str, told: Iterable[Finding], cluster: KubeClient, key: str, refs: Iterable[object], last: str
 ) -> None:
     names = [str(ref) for ref in refs]

@@ -59,12 +59,14 @@ def load_inventory(option: str | None, *, kubeconfig: str | None = None, context
     return with_cluster(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)
 
 
-def _inventories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_inventories(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     names = (path.stem for path in sorted(DEFAULT.parent.glob("*.yaml")))
     return [*(CompletionItem(name) for name in names if name.startswith(incomplete)), CompletionItem("", type="file")]
 
 
-def _hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     with contextlib.suppress(ProvisionError):
         found = load_inventory(context.params.get("file"))
@@ -73,7 +75,7 @@ def _hosts(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return []
 
 
-def _components(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_components(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     with contextlib.suppress(ProvisionError):
         from gpu_provision.components import requirements
 
@@ -82,7 +84,7 @@ def _components(context: click.Context, _parameter: click.Parameter, incomplete:
     return []
 
 
-def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+def _expand_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
     """Expand a tilde: no shell does in --kubeconfig=~/config."""
     from gpu_provision.inventory.document import expand_home
 
@@ -94,7 +96,7 @@ def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds:
         os.environ[_API_TIMEOUT] = str(seconds)
 
 
-def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
+def _prompt_sudo_password(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
     if asked:
         from gpu_provision.inventory import pyinfra_inventory
 
@@ -111,11 +113,11 @@ inventory = click.option(
     "--inventory",
     "file",
     metavar="FILE",
-    shell_complete=_inventories,
+    shell_complete=_complete_inventories,
     help="Inventory file. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
 kubeconfig = click.option(
-    "--kubeconfig", metavar="FILE", callback=_at_home, help="Override the inventory's kubeconfig."
+    "--kubeconfig", metavar="FILE", callback=_expand_home, help="Override the inventory's kubeconfig."
 )
 _context = click.option("--context", metavar="NAME", help="Override the inventory's context.")
 _api_timeout = seconds(
@@ -125,7 +127,7 @@ _api_timeout = seconds(
     help="How long to retry an unanswered API request."
     f" Default: ${_API_TIMEOUT}, else 5 for the first answer and 60 afterwards.",
 )
-_limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_hosts)
+_limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_complete_hosts)
 look_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
 hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. Skips the cluster.")
 _part_limit = _limit(
@@ -137,7 +139,7 @@ _target = click.option(
     "targets",
     metavar="COMPONENT",
     multiple=True,
-    shell_complete=_components,
+    shell_complete=_complete_components,
     callback=lambda _context, _option, words: words or None,
     help="Only this component and those that it requires; can be repeated.",
 )
@@ -168,7 +170,7 @@ ask_sudo_password = click.option(
     "--ask-sudo-password",
     is_flag=True,
     expose_value=False,
-    callback=_ask,
+    callback=_prompt_sudo_password,
     help="Prompt once for the sudo password of the hosts. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
 )
 ignore = click.option(
@@ -259,7 +261,7 @@ def output_options(command: Command) -> Command:
     @click.option("--no-color", is_flag=True, help="Disable colors, as NO_COLOR and TERM=dumb do.")
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
-        out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
+        out = output.make_output(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
         if "context" in click.get_current_context().params:
             from gpu_provision.cli import display
 
@@ -270,7 +272,7 @@ def output_options(command: Command) -> Command:
     return wrapped
 
 
-def matching(pattern: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
+def pattern_callback(pattern: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
     """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:

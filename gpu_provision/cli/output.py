@@ -21,7 +21,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import PLAIN, Style, counted, for_terminal, wants_color
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal, pluralize, wants_color
 
 if TYPE_CHECKING:
     from gpu_provision.model.inventory import Inventory
@@ -74,7 +74,7 @@ class Output:
             write(sys.stdout, text)
 
 
-def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
+def make_output(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
     """Return the output that the options and the terminal ask for."""
 
     def style(stream: TextIO) -> Style:
@@ -106,7 +106,7 @@ def write(stream: TextIO, text: str) -> None:
     """Write a text and end its last line; only the tool's own colors steer a terminal."""
     if not text:
         return
-    shown = for_terminal(text)
+    shown = escape_for_terminal(text)
     try:
         stream.write(shown if shown.endswith("\n") else f"{shown}\n")
         stream.flush()
@@ -153,7 +153,7 @@ def describe_target(inventory: Inventory, cluster: str, hosts: int = 0) -> str:
     """Return what a question is about: the cluster with its context, if it takes part, and how many hosts."""
     context = f"context {inventory.cluster.context}" if inventory.cluster.context else "the current context"
     target = f"cluster {cluster}, {context}" if cluster else ""
-    return " and ".join(filter(None, (target, counted(hosts, "host") if hosts else "")))
+    return " and ".join(filter(None, (target, pluralize(hosts, "host") if hosts else "")))
 
 
 def report_error(error: BaseException, session: CliContext) -> ExitCode:

@@ -48,7 +48,7 @@ _UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 
 def save(path: Path, work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
-    document = create(work, found, ignored=ignored, cluster_uid=cluster_id(work))
+    document = plan_document(work, found, ignored=ignored, cluster_uid=cluster_id(work))
     with writing(path, *_UNWRITABLE):
         files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
@@ -72,7 +72,7 @@ def cluster_id(work: ApplyJob) -> str:
     return str(found[0]["metadata"]["uid"]) if found else ""
 
 
-def create(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
+def plan_document(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
     """Return the document of a plan.
 
     Args:
@@ -99,13 +99,13 @@ def create(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluste
             "targets": list(work.targets or ()),
             "ignored": list(ignored),
         },
-        "plan": _promised(found.cluster),
+        "plan": _plan_document(found.cluster),
         "hosts": status_view.hosts_document(found.hosts),
     }
     return {**document, "seal": seal(document)}
 
 
-def _promised(plan: Plan) -> dict[str, Any]:
+def _plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON, each change with a digest of the object to apply; that of none is empty."""
     told = plan_view.document(plan)
     for each, change in zip(told["changes"], plan.changes, strict=True):
@@ -143,7 +143,7 @@ def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
 
     Of the rollout: which nodes go otherwise, who is evicted, whose cordon stays. Times and budgets pass.
     """
-    then, now = document["plan"], _promised(plan)
+    then, now = document["plan"], _plan_document(plan)
     before, after = then.get("resource") or {}, now["resource"] or {}
     moved = []
     if before.get("name") != after.get("name"):
@@ -151,18 +151,18 @@ def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
         moved.append(f"carried out by {after.get('name', alone)}, planned was: by {before.get('name', alone)}")
     elif before != after:
         moved.append(f"{after['name']} is to change otherwise than planned")
-    nodes = _moved(_nodes(then["rollout"]), _nodes(now["rollout"]), "its driver is not replaced")
-    return (*moved, *_moved_objects(_by_object(then), _by_object(now)), *nodes)
+    nodes = _differences(_nodes(then["rollout"]), _nodes(now["rollout"]), "its driver is not replaced")
+    return (*moved, *_object_differences(_by_object(then), _by_object(now)), *nodes)
 
 
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise on hosts, a line for each host."""
     found = status_view.hosts_document(on_hosts or NO_HOSTS)
     then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], found))
-    return tuple(_moved(then, now, "takes no part"))
+    return tuple(_differences(then, now, "takes no part"))
 
 
-def _moved(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
     """Yield what differs, by what it is about; the last element of a value is what it is called."""
     for key in sorted({*then, *now}):
         before, after = then.get(key, (missing,)), now.get(key, (missing,))
@@ -186,11 +186,14 @@ def _by_object(plan: Document) -> dict[str, Document]:
     return found
 
 
-def _moved_objects(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
+def _object_differences(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
     yield from (f"{name}, which was not planned" for name in now if name not in then)
     for name, before in then.items():
         if name in now:
-            about, moved = name.partition(" would be ")[0], [*_moved(_fields(before), _fields(now[name]), "as it is")]
+            about, moved = (
+                name.partition(" would be ")[0],
+                [*_differences(_fields(before), _fields(now[name]), "as it is")],
+            )
             yield from (f"{about}: {line.replace(': ', ' ', 1)}" for line in moved)
             if not moved and before["content"] != now[name]["content"]:
                 yield f"{about}: the content to apply differs"
@@ -293,9 +296,9 @@ def load_plan(path: Path) -> SavedPlan:
         document = json.loads(path.read_text(encoding="utf-8"))
         json.dumps(document, ensure_ascii=False).encode()  # what cannot be written could not be reported, either
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
+        raise _damaged_error(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _damaged(path, f'it has no "format": "{FORMAT}"')
+        raise _damaged_error(path, f'it has no "format": "{FORMAT}"')
     if document.get("version") != VERSION:
         found = display_value(document.get("version"))
         finding = Finding(
@@ -307,13 +310,13 @@ def load_plan(path: Path) -> SavedPlan:
         )
         raise RunFailedError(finding)
     if document.get("seal") != seal(document):
-        raise _damaged(path, "its seal does not fit its content: it was changed, or is not complete")
-    if misfit := _misfit(document):
-        raise _damaged(path, f"it does not fit the schema of plan files at {misfit}")
+        raise _damaged_error(path, "its seal does not fit its content: it was changed, or is not complete")
+    if misfit := _schema_error(document):
+        raise _damaged_error(path, f"it does not fit the schema of plan files at {misfit}")
     return SavedPlan(path, document)
 
 
-def _misfit(document: Document) -> str:
+def _schema_error(document: Document) -> str:
     """Return where a document does not fit the schema of plan files, and how; empty if it fits."""
     from jsonschema.exceptions import best_match
     from jsonschema.validators import Draft202012Validator
@@ -327,7 +330,7 @@ def _misfit(document: Document) -> str:
     return f"{error.json_path}: {how[:_LONGEST]}"
 
 
-def _damaged(path: Path, why: str) -> RunFailedError:
+def _damaged_error(path: Path, why: str) -> RunFailedError:
     what, fix = "this is no plan that can be applied", "make a new one: gpu-provision plan --out FILE"
     return RunFailedError(Finding(code=codes.NO_PLAN, where=str(path), what=what, evidence=why, fix=fix))
 

@@ -26,7 +26,7 @@ from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunReport, last_states, report_of_record
-from gpu_provision.output.text import listed, ranges
+from gpu_provision.output.text import join_first, ranges
 from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ReportCollector:
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def recording(self, listen: Callable[[Event], None]) -> Callable[[Event], None]:
+    def record_events(self, listen: Callable[[Event], None]) -> Callable[[Event], None]:
         """Return a listener that takes events down, and tells ``listen`` of them."""
 
         def both(event: Event) -> None:
@@ -127,7 +127,7 @@ def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
         cluster=removal.cluster,
         plan=views.as_plan(removal, story.inventory),
         closing=views.removal_closing(removal, dry_run=False),
-        note=f"Evicted: {listed(evicted, _MOST_EVICTED)}." if evicted else "",
+        note=f"Evicted: {join_first(evicted, _MOST_EVICTED)}." if evicted else "",
         result=RunResult(changed=len(removal.changes)),
     )
 
@@ -163,7 +163,7 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
     from gpu_provision.output.html_report import page
 
     inventory, target = load_inventory(file), report_path(file_out)
-    story = _story(inventory, run)
+    story = _read_report(inventory, run)
     html = page(story)
     if target:
         write_page(target, html)
@@ -172,7 +172,7 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
     out.result(document("report", inventory=inventory.name, run=story.result.run, **told), "" if target else html)
 
 
-def _story(inventory: Inventory, run: int | None) -> RunReport:
+def _read_report(inventory: Inventory, run: int | None) -> RunReport:
     """Return what is on record here. Raises UsageError if there is nothing, RunFailedError if it cannot be read."""
     record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:

@@ -39,19 +39,19 @@ class SuggestingGroup(click.Group):
     """A group that knows the nearest command to a mistyped one, and says which command runs.
 
     Attributes:
-        elsewhere: Commands that are not imported yet, by name.
+        lazy_commands: Commands that are not imported yet, by name.
     """
 
-    elsewhere: Mapping[str, LazyCommand] = MappingProxyType({})
+    lazy_commands: Mapping[str, LazyCommand] = MappingProxyType({})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, imported or not."""
-        return sorted({*super().list_commands(ctx), *self.elsewhere})
+        return sorted({*super().list_commands(ctx), *self.lazy_commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, imported if need be."""
-        if cmd_name in self.elsewhere and cmd_name not in self.commands:
-            module = import_module(f"gpu_provision.cli.{self.elsewhere[cmd_name].module}")
+        if cmd_name in self.lazy_commands and cmd_name not in self.commands:
+            module = import_module(f"gpu_provision.cli.{self.lazy_commands[cmd_name].module}")
             self.add_command(getattr(module, cmd_name), cmd_name)
         return super().get_command(ctx, cmd_name)
 
@@ -63,8 +63,8 @@ class SuggestingGroup(click.Group):
             formatter.write_dl([(name, self._summary(ctx, name, limit)) for name in names])
 
     def _summary(self, ctx: click.Context, name: str, limit: int) -> str:
-        if name in self.elsewhere:
-            return self.elsewhere[name].summary
+        if name in self.lazy_commands:
+            return self.lazy_commands[name].summary
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit) if command else ""
 
@@ -160,7 +160,7 @@ def cli() -> None:
     """
 
 
-cli.elsewhere = _COMMANDS
+cli.lazy_commands = _COMMANDS
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -183,10 +183,10 @@ def run(words: list[str]) -> int:
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        _drop_the_rest()
+        _discard_output()
         return 128 + signal.SIGPIPE
     except BrokenOutputError as lost:
-        _drop_the_rest()
+        _discard_output()
         with contextlib.suppress(OSError, BrokenOutputError):  # said on stderr, even if JSON was asked for
             return output.report_error(lost, CliContext(output=replace(session.output, json=False)))
         return lost.exit_code
@@ -198,7 +198,7 @@ def run(words: list[str]) -> int:
     return int(returned or ExitCode.OK)
 
 
-def _drop_the_rest() -> None:
+def _discard_output() -> None:
     """Spare the interpreter another try at what is still buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

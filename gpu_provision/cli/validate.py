@@ -16,7 +16,7 @@ from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document, output_schema
-from gpu_provision.output.text import counted
+from gpu_provision.output.text import pluralize
 from gpu_provision.rbac.roles import RbacSubject
 
 
@@ -66,7 +66,7 @@ def rbac(
     subjects = [
         *(RbacSubject("User", name) for name in users),
         *(RbacSubject("Group", name) for name in groups),
-        *map(_account, accounts),
+        *map(_parse_account, accounts),
     ]
     manifests = roles(load_inventory(file), subjects, **wanted)
     if not subjects:
@@ -74,7 +74,7 @@ def rbac(
     out.result(document("rbac", manifests=manifests), object_text.yaml_stream(manifests))
 
 
-def _account(word: str) -> RbacSubject:
+def _parse_account(word: str) -> RbacSubject:
     """Return ``NAMESPACE:NAME`` as a subject. Raises UsageError."""
     namespace, _, name = word.partition(":")
     if namespace and name and ":" not in name:
@@ -111,12 +111,12 @@ def completion(*, shell: str) -> None:
         click.echo(made(root.command, {}, "gpu-provision", "_GPU_PROVISION_COMPLETE").source())
 
 
-def _codes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_codes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     return [code for code in codes.meanings() if code.startswith(incomplete.upper())]
 
 
 @click.command()
-@click.argument("code", shell_complete=_codes)
+@click.argument("code", shell_complete=_complete_codes)
 @options.output_options
 def explain(*, code: str, out: Output) -> None:
     """Print the meaning, the usual cause and the remedy of the finding CODE."""
@@ -150,11 +150,11 @@ def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) ->
 
         return revalidate(load(path), out, lock_timeout=lock_timeout)
     if found.errors:
-        number = f"{found.unshown:,} more findings" if found.unshown else counted(len(found.errors), "error")
+        number = f"{found.unshown:,} more findings" if found.unshown else pluralize(len(found.errors), "error")
         summary = f"{path}: {number}"
     else:
         valid = load(path)
-        nodes = f"{counted(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
+        nodes = f"{pluralize(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
         summary = f"{path} is valid: release {valid.release}, {nodes}"
     text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
     out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)

@@ -156,7 +156,7 @@ class Drift:
         return tuple(each for each in self.differences if each.origin is origin)
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def needs_attention(self) -> bool:
         """Whether anything differs besides what is pending."""
         return any(each.origin is not Origin.PENDING for each in self.differences)
 

@@ -22,7 +22,7 @@ from gpu_provision.model.plan import Change, Plan
 from gpu_provision.model.progress import NodeState, RunResult, Transition
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.object_text import image_version, paint_diff
-from gpu_provision.output.text import PLAIN, Style, indented, table
+from gpu_provision.output.text import PLAIN, Style, indent, table
 
 _COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "red", Ending.INTERRUPTED: "yellow"}
 
@@ -69,20 +69,20 @@ def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str
             record.release,
             str(record.changed) if record.ended else "-",  # a run that was killed has not said it
             record.who,
-            _what(record, changes.get(record.number, ())),
+            _summary(record, changes.get(record.number, ())),
         )
         for record in reversed(history.records)
     ]
     return table(("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT"), rows, style)
 
 
-def _what(record: Record, changes: Iterable[str] = ()) -> str:
+def _summary(record: Record, changes: Iterable[str] = ()) -> str:
     """Return what there is to say of a run: what changed, that it was a rollback, why it failed, what is missing."""
     back = f"rollback to run {record.back_to}" if record.back_to else ""
     return "; ".join(filter(None, (back, *changes, record.reason, record.lacks)))
 
 
-def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, changes: Iterable[str] = ()) -> str:
+def record_text(record: Record, details: Mapping[str, Any], style: Style = PLAIN, changes: Iterable[str] = ()) -> str:
     """Return everything about a run; ``details`` is its local record, or empty."""
     lines = {
         "began": record.began,
@@ -94,7 +94,7 @@ def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, change
         "release": record.release,
         "written": f"{record.changed} objects" if record.ended else "-",
         "plan": record.plan,
-        "what": _what(record, changes),
+        "what": _summary(record, changes),
     }
     width = max(map(len, lines))
     told = [style.bold(f"Run {record.number}")]
@@ -105,7 +105,7 @@ def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, change
         ("What validations printed last", "\n".join(proofs)),
         ("The inventory, without secrets", record.text),
     ):
-        parts += [f"{style.bold(title)}\n{indented(body)}"] if body else []
+        parts += [f"{style.bold(title)}\n{indent(body)}"] if body else []
     return "\n\n".join(parts)
 
 
@@ -121,7 +121,7 @@ def diff(before: str, after: str, names: tuple[str, str], style: Style = PLAIN) 
     return paint_diff(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""), style)
 
 
-def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
+def changes_text(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
     """Return what the difference of two inventories means for objects, as a plan says it."""
     if not changes:
         return "For the cluster they mean the same."

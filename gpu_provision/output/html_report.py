@@ -21,7 +21,7 @@ from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import has_errors
 from gpu_provision.output.history import RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, TimelineSpan, count_activities, duration, timelines_of
-from gpu_provision.output.text import natural
+from gpu_provision.output.text import natural_key
 
 _MOST_ROWS = 1000
 _MOST_BARS = 40_000  # in the whole chart
@@ -42,7 +42,7 @@ class ChartBar(NamedTuple):
 
     x: float
     width: float
-    doing: Activity
+    activity: Activity
     title: str
     letter: str
 
@@ -50,16 +50,16 @@ class ChartBar(NamedTuple):
 def chart(lanes: Mapping[str, NodeTimeline], seconds: float) -> dict[str, Any]:
     """Return the chart of a run: nodes that ended badly first, then in the order in which they were begun."""
     ordered = sorted(
-        lanes.values(), key=lambda lane: (lane.current.doing not in _BROKEN, lane.started, natural(lane.node))
+        lanes.values(), key=lambda lane: (lane.current.activity not in _BROKEN, lane.started, natural_key(lane.node))
     )
     shown, seconds = ordered[:_MOST_ROWS], max(seconds, 0.001)
     least = max(_THINNEST, 200 * len(shown) / _MOST_BARS)
     rows = [(lane, _bars(lane, seconds, least)) for lane in shown]
-    used = {bar.doing for _, bars in rows for bar in bars}
+    used = {bar.activity for _, bars in rows for bar in bars}
     return {
         "rows": rows,
         "ticks": [(100 * tick / _TICKS, duration(seconds * tick / _TICKS)) for tick in range(_TICKS)],
-        "legend": [doing for doing in Activity if doing in used],
+        "legend": [activity for activity in Activity if activity in used],
         "rest": count_activities(ordered[_MOST_ROWS:]),
     }
 
@@ -79,13 +79,13 @@ def _bars(lane: NodeTimeline, seconds: float, least: float) -> list[ChartBar]:
         was_short = is_short
     bars = []
     for group in groups:
-        doing = max(group, key=lambda span: span.end - span.begin).doing
+        activity = max(group, key=lambda span: span.end - span.begin).activity
         width = max((group[-1].end - group[0].begin) / seconds * 100, _THINNEST)
         x = min(group[0].begin / seconds * 100, 100 - width)
         told = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MOST_TOLD]]
         more = [f"and {len(group) - _MOST_TOLD} more"] if group[_MOST_TOLD:] else []
-        letter = doing.letter if width >= _LEAST_LETTER else ""
-        bars.append(ChartBar(round(x, 2), round(width, 2), doing, "\n".join([lane.node, *told, *more]), letter))
+        letter = activity.letter if width >= _LEAST_LETTER else ""
+        bars.append(ChartBar(round(x, 2), round(width, 2), activity, "\n".join([lane.node, *told, *more]), letter))
     return bars
 
 
@@ -94,13 +94,13 @@ def page(story: RunReport) -> str:
     folder = files("gpu_provision.output")
     css = folder.joinpath("report.css").read_text(encoding="utf-8").strip()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.finalize = _clean
+    environment.finalize = _strip_control_characters
     template = environment.from_string(folder.joinpath("report.html").read_text(encoding="utf-8"))
     css_hash = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()  # for its Content-Security-Policy
     return template.render(css=Markup(css), css_hash=css_hash, **_parts(story))  # noqa: S704 - our own file
 
 
-def _clean(value: Any) -> Any:
+def _strip_control_characters(value: Any) -> Any:
     """Return a text without the characters that HTML does not allow: logs are full of them."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -125,12 +125,14 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "more_findings": max(len(findings) - _MOST_GROUPS, 0),
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
         "components": status_view.component_rows(story.result.states),
-        "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _cut(told.splitlines())],
-        "rollout": _cut(disruption),
-        "diff": [("head" if line[:3] in {"---", "+++"} else _KINDS.get(line[:1], ""), line) for line in _cut(diff)],
-        "hosts": _cut(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
+        "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _truncate(told.splitlines())],
+        "rollout": _truncate(disruption),
+        "diff": [
+            ("head" if line[:3] in {"---", "+++"} else _KINDS.get(line[:1], ""), line) for line in _truncate(diff)
+        ],
+        "hosts": _truncate(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": [
-            (status_view.evidence_title(group), group[0].passed, "\n".join(_cut(group[0].lines[-_MOST_PRINTED:])))
+            (status_view.evidence_title(group), group[0].passed, "\n".join(_truncate(group[0].lines[-_MOST_PRINTED:])))
             for group in groups[:_MOST_GROUPS]
         ],
     }
@@ -147,7 +149,7 @@ def _closing(story: RunReport) -> str:
     return story.closing or status_view.closing(story.result)
 
 
-def _cut(lines: Iterable[str]) -> list[str]:
+def _truncate(lines: Iterable[str]) -> list[str]:
     """Return as many lines, and as much of them, as fits a page, and how many are missing."""
     found = list(lines)
     kept = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in found[:_MOST_LINES]]

@@ -115,12 +115,12 @@ _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
 def is_secret(kind: str, path: str) -> bool:
     """Return whether a field's value must not be shown: any of a Secret, of most variables, and digests of those."""
     way = path_steps(path)
-    variable, inside = _variable(way)
+    variable, inside = _variable_of(way)
     hidden = bool(variable) and not is_shown_variable(variable) and inside in {(), ("value",)}
     return kind == "Secret" or way[-1:] == (_DIGEST,) or hidden
 
 
-def _variable(way: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _variable_of(way: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the variable whose field a path names, and the way on from it; empty if the path names none."""
     keys = (number for number, step in enumerate(way[:-1], start=1) if step == "env" and not isinstance(step, ListStep))
     position = next(keys, 0)
@@ -173,7 +173,9 @@ def field_value(kind: str, path: str, value: Any) -> Any:
     if is_secret(kind, path):
         return HIDDEN
     way = path_steps(path)
-    return without_credentials(value) if _variable(way)[0] and isinstance(value, str) else _below(way[-1], value)
+    return (
+        without_credentials(value) if _variable_of(way)[0] and isinstance(value, str) else _redact_item(way[-1], value)
+    )
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
@@ -188,29 +190,29 @@ def redacted_value(value: Any) -> Any:
         named = _ARGUMENT.match(value)
         return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else without_users(value)
     if isinstance(value, dict):
-        return {key: _below(key, item) for key, item in value.items()}
+        return {key: _redact_item(key, item) for key, item in value.items()}
     return [redacted_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _below(key: str, value: Any) -> Any:
+def _redact_item(key: str, value: Any) -> Any:
     """Return what a mapping has under a key, without secrets."""
     match key, value:
         case ("env", list()):
             return [
-                {**item, "value": _of_variable(str(item.get("name", "")), item["value"])}
+                {**item, "value": _redact_variable(str(item.get("name", "")), item["value"])}
                 if isinstance(item, Mapping) and "value" in item
                 else redacted_value(item)
                 for item in value
             ]
         case ("env", dict()):  # of a GPUStack
-            return {name: _of_variable(name, item) for name, item in value.items()}
+            return {name: _redact_variable(name, item) for name, item in value.items()}
         case (str(name), str()) if name == _DIGEST:
             return HIDDEN
         case _:
             return redacted_value(value)
 
 
-def _of_variable(name: str, value: Any) -> Any:
+def _redact_variable(name: str, value: Any) -> Any:
     if not isinstance(value, str):  # a reference
         return value
     return without_credentials(value) if is_shown_variable(name) else HIDDEN

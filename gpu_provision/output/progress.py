@@ -13,7 +13,7 @@ from enum import Enum
 from gpu_provision.diagnostics.failures import is_trouble
 from gpu_provision.model.findings import one_line
 from gpu_provision.model.progress import Event, State, Transition
-from gpu_provision.output.text import PLAIN, Style, grouped, listed, ranges
+from gpu_provision.output.text import PLAIN, Style, group_by, join_first, ranges
 from gpu_provision.rollout.states import UpgradeState
 
 HEARTBEAT = 30.0  # seconds without a word after which a waiting run says what it waits for
@@ -26,16 +26,16 @@ class Progress:
     """Follows the events of one run. Times are seconds on any clock that only goes forward."""
 
     started: float
-    spoken: float = 0.0  # when something was last said
+    last_report: float = 0.0  # when something was last said
     states: dict[tuple[str, str], Event] = field(default_factory=dict)  # the last of every component and node
-    unsaid: list[Event] = field(default_factory=list)  # new since the last `news`
+    unreported: list[Event] = field(default_factory=list)  # new since the last `new_lines`
     waves: tuple[frozenset[str], ...] = ()  # nodes of each wave of the rollout that was planned
     _replacing_since: float | None = None
     _replaced: tuple[int, float] = (0, 0.0)  # how many, and since when
 
     def __post_init__(self) -> None:
         """Count the first heartbeat from the start."""
-        self.spoken = max(self.spoken, self.started)
+        self.last_report = max(self.last_report, self.started)
 
     def observe(self, event: Event) -> None:
         """Take an event in; only what a reader would act on is kept for saying.
@@ -50,28 +50,28 @@ class Progress:
         begun = before is None or (before.state, before.step) != (event.state, event.step)
         is_step = begun and bool(event.step)
         if event.state is not State.PROGRESSING or not event.component or is_step or is_trouble(event.message):
-            self.unsaid.append(event)
+            self.unreported.append(event)
         elif begun and event.node:
-            self.unsaid.append(replace(event, message=""))
+            self.unreported.append(replace(event, message=""))
 
-    def news(self, now: float, style: Style = PLAIN) -> list[str]:
+    def new_lines(self, now: float, style: Style = PLAIN) -> list[str]:
         """Return a line per step since the last call; nodes that take the same step share one."""
-        events, self.unsaid = self.unsaid, []
-        self.spoken = now if events else self.spoken
+        events, self.unreported = self.unreported, []
+        self.last_report = now if events else self.last_report
         return lines(events, style)
 
     def heartbeat(self, now: float) -> str:
         """Return what is awaited if nothing was said for HEARTBEAT seconds; else an empty string."""
-        if now - self.spoken < HEARTBEAT or not self._awaited:
+        if now - self.last_report < HEARTBEAT or not self._unsettled:
             return ""
-        self.spoken = now
-        about = self._about(now)
+        self.last_report = now
+        about = self._summary(now)
         return f"waiting {duration(now - self.started)}{f' for {about}' if about else ''}{self._reasons()}"
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        told = f"{self._about(now)}{self._reasons()}".removeprefix("; ")
-        return f"{duration(now - self.started):>6}  {told}" if self._awaited else ""
+        told = f"{self._summary(now)}{self._reasons()}".removeprefix("; ")
+        return f"{duration(now - self.started):>6}  {told}" if self._unsettled else ""
 
     def rollout(self, now: float) -> str:
         """Return ``wave 2 of 3, about 4 min left`` while drivers are replaced; the time is that of the nodes so far."""
@@ -93,20 +93,20 @@ class Progress:
         return f"wave {number} of {len(left)}{f', about {duration(rest)} left' if done and rest > 0 else ''}"
 
     @property
-    def _awaited(self) -> tuple[Event, ...]:
+    def _unsettled(self) -> tuple[Event, ...]:
         """What has not settled yet; where nothing is known of components, the run's own last word."""
         found = [event for event in self.states.values() if event.state not in _SETTLED]
         return tuple(event for event in found if event.component) or tuple(found)
 
     @property
-    def _told_of(self) -> tuple[Event, ...]:
+    def _reported(self) -> tuple[Event, ...]:
         """What has begun and has not settled; else everything that has not."""
-        return tuple(event for event in self._awaited if event.state is State.PROGRESSING) or self._awaited
+        return tuple(event for event in self._unsettled if event.state is State.PROGRESSING) or self._unsettled
 
-    def _about(self, now: float) -> str:
+    def _summary(self, now: float) -> str:
         """Return the rollout, and ``driver 2/3 ready`` for what goes on; for what only waits, if nothing goes on."""
         told = [self.rollout(now)]
-        for component in dict.fromkeys(event.component for event in self._told_of if event.component):
+        for component in dict.fromkeys(event.component for event in self._reported if event.component):
             both = [event for event in self.states.values() if event.component == component]
             own = [event for event in both if event.node] or both
             told.append(f"{component} {sum(event.state is State.READY for event in own)}/{len(own)} ready")
@@ -114,23 +114,23 @@ class Progress:
 
     def _reasons(self) -> str:
         reasons = []
-        for group in _alike(event for event in self._told_of if event.message):
+        for group in _group_events(event for event in self._reported if event.message):
             who = ranges(event.node for event in group if event.node) or group[0].component
             reasons.append(one_line(": ".join(filter(None, (who, group[0].message)))))
-        return f"; {listed(reasons, _MOST_REASONS, '; ')}" if reasons else ""
+        return f"; {join_first(reasons, _MOST_REASONS, '; ')}" if reasons else ""
 
 
 def lines(events: Iterable[Event], style: Style = PLAIN) -> list[str]:
     """Return events as lines: sign, component, nodes, state, message; a run's own word stands alone."""
     return [
         group[0].line(ranges(each.node for each in group if each.node), style.state(group[0].state, group[0].word))
-        for group in _alike(events)
+        for group in _group_events(events)
     ]
 
 
-def _alike(events: Iterable[Event]) -> Iterable[list[Event]]:
+def _group_events(events: Iterable[Event]) -> Iterable[list[Event]]:
     """Return events in their order, those that differ in nothing but the node together."""
-    return grouped(events, lambda event: (event.component, event.state, event.step, event.message)).values()
+    return group_by(events, lambda event: (event.component, event.state, event.step, event.message)).values()
 
 
 def duration(seconds: float) -> str:
@@ -196,17 +196,17 @@ class TimelineSpan:
 
     begin: float
     end: float
-    doing: Activity
+    activity: Activity
     component: str
     reason: str
 
     @property
     def text(self) -> str:
         """Return what it was about, and why, in words: ``toolkit coming up: ContainerCreating``."""
-        if self.doing is Activity.WAITS and self.reason:
+        if self.activity is Activity.WAITS and self.reason:
             return self.reason
-        names_component = self.doing in {Activity.COMES_UP, Activity.FAILED}
-        about = f"{self.component} {self.doing.word}" if names_component else self.doing.word
+        names_component = self.activity in {Activity.COMES_UP, Activity.FAILED}
+        about = f"{self.component} {self.activity.word}" if names_component else self.activity.word
         return f"{about}: {self.reason}" if self.reason else about
 
 
@@ -220,8 +220,8 @@ class NodeTimeline:
 
     def add(self, transition: Transition) -> None:
         """Take a transition of one of the node's components in."""
-        if transition.component not in self._components and self._open and self.current.doing is Activity.READY:
-            self._open[-1] = replace(self.current, doing=Activity.WAITS)  # it was not all that there was to do
+        if transition.component not in self._components and self._open and self.current.activity is Activity.READY:
+            self._open[-1] = replace(self.current, activity=Activity.WAITS)  # it was not all that there was to do
         self._components[transition.component] = transition
         known = list(self._components.values())
         in_rollout = (
@@ -229,9 +229,9 @@ class NodeTimeline:
         )
         leading = next(in_rollout, None) or min(known, key=lambda each: _FIRST.index(each.state))
         reason = "" if leading.reason == f"is in {leading.step}" else leading.reason  # only says the step again
-        span = TimelineSpan(transition.at, transition.at, _doing(leading), leading.component, reason)
+        span = TimelineSpan(transition.at, transition.at, _activity_of(leading), leading.component, reason)
         before = self._open.pop() if self._open else span
-        if (before.doing, before.component) == (span.doing, span.component):
+        if (before.activity, before.component) == (span.activity, span.component):
             self._open.append(replace(span, begin=before.begin))
         else:
             self._open += [replace(before, end=transition.at), span]
@@ -244,7 +244,7 @@ class NodeTimeline:
     @property
     def started(self) -> float:
         """When something was first done to the node; infinity if nothing ever was."""
-        return next((span.begin for span in self._open if span.doing not in AT_REST), float("inf"))
+        return next((span.begin for span in self._open if span.activity not in AT_REST), float("inf"))
 
     def spans(self, end: float) -> tuple[TimelineSpan, ...]:
         """Return what the node was about until ``end``."""
@@ -267,11 +267,11 @@ def add_transition(lanes: dict[str, NodeTimeline], transition: Transition) -> No
 
 def count_activities(lanes: Iterable[NodeTimeline]) -> str:
     """Return what nodes are about, and how many of them: ``1 waiting, 3 ready``."""
-    counts = Counter(lane.current.doing.word for lane in lanes)
+    counts = Counter(lane.current.activity.word for lane in lanes)
     return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
-def _doing(leading: Transition) -> Activity:
+def _activity_of(leading: Transition) -> Activity:
     if is_under_way(leading.step) and leading.state not in {State.BLOCKED, State.FAILED}:
         return _OF_STEP[UpgradeState(leading.step)]
     if leading.state is State.PROGRESSING and leading.component.endswith("validation"):

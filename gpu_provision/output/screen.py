@@ -18,7 +18,7 @@ from rich.text import Text
 
 from gpu_provision.model.findings import one_line, visible
 from gpu_provision.output.progress import AT_REST, Activity, NodeTimeline, TimelineSpan, count_activities
-from gpu_provision.output.text import Style, natural, painted_parts
+from gpu_provision.output.text import Style, natural_key, painted_parts
 
 _ENDLESS = 100_000  # columns, where no terminal limits a line
 _GAP = (0, 2, 0, 0)  # right of a cell
@@ -51,7 +51,7 @@ def console(stream: TextIO, *, color: bool, columns: int | None = None, terminal
     )
 
 
-def live(stream: TextIO, *, color: bool) -> Live:
+def live_display(stream: TextIO, *, color: bool) -> Live:
     """Return a display of a terminal that is drawn again on request, and removed at the end."""
     drawn = console(stream, color=color, terminal=True)
     return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
@@ -104,13 +104,13 @@ def _line(parts: Iterable[Segment], style: Style) -> str:
     return painted.rstrip()
 
 
-def picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int, summary: str = "") -> Group:
+def timeline_picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int, summary: str = "") -> Group:
     """Return a summary and a row for each node: what it was about over time, and what it is about.
 
     Nodes that something is being done to come first, then failed ones, then those that wait. A narrow terminal loses
     the past first; what a node waits for is wrapped and never cut.
     """
-    ranked = sorted(nodes.values(), key=lambda node: (_RANKS.get(node.current.doing, 0), natural(node.node)))
+    ranked = sorted(nodes.values(), key=lambda node: (_RANKS.get(node.current.activity, 0), natural_key(node.node)))
     room = min(lines - _OTHER_LINES, _MAX_ROWS)
     if not ranked or room < 1:
         return Group(Text(one_line(summary))) if summary else Group()
@@ -125,13 +125,13 @@ def picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int
     begin = min(node.spans(now)[0].begin for node in ranked)
     for node in shown:
         past = (_bar(node, begin, now, bar),) if bar >= _MIN_BAR else ()
-        grid.add_row(Text(one_line(node.node)), *past, _current(node.current, now))
+        grid.add_row(Text(one_line(node.node)), *past, _current_text(node.current, now))
     parts: list[Text | Table] = [Text(one_line(summary)), grid] if summary else [grid]
     if rest:
         parts.append(Text(f"and {len(rest)} more: {count_activities(rest)}", style="dim"))
     if bar >= _MIN_BAR:
-        seen = {span.doing for node in shown for span in node.spans(now)}
-        legend = ", ".join(f"{doing.letter} {doing.word}" for doing in Activity if doing in seen)
+        seen = {span.activity for node in shown for span in node.spans(now)}
+        legend = ", ".join(f"{activity.letter} {activity.word}" for activity in Activity if activity in seen)
         parts.append(Text(legend, style="dim"))
     return Group(*parts)
 
@@ -142,16 +142,18 @@ def _bar(node: NodeTimeline, begin: float, now: float, width: int) -> Text:
     scale = width / max(now - begin, 0.001)
     for span in node.spans(now):
         first, last = (min(int((at - begin) * scale), width - 1) for at in (span.begin, span.end))
-        letters[first : last + 1] = [span.doing] * (last + 1 - first)
+        letters[first : last + 1] = [span.activity] * (last + 1 - first)
     text = Text()
-    for doing in letters:
-        text.append(doing.letter if doing else " ", style=_ACTIVITY_COLORS.get(doing, "cyan") if doing else "")
+    for activity in letters:
+        text.append(
+            activity.letter if activity else " ", style=_ACTIVITY_COLORS.get(activity, "cyan") if activity else ""
+        )
     return text
 
 
-def _current(span: TimelineSpan, now: float) -> Text:
-    since = "" if span.doing in AT_REST else f" {max(now - span.begin, 0):.0f} s"
+def _current_text(span: TimelineSpan, now: float) -> Text:
+    since = "" if span.activity in AT_REST else f" {max(now - span.begin, 0):.0f} s"
     head, _, reason = one_line(span.text).partition(": ")
-    text = Text(head, style=_ACTIVITY_COLORS.get(span.doing, "cyan"))
+    text = Text(head, style=_ACTIVITY_COLORS.get(span.activity, "cyan"))
     text.append(f"{since}{': ' if reason else ''}{reason}", style="default")
     return text

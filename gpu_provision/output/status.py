@@ -18,7 +18,7 @@ from gpu_provision.model.progress import (
     Status,
 )
 from gpu_provision.output.findings import has_errors, plain
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table
 
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
 _MAX_REASON = 160
@@ -52,7 +52,7 @@ def is_ready(status: Status) -> bool:
 def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
     """Return the table of components."""
     cells = [
-        (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _short(row.reason))
+        (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _shorten(row.reason))
         for row in rows
     ]
     return table(("COMPONENT", "VERSION", "READY", "STATE", "REASON"), cells, style)
@@ -60,7 +60,7 @@ def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
 
 def _versions(row: ComponentStatus) -> str:
     """Return the version, or ``580.126.20 (h100, l40s), 595.91.07 (t4)`` where pools differ."""
-    pools = grouped(sorted(row.versions), lambda pool: row.versions[pool])
+    pools = group_by(sorted(row.versions), lambda pool: row.versions[pool])
     by_pool = ", ".join(f"{version} ({', '.join(names)})" for version, names in sorted(pools.items()))
     return by_pool or row.version or "-"
 
@@ -82,7 +82,7 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = F
             "DRIVER": _driver(row),
             "STATE": style.state(row.state),
             "CORDONED BY": row.cordoned_by,
-            "REASON": _short(row.reason),
+            "REASON": _shorten(row.reason),
         }
         for row in found
     ]
@@ -109,7 +109,7 @@ def _driver(row: NodeStatus) -> str:
     return "not loaded" if is_expected else "-"
 
 
-def _short(reason: str) -> str:
+def _shorten(reason: str) -> str:
     """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
     told = _BACK_OFF.sub("", reason)
     return told if len(told) <= _MAX_REASON else f"{told[: _MAX_REASON - 3]}..."
@@ -121,13 +121,13 @@ def evidence(found: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool =
     for group in evidence_groups(found):
         blocks.append(evidence_title(group, style))
         if verbose or not group[0].passed:
-            blocks.append(indented("\n".join(group[0].lines)))
+            blocks.append(indent("\n".join(group[0].lines)))
     return "\n".join(filter(None, blocks))
 
 
 def evidence_groups(found: Iterable[Evidence]) -> list[list[Evidence]]:
     """Return validations that printed the same and ended in the same way together."""
-    return list(grouped(found, lambda each: (each.component, each.passed, each.lines)).values())
+    return list(group_by(found, lambda each: (each.component, each.passed, each.lines)).values())
 
 
 def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
@@ -157,7 +157,7 @@ def run_text(result: RunResult, style: Style = PLAIN) -> str:
 
 def closing(result: RunResult, style: Style = PLAIN) -> str:
     """Return the one sentence with the outcome, the writes, the requests and the seconds."""
-    written = f"{counted(result.changed, 'object')} written" if result.changed else "No changes"
+    written = f"{pluralize(result.changed, 'object')} written" if result.changed else "No changes"
     figures = f"{written}, {result.requests} API requests, {result.seconds:.1f} s"
     unready = [each for each in result.states if each.state is not State.READY]
     if unready:
@@ -175,11 +175,11 @@ def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tu
     The reasons are ``nodes: reason`` for what is not ready, equal ones together.
     """
     rows = []
-    for component, own in grouped(states, lambda each: each.component).items():
+    for component, own in group_by(states, lambda each: each.component).items():
         on_nodes = [each for each in own if each.node] or own
         unready = [each for each in own if each.state is not State.READY]
         reasons = []
-        for reason, group in grouped(unready, lambda each: each.reason or each.state.value).items():
+        for reason, group in group_by(unready, lambda each: each.reason or each.state.value).items():
             named = ranges(each.node for each in group if each.node)
             reasons.append(f"{named}: {reason}" if named else reason)
         ready = sum(each.state is State.READY for each in on_nodes)
@@ -198,11 +198,11 @@ def run_document(result: RunResult) -> dict[str, Any]:
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:
     """Return one block per group of equal hosts: sign, names, GPUs, then what was changed, or is still to do."""
     blocks = []
-    for group in grouped(result.hosts, lambda host: (*_own(host).values(), host.changes)).values():
+    for group in group_by(result.hosts, lambda host: (*_common_fields(host).values(), host.changes)).values():
         host = group[0]
         sign, color = ("!", "red") if host.failed else ("~", "yellow") if host.changes else ("=", "dim")
         head = [f"{style.paint(color, sign)} {ranges(each.name for each in group)}"]
-        head += [] if host.gpus is None else [counted(host.gpus, "GPU")]
+        head += [] if host.gpus is None else [pluralize(host.gpus, "GPU")]
         head += [f"host driver {host.driver}"] if host.driver else []
         head += ["reboot needed"] if host.reboot_needed else []
         head += ["will be done:"] if host.changes and not done else []
@@ -214,12 +214,12 @@ def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) 
 def hosts_document(result: HostsResult) -> list[dict[str, Any]]:
     """Return the hosts as JSON-able dicts."""
     return [
-        {"host": host.name, "changes": list(host.changes), "rebooted": is_rebooted(host), **_own(host)}
+        {"host": host.name, "changes": list(host.changes), "rebooted": is_rebooted(host), **_common_fields(host)}
         for host in result.hosts
     ]
 
 
-def _own(host: HostOutcome) -> dict[str, Any]:
+def _common_fields(host: HostOutcome) -> dict[str, Any]:
     """Return what the text and the document of a host have in common."""
     return {key: getattr(host, key) for key in ("failed", "reason", "reboot_needed", "gpus", "driver")}
 

@@ -58,7 +58,7 @@ class Style:
 PLAIN = Style()
 
 
-def for_terminal(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Return a text as it is printed: the colors of `Style` take effect, other control characters become visible."""
     parts = _MARK.split(text)  # every second one is a color's code
     parts[::2] = map(visible, parts[::2])
@@ -97,12 +97,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -
     return screen.table(headers, rows, style)
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return ``1 node`` or ``2 nodes``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Return items by what ``key`` says of them, in their order."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
@@ -110,17 +110,17 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return groups
 
 
-def indented(text: str, spaces: int = 2) -> str:
+def indent(text: str, spaces: int = 2) -> str:
     """Return the text with every line moved to the right."""
     return "\n".join(f"{' ' * spaces}{line}" if line else line for line in text.splitlines())
 
 
-def wrapped(text: str, columns: int) -> str:
+def wrap(text: str, columns: int) -> str:
     """Return the text with lines that are no longer than ``columns``, wrapped between words; as it is for 0."""
-    return "\n".join(_wrapped_line(line, columns) if columns else line for line in text.split("\n"))
+    return "\n".join(_wrap_line(line, columns) if columns else line for line in text.split("\n"))
 
 
-def _wrapped_line(line: str, columns: int) -> str:
+def _wrap_line(line: str, columns: int) -> str:
     indent = " " * (len(line) - len(line.lstrip()))
     done, width = "", 0
     for word in line.strip().split(" "):
@@ -141,14 +141,14 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
     After ``most`` parts the rest is counted: ``a, b, ... and 12 more``.
     """
-    return in_order(sorted(set(names), key=natural), most)
+    return ordered_ranges(sorted(set(names), key=natural_key), most)
 
 
-def in_order(names: Iterable[str], most: int = 8) -> str:
+def ordered_ranges(names: Iterable[str], most: int = 8) -> str:
     """Return names as `ranges` does, but in the order in which they are given."""
     runs: list[list[str]] = []
     for name in names:
-        if runs and _follows(runs[-1][-1], name):
+        if runs and _is_successor(runs[-1][-1], name):
             runs[-1].append(name)
         else:
             runs.append([name])
@@ -157,21 +157,21 @@ def in_order(names: Iterable[str], most: int = 8) -> str:
         last = _NUMBERED.match(run[-1])
         end = last["digits"] if last and not last["tail"] else run[-1]
         parts += [f"{run[0]}..{end}"] if run[2:] else run
-    return listed(parts, most)
+    return join_first(parts, most)
 
 
-def listed(parts: Sequence[str], most: int, separator: str = ", ") -> str:
+def join_first(parts: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return the first parts, and how many more there are: ``a, b and 3 more``."""
     more = len(parts) - most
     return f"{separator.join(parts[:most])}{f' and {more} more' if more > 0 else ''}"
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key in which ``gpu-2`` comes before ``gpu-10``."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name))
 
 
-def _follows(before: str, name: str) -> bool:
+def _is_successor(before: str, name: str) -> bool:
     """Whether two names differ by one in their last number alone."""
     one, two = _NUMBERED.match(before), _NUMBERED.match(name)
     if not (one and two) or (one["head"], one["tail"]) != (two["head"], two["tail"]):

@@ -13,16 +13,16 @@ from gpu_provision.model.findings import Severity
 from gpu_provision.model.plan import Action, DestroyResult, Difference, Drift, FieldDrift, Origin, Plan
 from gpu_provision.output.findings import finding_text, has_errors, merged, plain
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
-from gpu_provision.output.plan import change_document, changes, resource, resource_document
+from gpu_provision.output.plan import change_document, changes, resource_document, resource_text
 from gpu_provision.output.status import not_installed
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table, wrapped
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table, wrap
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.preflight import Judgement
 
 _MOST_FIELDS = 6
-_FATES = {
+_DISPOSITIONS = {
     Disposition.TAKEN: ("~", "taken over: the same objects, from now on ours"),
     Disposition.REPLACED: ("-+", "replaced: ours have another name or selector"),
     Disposition.REMOVED: ("-", "removed: they do nothing any more"),
@@ -50,14 +50,14 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
         restarted = (each for each in adoption.drivers if not each.keeps)
         lines += [f"  > {each.node} is restarted: {'; '.join(each.differs)}" for each in restarted]
         parts.append("\n".join(lines))
-    parts += ["\n".join(_of_fate(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
+    parts += ["\n".join(_disposition_lines(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
     if adoption.created:
         parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator has not")
     return "\n\n".join(parts)
 
 
-def _of_fate(adoption: Adoption, fate: Disposition, style: Style) -> Iterator[str]:
-    sign, head = _FATES[fate]
+def _disposition_lines(adoption: Adoption, fate: Disposition, style: Style) -> Iterator[str]:
+    sign, head = _DISPOSITIONS[fate]
     yield style.bold(head)
     alike: dict[str, list[str]] = {}
     for item in adoption.of(fate):
@@ -115,31 +115,31 @@ def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_h
     """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
     counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
     told = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
-    told += [f"{counted(changed_hosts, 'host')} not as declared"] if changed_hosts else []
+    told += [f"{pluralize(changed_hosts, 'host')} not as declared"] if changed_hosts else []
     parts = [] if drift.installed else [not_installed(drift.inventory, drift.cluster)]
     if not told:
         return parts[0] if parts else f"No drift: everything is as inventory {drift.inventory} declares."
     closing = " ".join([*parts, f"Drift: {', '.join(told)}. Nothing was changed."])
     body = [style.bold(f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}")]
     for origin, (title, color, _) in _ORIGINS.items() if drift.installed else ():
-        groups = grouped(drift.of(origin), lambda each: (each.ref, each.action)).values()
-        lines = [f"  {line}" for group in groups for line in _differences(group)]
+        groups = group_by(drift.of(origin), lambda each: (each.ref, each.action)).values()
+        lines = [f"  {line}" for group in groups for line in _difference_lines(group)]
         body += ["\n".join([style.paint(color, title), *lines])] if lines else []
     if changed_hosts:
-        body.append(f"{style.bold('hosts that are not as declared')}\n{indented(hosts)}")
-    return "\n\n".join(filter(None, [*body, resource(drift.resource, style), style.bold(closing)]))
+        body.append(f"{style.bold('hosts that are not as declared')}\n{indent(hosts)}")
+    return "\n\n".join(filter(None, [*body, resource_text(drift.resource, style), style.bold(closing)]))
 
 
-def _differences(group: list[Difference]) -> Iterator[str]:
+def _difference_lines(group: list[Difference]) -> Iterator[str]:
     first = group[0]
     yield f"{first.ref}{_WHAT.get(first.action, '')}  ({first.component})"
     for each in group:
         where = f"{ranges(each.nodes)}: " if each.nodes else ""
-        yield from (f"  {_field(each, field)}" for field in each.fields)
+        yield from (f"  {_field_line(each, field)}" for field in each.fields)
         yield from (f"  {where}{note}" for note in each.notes)
 
 
-def _field(each: Difference, field: FieldDrift) -> str:
+def _field_line(each: Difference, field: FieldDrift) -> str:
     by = f"  by {field.writer}" if field.writer else ""
     also = f"  ({_ORIGINS[field.origin][2]})" if field.origin is not each.origin else ""
     if is_secret(each.ref.kind, field.path):
@@ -174,10 +174,10 @@ def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
     blocks = [finding_text(finding, style) for finding in merged(found.findings)]
     errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
-    counts = f"{counted(errors, 'error')}, {counted(len(found.findings) - errors, 'warning')}"
+    counts = f"{pluralize(errors, 'error')}, {pluralize(len(found.findings) - errors, 'warning')}"
     read = sum(host.gpus is not None for host in found.hosts.hosts)
     verdict = counts if found.findings else "nothing to say against a run"
-    return "\n\n".join([*blocks, f"{counted(read, 'host')} read, nothing changed: {verdict}"])
+    return "\n\n".join([*blocks, f"{pluralize(read, 'host')} read, nothing changed: {verdict}"])
 
 
 _BAD = (CheckOutcome.FAILED, CheckOutcome.UNREACHABLE)
@@ -190,27 +190,27 @@ def verification_text(found: Verification, style: Style = PLAIN) -> str:
     if not found.checks:
         return "no check was asked for"
     rows = []
-    for node, own in grouped(found.checks, lambda check: check.node).items():
+    for node, own in group_by(found.checks, lambda check: check.node).items():
         counts = Counter(check.outcome for check in own)
         failed = sum(counts[outcome] for outcome in _BAD)
         told = style.paint("red", str(failed)) if failed else "0"
         rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), told, str(counts[CheckOutcome.SKIPPED])))
     blocks = []
-    for group in _alike(found.of(*_COLORS)):
+    for group in _group_checks(found.of(*_COLORS)):
         first = group[0]
         where = ranges(check.node for check in group if check.node) or _CLUSTER
         what = "; ".join(dict.fromkeys(check.sentence for check in group))
         if first.outcome is CheckOutcome.UNREACHABLE:
             what = f"{len(group)} checks"
         word = style.paint(_COLORS[first.outcome], first.outcome.value)
-        blocks.append(f"{word}: {where}: {what}\n{indented(first.reason)}")
+        blocks.append(f"{word}: {where}: {what}\n{indent(first.reason)}")
     sums = ((outcome, len(found.of(outcome))) for outcome in CheckOutcome)
     closing = f"{len(found.checks)} checks: {', '.join(f'{count} {outcome.value}' for outcome, count in sums if count)}"
     parts = [table(("NODE", "PASSED", "FAILED", "SKIPPED"), rows, style), "\n".join(blocks), closing]
     return "\n\n".join(filter(None, parts))
 
 
-def _alike(checks: Iterable[Check]) -> list[list[Check]]:
+def _group_checks(checks: Iterable[Check]) -> list[list[Check]]:
     """Return checks that differ in nothing but the node together; all that an unreachable host says is one.
 
     Checks that the same nodes skip for the same reason are one, too.
@@ -221,7 +221,7 @@ def _alike(checks: Iterable[Check]) -> list[list[Check]]:
         return check.outcome, sentence, check.reason
 
     groups: dict[tuple[str, ...], list[Check]] = {}
-    for key, group in grouped(checks, likeness).items():
+    for key, group in group_by(checks, likeness).items():
         is_skipped = group[0].outcome is CheckOutcome.SKIPPED
         shared = (group[0].reason, *(check.node for check in group)) if is_skipped else key
         groups.setdefault(shared, []).extend(group)
@@ -242,7 +242,7 @@ def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *,
     evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
     parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
     parts.append(removal_closing(result, style, dry_run=dry_run))
-    return wrapped("\n\n".join(filter(None, parts)), style.columns)
+    return wrap("\n\n".join(filter(None, parts)), style.columns)
 
 
 def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:

@@ -68,7 +68,7 @@ def test_failed_nodes_come_first_then_the_earliest() -> None:
     )
     assert [lane.node for lane, _ in rows] == ["n1", "n2", "n10", "n3"]
     last = rows[0][1][-1]
-    assert (last.doing, last.x + last.width) == (Activity.FAILED, 100)
+    assert (last.activity, last.x + last.width) == (Activity.FAILED, 100)
 
 
 NASTY = '<script>alert("x")</script>&\x1b[31m\x9b\u202e'
@@ -218,7 +218,7 @@ def test_colors_have_enough_contrast_in_light_and_dark() -> None:
     """Of WCAG AA: 4.5 for text, 3 for what is drawn."""
     css = html_report.files("gpu_provision.output").joinpath("report.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([a-z_]+): (#\w{6})", part)) for part in css.split("@media (prefers", 1))
-    doings = {"failed" if doing is Activity.FAILED else doing.name.lower() for doing in Activity}
+    doings = {"failed" if activity is Activity.FAILED else activity.name.lower() for activity in Activity}
     for colors in (light, dark):
         assert doings <= colors.keys()
         for ground in ("page", "panel"):

@@ -66,7 +66,7 @@ def test_the_plan_of_a_rollout_fits_the_terminal(golden: Golden, columns: int) -
 
 def test_a_run_announces_its_changes_without_a_closing() -> None:
     """Its findings come at its end; that nothing was changed would be a lie."""
-    text = plan.announced(samples.PLAN)
+    text = plan.announcement(samples.PLAN)
     assert text.startswith("Inventory prod, release 26.7.0")
     assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
     assert "GP304" not in text
