@@ -333,8 +333,8 @@ class DestroyJob(_Job):
         terms = discovery.DestroyOptions(crds=self.crds, evict=self.evict, seconds=self.timeout)
 
         def discover() -> runner.DestroyRunner:
-            found = discovery.discover(cluster, inventory, terms)
-            return runner.DestroyRunner(cluster, inventory, found, terms, listen)
+            objects = discovery.discover(cluster, inventory, terms)
+            return runner.DestroyRunner(cluster, inventory, objects, terms, listen)
 
         work, stack = discover(), client.get_stack(cluster, inventory)
         if dry_run:

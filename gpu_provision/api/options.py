@@ -97,8 +97,8 @@ def select_components(targets: Words | None, components: Iterable[str]) -> froze
 
 def _require_words(words: Iterable[str], option: str) -> tuple[str, ...]:
     """Return the words. Raises UsageError if there is none."""
-    if found := tuple(words):
-        return found
+    if required := tuple(words):
+        return required
     what, fix = "it names nothing, which is not all", "leave it out for all, or name what is meant"
     raise UsageError(Finding(code=codes.NOTHING_MATCHES, where=option, what=what, fix=fix))
 

@@ -28,9 +28,9 @@ class Printable(ABC):
     __slots__ = ()
 
     @classmethod
-    def copy_of(cls, found: Any, **more: Any) -> Self:
+    def copy_of(cls, value: Any, **more: Any) -> Self:
         """Return what was found as a value that prints; ``found`` is of the class that this one extends."""
-        return cls(**{field.name: getattr(found, field.name) for field in fields(found)}, **more)
+        return cls(**{field.name: getattr(value, field.name) for field in fields(value)}, **more)
 
     def __str__(self) -> str:
         """Return the text of the command."""
@@ -203,8 +203,8 @@ class StackRemoval(Printable):
         from gpu_provision.output import views
 
         own = views.removal_document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
-        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
-        return document("destroy", self.findings, **told, **own)
+        parts = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
+        return document("destroy", self.findings, **parts, **own)
 
 
 _Result = TypeVar("_Result", StackRun, StackRemoval, RunResult, DestroyResult)

@@ -54,7 +54,7 @@ def history(inventory: Inventory) -> StackHistory:
     from gpu_provision.history import rollback as records
     from gpu_provision.reconcile.session import Session
 
-    found = records.read_history(Session(inventory).cluster, inventory)
+    runs = records.read_history(Session(inventory).cluster, inventory)
     problems = tuple(
         Finding(
             code=codes.DAMAGED_RECORD,
@@ -63,10 +63,10 @@ def history(inventory: Inventory) -> StackHistory:
             fix="nothing; it goes when it is older than the runs that are kept",
             severity=Severity.WARNING,
         )
-        for name in found.damaged
+        for name in runs.damaged
     )
-    changes = history_view.changes_by_run(found.records, inventory)
-    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems, changes=changes)
+    changes = history_view.changes_by_run(runs.records, inventory)
+    return StackHistory.copy_of(runs, inventory=inventory.name, findings=problems, changes=changes)
 
 
 def prepare_rollback(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
@@ -85,8 +85,8 @@ def prepare_rollback(inventory: Inventory, number: int | None = None) -> tuple[I
     """
     from gpu_provision.history import rollback as records
 
-    found = history(inventory)
-    record = records.default_target(found, inventory) if number is None else records.find_run(found, number)
+    runs = history(inventory)
+    record = records.default_target(runs, inventory) if number is None else records.find_run(runs, number)
     then, findings = records.restore_inventory(record, inventory)
     return then, record, findings
 
@@ -154,11 +154,11 @@ def unlock(
 
     cluster = Session(inventory).cluster
 
-    def asked(lock: LockHolder) -> bool:
+    def check_lock(lock: LockHolder) -> bool:
         remote_run.refuse_controllers_lock(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 
-    held, version = unlock(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)
+    held, version = unlock(cluster, inventory, force=force, agreed=check_lock, on_wait=say or ignore)
     return held, bool(version)
 
 
@@ -362,11 +362,11 @@ def revalidate(
     from gpu_provision.components import startup_taint  # the end of a taint follows from a validation that passes
 
     work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
-    found = work.plan(ignore)
-    if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
+    plan = work.plan(ignore)
+    if errors := [finding for finding in plan.findings if finding.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
     changing = {Action.CREATE, Action.UPDATE, Action.DELETE}
-    if pending := sum(each.action in changing and each.component != startup_taint.NAME for each in found.changes):
+    if pending := sum(each.action in changing and each.component != startup_taint.NAME for each in plan.changes):
         finding = Finding(
             code=codes.NOT_AS_DECLARED,
             where=inventory.path,

@@ -34,8 +34,8 @@ class StackAdoption(Adoption, Printable):
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision adopt --dry-run --json``."""
-        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": views.adoption_document(self)}
-        return document("adopt", self.findings, **told)
+        parts = {"inventory": self.inventory, "cluster": self.cluster, "adoption": views.adoption_document(self)}
+        return document("adopt", self.findings, **parts)
 
 
 def adoption(inventory: Inventory) -> StackAdoption:
@@ -112,8 +112,8 @@ class StackDrift(Printable):
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
         changed = self.hosts.changed
-        told = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
-        return views.drift_text(self.cluster, style, hosts=told, changed_hosts=len(changed))
+        hosts = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
+        return views.drift_text(self.cluster, style, hosts=hosts, changed_hosts=len(changed))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision drift --json``."""
@@ -248,10 +248,10 @@ def preflight(
     wanted = with_ignored(inventory, ignored)
     if offline:
         wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
-    found = reconcile_preflight.preflight(
+    report = reconcile_preflight.preflight(
         wanted, limit=select_nodes(inventory, limit), listen=as_read_only(listen or ignore)
     )
-    return StackPreflight.copy_of(found, inventory=inventory.name)
+    return StackPreflight.copy_of(report, inventory=inventory.name)
 
 
 def verify(  # noqa: PLR0913 - the options of the command

@@ -58,17 +58,17 @@ def adopt(  # noqa: PLR0913 - one argument per option
     if written:
         return _write_inventory(Path(written), stack, out)
     inventory = stack.load()
-    found = gpu_provision.adoption(inventory)
-    if found.is_over or dry_run or has_errors(found.findings) or not (yes or output.has_terminal(out)):
-        return _show(found, out, None)
+    adoption = gpu_provision.adoption(inventory)
+    if adoption.is_over or dry_run or has_errors(adoption.findings) or not (yes or output.has_terminal(out)):
+        return _show(adoption, out, None)
     if not yes:
-        write(sys.stdout, found.text(out.style))
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
-        if not output.ask(f"Apply these changes to {output.describe_target(inventory, found.cluster)}?"):
+        write(sys.stdout, adoption.text(out.style))
+        write(sys.stderr, findings_view.text(adoption.findings, out.error_style))
+        if not output.ask(f"Apply these changes to {output.describe_target(inventory, adoption.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
-    out.note(f"What is there now is kept in {save_objects(found)}")
-    return _show(found, out, _adopt(inventory, out, lock_timeout))
+    out.note(f"What is there now is kept in {save_objects(adoption)}")
+    return _show(adoption, out, _adopt(inventory, out, lock_timeout))
 
 
 def _adopt(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
@@ -82,15 +82,15 @@ def _adopt(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
             return cast("StackRun", failure.result)
 
 
-def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
-    findings = (*found.findings, *(run.findings if run else ()))
-    parts: dict[str, Any] = status_view.run_document(run.cluster) if run and run.cluster else {}
-    told = {**found.document(), **findings_view.split(findings), **parts}
-    out.result(told, run.text(out.style) if run else found.text(out.style))
+def _show(adoption: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
+    findings = (*adoption.findings, *(run.findings if run else ()))
+    of_cluster: dict[str, Any] = status_view.run_document(run.cluster) if run and run.cluster else {}
+    parts = {**adoption.document(), **findings_view.split(findings), **of_cluster}
+    out.result(parts, run.text(out.style) if run else adoption.text(out.style))
     out.findings(findings)
-    if run is None and not (found.is_over or has_errors(found.findings)):
+    if run is None and not (adoption.is_over or has_errors(adoption.findings)):
         out.hint("Nothing was changed. Next: the same with --yes")
-    failed = has_errors(found.findings) or (run is not None and not run.succeeded)
+    failed = has_errors(adoption.findings) or (run is not None and not run.succeeded)
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
@@ -110,17 +110,17 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     with writing(path, *_UNWRITABLE):
         files.try_place(path)
     kubeconfig, context = stack.kubeconfig or "", stack.context or ""
-    found = discover(connect(kubeconfig, context))
-    if found.policy is None:
-        raise RunFailedError(nothing_to_adopt(found.cluster))
+    installation = discover(connect(kubeconfig, context))
+    if installation.policy is None:
+        raise RunFailedError(nothing_to_adopt(installation.cluster))
     cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
-    declared = derive_inventory(found, name=path.stem, cluster=cluster)
-    text = f"# Made by gpu-provision adopt of {found.cluster}: what the GPU Operator had provisioned there.\n"
+    declared = derive_inventory(installation, name=path.stem, cluster=cluster)
+    text = f"# Made by gpu-provision adopt of {installation.cluster}: what the GPU Operator had provisioned there.\n"
     text += yaml.safe_dump(declared, sort_keys=False, width=118)
     with writing(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")
-    findings = (*check_policy(found), *check(path).all)
-    parts = {"cluster": found.cluster, "inventory_file": str(path)}
+    findings = (*check_policy(installation), *check(path).all)
+    parts = {"cluster": installation.cluster, "inventory_file": str(path)}
     out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
     out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
@@ -134,14 +134,14 @@ _SERVERS = frozenset(
 )
 
 
-def save_objects(found: Adoption) -> Path:
+def save_objects(adoption: Adoption) -> Path:
     """Write every object of the operator and its chart, as ``kubectl apply`` takes it; return the file.
 
     Only its owner may read it. Raises UsageError if it cannot be written.
     """
-    objects = (*found.policies, *(each.live for each in found.objects))
+    objects = (*adoption.policies, *(each.live for each in adoption.objects))
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    file = files.state_folder() / "adoptions" / f"{found.inventory}-{now}.yaml"
+    file = files.state_folder() / "adoptions" / f"{adoption.inventory}-{now}.yaml"
     what = "what the adoption would change cannot be kept, so nothing was changed"
     with writing(file, what, "set XDG_STATE_HOME to a directory that you may write to"):
         files.make_state_folder(file.parent)

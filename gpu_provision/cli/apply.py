@@ -64,37 +64,37 @@ def plan(  # noqa: PLR0913 - one argument per option
     if saved is not None and offline:
         message = "--out needs a plan of the real cluster: leave --offline out."
         raise click.UsageError(message)
-    place = None
+    path = None
     if saved is not None:
         from gpu_provision.cli import plan_file
 
-        place = plan_file.check_path(saved)
+        path = plan_file.check_path(saved)
     work = apply_job(stack.load(), command="plan", **part)
     with show_progress(out) as listen:
-        found = work.plan(listen, offline=offline)
-    _show_plan(found, out, diff=diff)
-    if place and not found.can_be_applied:
-        out.note(f"{place} was not written: this plan cannot be applied.")
-    elif place:
-        plan_file.save(place, work, found, ignored=part["ignored"])
-    if found.can_be_applied and not (found.is_empty or offline):
+        planned = work.plan(listen, offline=offline)
+    _show_plan(planned, out, diff=diff)
+    if path and not planned.can_be_applied:
+        out.note(f"{path} was not written: this plan cannot be applied.")
+    elif path:
+        plan_file.save(path, work, planned, ignored=part["ignored"])
+    if planned.can_be_applied and not (planned.is_empty or offline):
         words = [
             "gpu-provision apply",
-            shlex.quote(str(place)) if place else "",
-            *_repeated_options(_WHERE if place else (*_WHERE, *_PART)),
+            shlex.quote(str(path)) if path else "",
+            *_repeated_options(_WHERE if path else (*_WHERE, *_PART)),
         ]
         out.hint(f"Next: {' '.join(filter(None, words))}")
-    if not found.can_be_applied:
+    if not planned.can_be_applied:
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_empty else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and not planned.is_empty else ExitCode.OK
 
 
 def _repeated_options(names: tuple[str, ...]) -> Iterator[str]:
     """Yield the options of this command line that the next command needs, too."""
     context = click.get_current_context()
     for option in context.command.params:
-        said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if not (said and option.name in names):
+        is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if not (is_given and option.name in names):
             continue
         if getattr(option, "is_flag", False):
             yield option.opts[0]
@@ -104,22 +104,22 @@ def _repeated_options(names: tuple[str, ...]) -> Iterator[str]:
             yield f"{option.opts[0]} {shlex.quote(str(value))}"
 
 
-def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
-    text = found.text(out.style)
+def _show_plan(planned: StackPlan, out: Output, *, diff: bool = False) -> None:
+    text = planned.text(out.style)
     if diff:
-        text = f"{object_text.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
-    out.result(found.document(), text)
+        text = f"{object_text.diff_text(planned.cluster, out.style)}\n\n{text}".lstrip()
+    out.result(planned.document(), text)
     if not out.json:
-        shown_in_text = found.cluster.findings
-        write(sys.stderr, findings_view.text(found.findings[len(shown_in_text) :], out.error_style))
+        shown_in_text = planned.cluster.findings
+        write(sys.stderr, findings_view.text(planned.findings[len(shown_in_text) :], out.error_style))
 
 
 def print_plan(work: ApplyJob, out: Output) -> StackPlan:
     """Print what a command would change, and change nothing."""
     with show_progress(out) as listen:
-        found = work.plan(listen)
-    _show_plan(found, out)
-    return found
+        planned = work.plan(listen)
+    _show_plan(planned, out)
+    return planned
 
 
 @click.command()
@@ -153,9 +153,9 @@ def apply(
     reviewed.check_cluster(work)
     if work.hosts:  # before the first is touched; else the run itself looks at the cluster, right before it writes
         with show_progress(out) as listen:
-            found = work.plan(listen)
-        reviewed.check_hosts(found.hosts)
-        reviewed.check_plan(found.cluster)
+            current = work.plan(listen)
+        reviewed.check_hosts(current.hosts)
+        reviewed.check_plan(current.cluster)
     return execute(work, out, yes=True, report=report, saved=reviewed)
 
 
@@ -167,9 +167,9 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
     asks = output.must_ask(work.inventory, yes=yes)
     if asks:
         output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
-        found = print_plan(work, out)
-        cluster = found.cluster.cluster if work.cluster else ""
-        if not _confirm(work.inventory, found, "Apply these changes to", cluster):
+        preview = print_plan(work, out)
+        cluster = preview.cluster.cluster if work.cluster else ""
+        if not _confirm(work.inventory, preview, "Apply these changes to", cluster):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
@@ -192,10 +192,10 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _confirm(inventory: Inventory, found: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
+def _confirm(inventory: Inventory, preview: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
     """Ask; nothing to do needs no answer."""
-    target = describe_target(inventory, cluster, len(found.hosts.changed))
-    return found.is_empty or output.ask(f"{what} {target}?")
+    target = describe_target(inventory, cluster, len(preview.hosts.changed))
+    return preview.is_empty or output.ask(f"{what} {target}?")
 
 
 @click.command()
@@ -204,9 +204,9 @@ def _confirm(inventory: Inventory, found: StackPlan | StackRemoval, what: str, c
 @options.output_options
 def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show the state of every component and node, and the output of the validations."""
-    found = gpu_provision.status(stack.load())
-    out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
+    current = gpu_provision.status(stack.load())
+    out.result(current.document(), current.text(out.style, verbose=bool(out.verbose)))
+    return ExitCode.DIFFERENCES if detailed_exitcode and not current.is_ready else ExitCode.OK
 
 
 def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitCode:
@@ -251,10 +251,10 @@ def destroy(
         return _exit_code(_preview(removal, out))
     if output.must_ask(removal.inventory, yes=yes):
         output.require_terminal(out, look="destroy --dry-run")
-        found = _preview(removal, out)
-        cluster = found.cluster.cluster if found.cluster else ""
+        preview = _preview(removal, out)
+        cluster = preview.cluster.cluster if preview.cluster else ""
         # What is refused needs no question.
-        if not (found.succeeded and _confirm(removal.inventory, found, "Remove all of this from", cluster)):
+        if not (preview.succeeded and _confirm(removal.inventory, preview, "Remove all of this from", cluster)):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     account = ReportCollector(inventory=removal.inventory, page=page, command="destroy")
@@ -269,13 +269,13 @@ def destroy(
 
 def _preview(removal: DestroyJob, out: Output) -> StackRemoval:
     with show_progress(out) as listen:
-        found = removal.preview(listen)
-    out.show(found)
-    return found
+        preview = removal.preview(listen)
+    out.show(preview)
+    return preview
 
 
-def _exit_code(found: StackRemoval) -> ExitCode:
-    return ExitCode.OK if found.succeeded else ExitCode.FAILED
+def _exit_code(result: StackRemoval) -> ExitCode:
+    return ExitCode.OK if result.succeeded else ExitCode.FAILED
 
 
 @click.command()
@@ -293,11 +293,11 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
     """
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
-        found = gpu_provision.drift(inventory, listen=listen, **part)
-    out.show(found)
-    if has_errors(found.findings):
+        result = gpu_provision.drift(inventory, listen=listen, **part)
+    out.show(result)
+    if has_errors(result.findings):
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and found.needs_attention else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and result.needs_attention else ExitCode.OK
 
 
 @click.command()
@@ -315,9 +315,9 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """
     inventory = stack.load()
     with show_progress(out) as listen:
-        found = gpu_provision.preflight(inventory, listen=listen, **part)
-    out.result(found.document(), found.text(out.style))
-    return ExitCode.FAILED if found.failed else ExitCode.OK
+        result = gpu_provision.preflight(inventory, listen=listen, **part)
+    out.result(result.document(), result.text(out.style))
+    return ExitCode.FAILED if result.failed else ExitCode.OK
 
 
 @click.command()
@@ -335,6 +335,6 @@ def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """
     inventory = stack.load()
     with show_progress(out) as listen:
-        found = gpu_provision.verify(inventory, listen=listen, **part)
-    out.result(found.document(), found.text(out.style))
-    return found.exit_code
+        result = gpu_provision.verify(inventory, listen=listen, **part)
+    out.result(result.document(), result.text(out.style))
+    return result.exit_code

@@ -42,14 +42,14 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
     from gpu_provision.history import store
 
     inventory = stack.load()
-    found = gpu_provision.history(inventory)
-    record, changes = records.find_run(found, number), found.changes.get(number, ())
+    runs = gpu_provision.history(inventory)
+    record, changes = records.find_run(runs, number), runs.changes.get(number, ())
     if text_only:
         text = records.inventory_text(record)
     else:
         text = view.record_text(record, store.local_details(record, inventory.name), out.style, changes)
-    run = {**view.document(record, changes), "text": record.text}
-    out.result(document("history show", inventory=inventory.name, runs=[run]), text)
+    document_of_run = {**view.document(record, changes), "text": record.text}
+    out.result(document("history show", inventory=inventory.name, runs=[document_of_run]), text)
 
 
 @click.command()
@@ -67,9 +67,9 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
     from gpu_provision.history import rollback as records
 
     inventory = stack.load()
-    found = gpu_provision.history(inventory)
-    before = records.find_run(found, number)
-    after = records.find_run(found, other) if other else inventory
+    runs = gpu_provision.history(inventory)
+    before = records.find_run(runs, number)
+    after = records.find_run(runs, other) if other else inventory
     texts = records.inventory_text(before), records.inventory_text(after)
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
     problems, meaning = list[Finding](), ""
@@ -80,8 +80,8 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
         what = "an inventory is not valid for this version of the tool, so what the difference means is not shown"
         problems = [Finding(code=codes.NOT_UNDERSTOOD, where=where, what=what, severity=Severity.WARNING)]
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
-    told = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
-    out.result(document("diff", problems, inventory=inventory.name, **parts), told)
+    text = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
+    out.result(document("diff", problems, inventory=inventory.name, **parts), text)
     out.findings(problems)
     return ExitCode.DIFFERENCES if detailed_exitcode and (lines or changes) else ExitCode.OK
 

@@ -131,13 +131,13 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
     """
     from gpu_provision.operator import remote_run as leaving
 
-    told = leaving.release_findings(cluster, name)
-    out.findings(told)
+    findings = leaving.release_findings(cluster, name)
+    out.findings(findings)
     if not _confirm(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
     text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
-    out.result(document("operator release", told, cluster=cluster.name, released=was_there), text)
+    out.result(document("operator release", findings, cluster=cluster.name, released=was_there), text)
     return ExitCode.OK
 
 
@@ -201,9 +201,9 @@ def install(  # noqa: PLR0913 - one argument per option
     if not _confirm(cluster, "Install the operator", look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
     made, stacks = _manifest_options(out, **shape), [load_inventory(file) for file in files]
-    written, told = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
+    written, findings = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
     closing = f"{len(written)} objects were made or changed." if written else "Everything is as it should be."
-    _print_result(out, "operator install", told, cluster, "written", written, closing)
+    _print_result(out, "operator install", findings, cluster, "written", written, closing)
     return ExitCode.OK
 
 
@@ -223,9 +223,9 @@ def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
     if not _confirm(cluster, what, look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
-    gone, told = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
+    gone, findings = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
     closing = f"{len(gone)} objects were deleted." if gone else "There is no operator."
-    _print_result(out, "operator uninstall", told, cluster, "deleted", gone, closing)
+    _print_result(out, "operator uninstall", findings, cluster, "deleted", gone, closing)
     return ExitCode.OK
 
 
@@ -236,12 +236,18 @@ def _confirm(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Outpu
 
 
 def _print_result(  # noqa: PLR0913, PLR0917 - what both commands say
-    out: Output, command: str, told: Iterable[Finding], cluster: KubeClient, key: str, refs: Iterable[object], last: str
+    out: Output,
+    command: str,
+    findings: Iterable[Finding],
+    cluster: KubeClient,
+    key: str,
+    refs: Iterable[object],
+    end: str,
 ) -> None:
     names = [str(ref) for ref in refs]
     parts: dict[str, Any] = {"cluster": cluster.name, key: names}
-    out.result(document(command, told, **parts), "\n".join([*names, last]))
-    out.findings(told)
+    out.result(document(command, findings, **parts), "\n".join([*names, end]))
+    out.findings(findings)
 
 
 @operator.command()
@@ -253,22 +259,22 @@ def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> Exit
     from gpu_provision.operator.install import skew_findings
     from gpu_provision.operator.status import read_overview
 
-    found = read_overview(cluster)
-    warnings = skew_findings(cluster, found.version, found.lease)
-    told = {**asdict(found), "ready": found.is_well}
-    out.result(document("operator status", warnings, operator=told), _status_text(found, out))
+    overview = read_overview(cluster)
+    warnings = skew_findings(cluster, overview.version, overview.lease)
+    fields = {**asdict(overview), "ready": overview.is_well}
+    out.result(document("operator status", warnings, operator=fields), _status_text(overview, out))
     out.findings(warnings)
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and not overview.is_well else ExitCode.OK
 
 
-def _status_text(found: Overview, out: Output) -> str:
-    controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
-    version = f", gpu-provision {found.version}" if found.version else ""
+def _status_text(overview: Overview, out: Output) -> str:
+    controllers = f"Controllers in the cluster: {overview.controllers}" if overview.controllers else ""
+    version = f", gpu-provision {overview.version}" if overview.version else ""
     leader = "There is no leader: no controller runs, or none can lead."
-    if found.leader:
-        leader = f"Leader: {found.leader}{version}"
+    if overview.leader:
+        leader = f"Leader: {overview.leader}{version}"
     rows = []
-    for row in found.stacks:
+    for row in overview.stacks:
         ready = out.style.paint("green", "yes") if row.is_ready else out.style.paint("yellow", "no")
         message = f"{row.message}{'' if row.is_current else ' (of what was declared before)'}"
         values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, message)
@@ -326,14 +332,14 @@ def run(  # noqa: PLR0913 - one argument per option
 
     def take(note: StackEvent) -> None:
         if out.json:
-            told = {"time": _now(), "level": "warning" if note.is_warning else "info", "stack": note.stack}
-            write(sys.stdout, json.dumps({**told, "reason": note.reason, "message": note.message}, sort_keys=True))
+            fields = {"time": _now(), "level": "warning" if note.is_warning else "info", "stack": note.stack}
+            write(sys.stdout, json.dumps({**fields, "reason": note.reason, "message": note.message}, sort_keys=True))
         else:
             out.note(event_line(note))
 
     controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
     try:
-        found = serve(
+        bound_port = serve(
             address, port, look=controller.look, is_alive=controller.why_dead, is_ready=controller.why_unready
         )
     except OSError as error:
@@ -344,8 +350,8 @@ def run(  # noqa: PLR0913 - one argument per option
             fix="choose another --port or --address; --port 0 takes any that is free",
         )
         raise UsageError(finding) from error
-    place = f"[{address}]" if ":" in address else address
-    take(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
+    host = f"[{address}]" if ":" in address else address
+    take(StackEvent(reason="Answering", message=f"http://{host}:{bound_port}/metrics, /healthz and /readyz"))
     try:
         with redirect_reports(lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))):
             controller.run()
@@ -356,9 +362,9 @@ def run(  # noqa: PLR0913 - one argument per option
 
 def event_line(note: StackEvent) -> str:
     """Return an event as one line of the log."""
-    place = f"{note.stack}: " if note.stack else ""
+    prefix = f"{note.stack}: " if note.stack else ""
     mark = "warning " if note.is_warning else ""
-    return f"{_now()} {mark}{place}{note.reason}: {one_line(note.message)}"
+    return f"{_now()} {mark}{prefix}{note.reason}: {one_line(note.message)}"
 
 
 def _now() -> str:

@@ -69,8 +69,8 @@ def _complete_inventories(
 def _complete_hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     with contextlib.suppress(ProvisionError):
-        found = load_inventory(context.params.get("file"))
-        words = (*(node.name for node in found.nodes), "gpu", "nodes", *(f"pool_{pool}" for pool in found.pools))
+        known = load_inventory(context.params.get("file"))
+        words = (*(node.name for node in known.nodes), "gpu", "nodes", *(f"pool_{pool}" for pool in known.pools))
         return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
     return []
 
@@ -96,8 +96,8 @@ def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds:
         os.environ[_API_TIMEOUT] = str(seconds)
 
 
-def _prompt_sudo_password(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
-    if asked:
+def _prompt_sudo_password(_context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
+    if wanted:
         from gpu_provision.inventory import pyinfra_inventory
 
         pyinfra_inventory.set_sudo_password(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
@@ -232,8 +232,8 @@ def on_stack(command: Command) -> Command:
     def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         parent = click.get_current_context().parent
         above = parent.params if parent else {}
-        given = {"file": file, "kubeconfig": kubeconfig, "context": context}
-        return command(stack=StackOptions(**{key: value or above.get(key) for key, value in given.items()}), **rest)
+        names = {"file": file, "kubeconfig": kubeconfig, "context": context}
+        return command(stack=StackOptions(**{key: value or above.get(key) for key, value in names.items()}), **rest)
 
     return wrapped
 

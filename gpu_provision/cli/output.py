@@ -53,15 +53,15 @@ class Output:
         """Print what the command was asked for, in the form that was asked for."""
         write(sys.stdout, as_json(document) if self.json else text)
 
-    def show(self, found: Any) -> None:
+    def show(self, result: Any) -> None:
         """Print a value of the API as `result` does, and on stderr what it found, which a document has itself."""
-        self.result(found.document(), found.text(self.style))
-        self.findings(found.findings)
+        self.result(result.document(), result.text(self.style))
+        self.findings(result.findings)
 
-    def findings(self, found: Iterable[Finding]) -> None:
+    def findings(self, items: Iterable[Finding]) -> None:
         """Say on stderr what was found; a JSON document has it."""
         if not self.json:
-            write(sys.stderr, findings_view.text(found, self.error_style))
+            write(sys.stderr, findings_view.text(items, self.error_style))
 
     def note(self, text: str) -> None:
         """Say something on the way, for people; silent with ``--quiet``."""
@@ -106,9 +106,9 @@ def write(stream: TextIO, text: str) -> None:
     """Write a text and end its last line; only the tool's own colors steer a terminal."""
     if not text:
         return
-    shown = escape_for_terminal(text)
+    escaped = escape_for_terminal(text)
     try:
-        stream.write(shown if shown.endswith("\n") else f"{shown}\n")
+        stream.write(escaped if escaped.endswith("\n") else f"{escaped}\n")
         stream.flush()
     except BrokenPipeError:
         raise

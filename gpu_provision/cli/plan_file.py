@@ -46,9 +46,9 @@ _TOLD = 20  # lines of what has moved; a fleet that has moved altogether would b
 _UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 
 
-def save(path: Path, work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...]) -> None:
+def save(path: Path, work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
-    document = plan_document(work, found, ignored=ignored, cluster_uid=cluster_id(work))
+    document = plan_document(work, planned, ignored=ignored, cluster_uid=cluster_id(work))
     with writing(path, *_UNWRITABLE):
         files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
@@ -68,11 +68,11 @@ def cluster_id(work: ApplyJob) -> str:
     from gpu_provision.kube.observe import NAMESPACE
     from gpu_provision.reconcile.session import Session
 
-    found = Session(work.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
-    return str(found[0]["metadata"]["uid"]) if found else ""
+    namespaces = Session(work.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
+    return str(namespaces[0]["metadata"]["uid"]) if namespaces else ""
 
 
-def plan_document(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
+def plan_document(work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
     """Return the document of a plan.
 
     Args:
@@ -91,7 +91,7 @@ def plan_document(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...],
             "salt": salt,
             "digest": _inventory_digest(inventory, salt),
         },
-        "cluster": {"id": cluster_uid, "name": found.cluster.cluster},
+        "cluster": {"id": cluster_uid, "name": planned.cluster.cluster},
         "scope": {
             "hosts": work.hosts,
             "cluster": work.cluster,
@@ -99,27 +99,27 @@ def plan_document(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...],
             "targets": list(work.targets or ()),
             "ignored": list(ignored),
         },
-        "plan": _plan_document(found.cluster),
-        "hosts": status_view.hosts_document(found.hosts),
+        "plan": _plan_document(planned.cluster),
+        "hosts": status_view.hosts_document(planned.hosts),
     }
     return {**document, "seal": seal(document)}
 
 
 def _plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON, each change with a digest of the object to apply; that of none is empty."""
-    told = plan_view.document(plan)
-    for each, change in zip(told["changes"], plan.changes, strict=True):
+    document = plan_view.document(plan)
+    for each, change in zip(document["changes"], plan.changes, strict=True):
         each["content"] = ""
         if (manifest := change.manifest) is not None:
             metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SEEN}
             each["content"] = digest(redacted({**manifest, "metadata": metadata}), _DIGITS)
-    return told
+    return document
 
 
 def _inventory_digest(inventory: Inventory, salt: str) -> str:
     """Return a digest from which the file's content, which may hold passwords, cannot be found by trying."""
-    found = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
-    return found.hex()
+    key = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
+    return key.hex()
 
 
 def seal(document: Document) -> str:
@@ -157,8 +157,8 @@ def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
 
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
     """Return what a plan made now would do otherwise on hosts, a line for each host."""
-    found = status_view.hosts_document(on_hosts or NO_HOSTS)
-    then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], found))
+    current = status_view.hosts_document(on_hosts or NO_HOSTS)
+    then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], current))
     return tuple(_differences(then, now, "takes no part"))
 
 
@@ -177,13 +177,13 @@ def _host(each: Document) -> tuple[str, ...]:
 
 def _by_object(plan: Document) -> dict[str, Document]:
     """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
-    found = {}
+    changes = {}
     for each in plan["changes"]:
         if each["action"] != Action.WAIT.value:
             ref = each["object"]
             name = f"{ref['namespace']}/{ref['name']}" if ref["namespace"] else ref["name"]
-            found[f"{ref['kind']} {name} would be {_ENDS[each['action']]}"] = each
-    return found
+            changes[f"{ref['kind']} {name} would be {_ENDS[each['action']]}"] = each
+    return changes
 
 
 def _object_differences(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
@@ -213,7 +213,7 @@ def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
     """Return what happens to each node; waves decide."""
     if rollout is None:
         return {}
-    found = {
+    nodes = {
         **dict.fromkeys(rollout.get("marked", ()), "keeps its driver"),
         **dict.fromkeys(rollout["under_way"], "is under way"),
         **{each["node"]: f"is skipped: {each['reason']}" for each in rollout["skipped"]},
@@ -225,8 +225,8 @@ def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
             owners = {f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in each["evicts"]}
             parts += [f"evicts {', '.join(sorted(owners))}"] if owners else []
             parts += [f"cordoned by {each['cordoned_by']}"] if each["cordoned_by"] else []
-            found[each["node"]] = ", ".join(parts)
-    return {f"node {node}": (told,) for node, told in found.items()}
+            nodes[each["node"]] = ", ".join(parts)
+    return {f"node {node}": (text,) for node, text in nodes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,11 +300,11 @@ def load_plan(path: Path) -> SavedPlan:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _damaged_error(path, f'it has no "format": "{FORMAT}"')
     if document.get("version") != VERSION:
-        found = display_value(document.get("version"))
+        file_version = display_value(document.get("version"))
         finding = Finding(
             code=codes.OTHER_FORMAT,
             where=str(path),
-            what=f"the plan is of version {found} of plan files, and this tool knows {VERSION}",
+            what=f"the plan is of version {file_version} of plan files, and this tool knows {VERSION}",
             evidence=f"made by gpu-provision {display_value(document.get('tool', 'of an unknown version'))}",
             fix="make the plan with the same gpu-provision that applies it",
         )

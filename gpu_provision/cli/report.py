@@ -168,8 +168,8 @@ def report(*, run: int | None, file: str | None, file_out: str | None, out: Outp
     if target:
         write_page(target, html)
         out.note(f"Report: {target}")
-    told: dict[str, Any] = {"report": str(target)} if target else {"html": html}
-    out.result(document("report", inventory=inventory.name, run=story.result.run, **told), "" if target else html)
+    output: dict[str, Any] = {"report": str(target)} if target else {"html": html}
+    out.result(document("report", inventory=inventory.name, run=story.result.run, **output), "" if target else html)
 
 
 def _read_report(inventory: Inventory, run: int | None) -> RunReport:

@@ -71,8 +71,8 @@ class SuggestingGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete commands, and import none of them for it."""
         names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
-        found = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        items = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Answer a bare group with its help, as a usage error."""

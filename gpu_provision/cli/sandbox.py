@@ -37,9 +37,9 @@ def sandbox() -> None:
 @options.output_options
 def up(*, fleet: str, out: Output) -> None:
     """Start the sandbox, unless it is running."""
-    found = start_sandbox(fleet)
-    out.result(document("sandbox up", sandbox=_document(found)), _text(found))
-    out.hint(f"\nexport KUBECONFIG={found.kubeconfig}")
+    running = start_sandbox(fleet)
+    out.result(document("sandbox up", sandbox=_document(running)), _text(running))
+    out.hint(f"\nexport KUBECONFIG={running.kubeconfig}")
 
 
 @sandbox.command()
@@ -72,10 +72,10 @@ def reset(*, fleet: str, out: Output) -> None:
 @options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
     """Show whether the sandbox runs; exits with 69 if it does not."""
-    found = find_sandbox(fleet)
-    text = _text(found) if found else f"sandbox {fleet} is not running"
-    out.result(document("sandbox status", sandbox=_document(found) if found else None), text)
-    return ExitCode.OK if found else ExitCode.UNREACHABLE
+    running = find_sandbox(fleet)
+    text = _text(running) if running else f"sandbox {fleet} is not running"
+    out.result(document("sandbox status", sandbox=_document(running) if running else None), text)
+    return ExitCode.OK if running else ExitCode.UNREACHABLE
 
 
 @sandbox.command()
@@ -88,21 +88,21 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of the kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
     from gpu_provision.sandbox import lifecycle
 
-    found = find_sandbox(fleet)
-    if found is None:
+    running = find_sandbox(fleet)
+    if running is None:
         fix = f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default")
         what = f"sandbox {fleet!r} is not running"
         raise UnreachableError(Finding(code=codes.NO_SANDBOX, where=f"sandbox {fleet}", what=what, fix=fix))
     if user:
-        found = replace(found, kubeconfig=lifecycle.write_kubeconfig(found, user))
-    out.result(document("sandbox kubeconfig", sandbox=_document(found)), str(found.kubeconfig))
+        running = replace(running, kubeconfig=lifecycle.write_kubeconfig(running, user))
+    out.result(document("sandbox kubeconfig", sandbox=_document(running)), str(running.kubeconfig))
 
 
-def _text(found: Sandbox) -> str:
-    where = f"kubeconfig {found.kubeconfig}, context {found.context}"
-    return f"sandbox {found.name} runs at {found.url} (process {found.pid})\n{where}"
+def _text(running: Sandbox) -> str:
+    where = f"kubeconfig {running.kubeconfig}, context {running.context}"
+    return f"sandbox {running.name} runs at {running.url} (process {running.pid})\n{where}"
 
 
-def _document(found: Sandbox) -> dict[str, object]:
-    own = {"kubeconfig": str(found.kubeconfig), "directory": str(found.directory)}
-    return {"name": found.name, "context": found.context, "url": found.url, "pid": found.pid, **own}
+def _document(running: Sandbox) -> dict[str, object]:
+    own = {"kubeconfig": str(running.kubeconfig), "directory": str(running.directory)}
+    return {"name": running.name, "context": running.context, "url": running.url, "pid": running.pid, **own}

@@ -125,9 +125,9 @@ def explain(*, code: str, out: Output) -> None:
         near = codes.nearest(code, meanings)
         fix = f"gpu-provision explain {near}" if near else "docs/findings.md lists all codes"
         raise UsageError(Finding(code=codes.USAGE, where=f"explain {code}", what="no finding has this code", fix=fix))
-    found = meanings[code]
-    text = f"{code}: {found.title}\n  cause: {found.cause}\n  remedy: {found.remedy}"
-    out.result(document("explain", explanation={"code": code, **found._asdict()}), text)
+    meaning = meanings[code]
+    text = f"{code}: {meaning.title}\n  cause: {meaning.cause}\n  remedy: {meaning.remedy}"
+    out.result(document("explain", explanation={"code": code, **meaning._asdict()}), text)
 
 
 @click.command()
@@ -144,21 +144,21 @@ def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) ->
     from gpu_provision.inventory import check, load
 
     path = find_inventory(file)
-    found = check(path)
-    if gpus and not found.errors:
+    problems = check(path)
+    if gpus and not problems.errors:
         from gpu_provision.cli.apply import revalidate
 
         return revalidate(load(path), out, lock_timeout=lock_timeout)
-    if found.errors:
-        number = f"{found.unshown:,} more findings" if found.unshown else pluralize(len(found.errors), "error")
+    if problems.errors:
+        number = f"{problems.unshown:,} more findings" if problems.unshown else pluralize(len(problems.errors), "error")
         summary = f"{path}: {number}"
     else:
         valid = load(path)
         nodes = f"{pluralize(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
         summary = f"{path} is valid: release {valid.release}, {nodes}"
-    text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
-    out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)
-    return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
+    text = "\n".join(filter(None, [findings_view.text(problems.all, out.style), summary]))
+    out.result(document("validate", problems.all, inventory=str(path), unshown=problems.unshown), text)
+    return ExitCode.INVALID_INVENTORY if problems.errors else ExitCode.OK
 
 
 @click.command()

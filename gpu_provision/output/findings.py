@@ -28,11 +28,11 @@ def text(findings: Iterable[Finding], style: Style = PLAIN) -> str:
 
 def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield findings that differ in nothing but the place as one, which names the places."""
-    places: dict[Finding, list[str]] = {}
+    groups: dict[Finding, list[str]] = {}
     for finding in findings:
-        places.setdefault(replace(finding, where=""), []).append(finding.where)
-    for finding, found in places.items():
-        named = [*dict.fromkeys(filter(None, found))]
+        groups.setdefault(replace(finding, where=""), []).append(finding.where)
+    for finding, group in groups.items():
+        named = [*dict.fromkeys(filter(None, group))]
         yield replace(finding, where=ranges(named) if len(named) > 1 else "".join(named))
 
 
@@ -61,10 +61,10 @@ def plain(value: Any) -> Any:
 
 def split(findings: Iterable[Finding]) -> dict[str, Any]:
     """Return the two lists that every document has: ``errors`` and ``warnings``."""
-    found = list(findings)
+    every = list(findings)
     return {
-        "errors": [plain(finding) for finding in found if finding.severity is Severity.ERROR],
-        "warnings": [plain(finding) for finding in found if finding.severity is Severity.WARNING],
+        "errors": [plain(finding) for finding in every if finding.severity is Severity.ERROR],
+        "warnings": [plain(finding) for finding in every if finding.severity is Severity.WARNING],
     }
 
 

@@ -29,16 +29,16 @@ _COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "re
 
 def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple[str, ...]]:
     """Return what each run declared otherwise than the run before it: versions as old -> new, and other settings."""
-    told, before, versions = dict[int, tuple[str, ...]](), "", dict[str, str]()
+    changes, before, versions = dict[int, tuple[str, ...]](), "", dict[str, str]()
     for record in records:
         if record.only or not record.text:
             continue
         declared = dict(versions_on_record(record, now))
         if before and record.text != before:
             changed = tuple(_version_changes(versions, declared)) if versions and declared else ()
-            told[record.number] = changed or ("other settings",)
+            changes[record.number] = changed or ("other settings",)
         before, versions = record.text, declared
-    return told
+    return changes
 
 
 def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Ite
     if of_drivers and len({pairs.get(name) for name in of_drivers}) == 1:
         same = [pairs.pop(name) for name in of_drivers if name in pairs]
         yield from (f"driver {each}" for each in same[:1])
-    yield from (f"{name} {told}" for name, told in pairs.items())
+    yield from (f"{name} {versions}" for name, versions in pairs.items())
 
 
 def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str, ...]] = MappingProxyType({})) -> str:
@@ -97,10 +97,10 @@ def record_text(record: Record, details: Mapping[str, Any], style: Style = PLAIN
         "what": _summary(record, changes),
     }
     width = max(map(len, lines))
-    told = [style.bold(f"Run {record.number}")]
-    told += [f"  {name.ljust(width)}  {value}" for name, value in lines.items() if value]
+    rows = [style.bold(f"Run {record.number}")]
+    rows += [f"  {name.ljust(width)}  {value}" for name, value in lines.items() if value]
     proofs = [f"{proof['pod']}: {proof['lines'][-1]}" for proof in details.get("evidence") or () if proof.get("lines")]
-    parts = ["\n".join(told)]
+    parts = ["\n".join(rows)]
     for title, body in (
         ("What validations printed last", "\n".join(proofs)),
         ("The inventory, without secrets", record.text),
@@ -127,8 +127,8 @@ def changes_text(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
         return "For the cluster they mean the same."
     components = tuple(dict.fromkeys(change.component for change in changes))
     plan = Plan(inventory="", release="", cluster="", components=components, changes=changes)
-    told = "\n\n".join(filter(None, (plan_view.changes(plan, style), plan_view.validations(plan, style))))
-    return f"{style.bold('What it means for the cluster')}\n\n{told}"
+    body = "\n\n".join(filter(None, (plan_view.changes(plan, style), plan_view.validations(plan, style))))
+    return f"{style.bold('What it means for the cluster')}\n\n{body}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

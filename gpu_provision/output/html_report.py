@@ -52,9 +52,9 @@ def chart(lanes: Mapping[str, NodeTimeline], seconds: float) -> dict[str, Any]:
     ordered = sorted(
         lanes.values(), key=lambda lane: (lane.current.activity not in _BROKEN, lane.started, natural_key(lane.node))
     )
-    shown, seconds = ordered[:_MOST_ROWS], max(seconds, 0.001)
-    least = max(_THINNEST, 200 * len(shown) / _MOST_BARS)
-    rows = [(lane, _bars(lane, seconds, least)) for lane in shown]
+    visible_lanes, seconds = ordered[:_MOST_ROWS], max(seconds, 0.001)
+    least = max(_THINNEST, 200 * len(visible_lanes) / _MOST_BARS)
+    rows = [(lane, _bars(lane, seconds, least)) for lane in visible_lanes]
     used = {bar.activity for _, bars in rows for bar in bars}
     return {
         "rows": rows,
@@ -82,10 +82,10 @@ def _bars(lane: NodeTimeline, seconds: float, least: float) -> list[ChartBar]:
         activity = max(group, key=lambda span: span.end - span.begin).activity
         width = max((group[-1].end - group[0].begin) / seconds * 100, _THINNEST)
         x = min(group[0].begin / seconds * 100, 100 - width)
-        told = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MOST_TOLD]]
+        texts = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MOST_TOLD]]
         more = [f"and {len(group) - _MOST_TOLD} more"] if group[_MOST_TOLD:] else []
         letter = activity.letter if width >= _LEAST_LETTER else ""
-        bars.append(ChartBar(round(x, 2), round(width, 2), activity, "\n".join([lane.node, *told, *more]), letter))
+        bars.append(ChartBar(round(x, 2), round(width, 2), activity, "\n".join([lane.node, *texts, *more]), letter))
     return bars
 
 
@@ -107,14 +107,14 @@ def _strip_control_characters(value: Any) -> Any:
 
 def _parts(story: RunReport) -> dict[str, Any]:
     findings = sorted(story.result.findings, key=lambda finding: finding.severity is not Severity.ERROR)
-    told, diff, disruption = "", list[str](), list[str]()
+    text, diff, disruption = "", list[str](), list[str]()
     if plan := story.plan:
-        told = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
+        text = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
         disruption = plan_view.disruption(plan).splitlines()[1:]
         # Of a run on record the objects are not kept: there is nothing to compare.
         known = (each for each in plan.changes if each.manifest is not None or each.action is Action.DELETE)
-        shown = (each for each in known if each.action not in {Action.WAIT, Action.RUN})
-        diff = [line for change in shown for line in object_text.diff_lines(change)]
+        changes = (each for each in known if each.action not in {Action.WAIT, Action.RUN})
+        diff = [line for change in changes for line in object_text.diff_lines(change)]
     groups = sorted(status_view.evidence_groups(story.result.evidence), key=lambda group: group[0].passed)
     return {
         "story": story,
@@ -125,7 +125,7 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "more_findings": max(len(findings) - _MOST_GROUPS, 0),
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
         "components": status_view.component_rows(story.result.states),
-        "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _truncate(told.splitlines())],
+        "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _truncate(text.splitlines())],
         "rollout": _truncate(disruption),
         "diff": [
             ("head" if line[:3] in {"---", "+++"} else _KINDS.get(line[:1], ""), line) for line in _truncate(diff)
@@ -151,6 +151,6 @@ def _closing(story: RunReport) -> str:
 
 def _truncate(lines: Iterable[str]) -> list[str]:
     """Return as many lines, and as much of them, as fits a page, and how many are missing."""
-    found = list(lines)
-    kept = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in found[:_MOST_LINES]]
-    return kept + ([f"... and {len(found) - _MOST_LINES} more lines"] if found[_MOST_LINES:] else [])
+    rows = list(lines)
+    shortened = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in rows[:_MOST_LINES]]
+    return shortened + ([f"... and {len(rows) - _MOST_LINES} more lines"] if rows[_MOST_LINES:] else [])

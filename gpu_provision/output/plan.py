@@ -65,8 +65,8 @@ def _section(title: str, body: str, style: Style) -> str:
 
 def changes(plan: Plan, style: Style = PLAIN) -> str:
     """Return the changes of every component that has any, and the names of those that have none."""
-    shown = [change for change in _visible_changes(plan) if change.action in SIGNS]
-    blocks = [_component(name, own, style) for name, own in _by_component(shown, plan.components).items()]
+    visible = [change for change in _visible_changes(plan) if change.action in SIGNS]
+    blocks = [_component(name, own, style) for name, own in _by_component(visible, plan.components).items()]
     unchanged = [name for name in plan.components if not plan.of(name)]
     if plan.changes and unchanged:
         blocks.append(style.paint("dim", f"unchanged: {', '.join(unchanged)}"))
@@ -88,12 +88,12 @@ def _visible_changes(plan: Plan) -> Sequence[Change]:
 def disruption(plan: Plan, style: Style = PLAIN) -> str:
     """Return which pods restart or are evicted, for how long and in which waves; empty if none."""
     restarts = (change for change in plan.changes if change.nodes and change.action in SIGNS)
-    told = []
+    lines = []
     for (component, by_node), group in group_by(restarts, lambda each: (each.component, _is_by_node(each))).items():
         nodes = {node for change in group for node in change.nodes}
-        told.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
-    told += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
-    return _section("disruption", "\n".join(told), style)
+        lines.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
+    lines += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
+    return _section("disruption", "\n".join(lines), style)
 
 
 def _restarts(verb: str, where: str, nodes: int, *, by_node: bool) -> str:
@@ -110,11 +110,11 @@ def validations(plan: Plan, style: Style = PLAIN) -> str:
         if change.action is Action.WAIT:
             waits += [f"{change.component}: {_title(group)}", *(f"    {effect}" for effect in effects(change))]
             continue
-        told = [_in_future_tense(_replace_node(effect, _node_name(change), nodes)) for effect in change.effects] or [
-            f"will run on {nodes}"
-        ]
-        runs.append(f"{style.paint('cyan', '>')} {change.component}: {told[0]}{'' if change.certain else _MAY}")
-        runs += [f"    {effect}" for effect in told[1:]]
+        node = _node_name(change)
+        lines = [_in_future_tense(_replace_node(effect, node, nodes)) for effect in change.effects]
+        lines = lines or [f"will run on {nodes}"]
+        runs.append(f"{style.paint('cyan', '>')} {change.component}: {lines[0]}{'' if change.certain else _MAY}")
+        runs += [f"    {effect}" for effect in lines[1:]]
     parts = _section("validation", "\n".join(runs), style), _section("not ready yet", "\n".join(waits), style)
     return "\n\n".join(filter(None, parts))
 
@@ -149,7 +149,7 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
 
 def upgrades(plan: Plan) -> list[str]:
     """Return ``driver 595.91.07 -> 580.126.20 on 3 nodes in 2 waves`` for each component with another version."""
-    told = []
+    lines = []
     for component, own in _by_component(plan.changes, plan.components).items():
         nodes, waves = {node for change in own for node in change.nodes}, ""
         if component == _DRIVER and plan.rollout:
@@ -157,8 +157,8 @@ def upgrades(plan: Plan) -> list[str]:
             waves = f" in {pluralize(len(plan.rollout.waves), 'wave')}" if nodes else ""
         where = f" on {pluralize(len(nodes), 'node')}{waves}" if nodes else ""
         version = _version_change(own) or (f"{component} replaced" if waves else "")
-        told += [f"{version}{where}"] if version else []
-    return told
+        lines += [f"{version}{where}"] if version else []
+    return lines
 
 
 def _version_change(own: Iterable[Change]) -> str:
@@ -170,8 +170,8 @@ def _version_change(own: Iterable[Change]) -> str:
         if _is_own_image(field) and isinstance(field.old, str) and isinstance(field.new, str)
     ]
     versions = dict.fromkeys((image_version(field.old), image_version(field.new)) for _, field in images)
-    told = [f"{old} -> {new}" for old, new in versions if old != new]
-    return f"{images[0][0]} {', '.join(told)}" if told else ""
+    parts = [f"{old} -> {new}" for old, new in versions if old != new]
+    return f"{images[0][0]} {', '.join(parts)}" if parts else ""
 
 
 def _created_versions(own: Iterable[Change]) -> dict[str, None]:
@@ -186,9 +186,9 @@ def _is_own_image(field: FieldChange) -> bool:
     return ".containers[" in field.path and field.path.endswith(".image")
 
 
-def _by_component(found: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
+def _by_component(pending: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
     """Return changes by component, in its order; one that is off now, and is removed, comes last."""
-    groups = group_by(found, lambda change: change.component)
+    groups = group_by(pending, lambda change: change.component)
     known = [name for name in components if name in groups]
     return {name: groups[name] for name in (*known, *sorted(groups.keys() - set(components)))}
 
@@ -290,21 +290,21 @@ def _title(group: list[Change]) -> str:
 
 def _stem(name: str, node: str) -> str:
     """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
-    stem, found, _ = name.partition(f"-{node}")
-    return stem if found else name.rpartition("-")[0]
+    stem, separator, _ = name.partition(f"-{node}")
+    return stem if separator else name.rpartition("-")[0]
 
 
 def _departure_text(group: list[Departure], nodes: str) -> str:
     """Return in one line what nodes that left the inventory lose; their labels are in the diff and in JSON."""
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
     which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
-    told = [f"{pluralize(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    parts = [f"{pluralize(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
     if users:
         verb = "uses" if len(users) == 1 else "use"
-        told.append(f"{pluralize(len(users), 'GPU pod')} {verb} {whose} ({join_first(users, _FEW)})")
+        parts.append(f"{pluralize(len(users), 'GPU pod')} {verb} {whose} ({join_first(users, _FEW)})")
     elif group[0].users is not None:
-        told.append(f"no GPU pod uses {whose}")
-    return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
+        parts.append(f"no GPU pod uses {whose}")
+    return f"takes the GPU stack off {which} {nodes}: {', '.join(parts)}"
 
 
 def _node_name(change: Change) -> str:

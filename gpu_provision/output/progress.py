@@ -70,8 +70,8 @@ class Progress:
 
     def current(self, now: float) -> str:
         """Return the one line that a terminal shows and rewrites."""
-        told = f"{self._summary(now)}{self._reasons()}".removeprefix("; ")
-        return f"{duration(now - self.started):>6}  {told}" if self._unsettled else ""
+        text = f"{self._summary(now)}{self._reasons()}".removeprefix("; ")
+        return f"{duration(now - self.started):>6}  {text}" if self._unsettled else ""
 
     def rollout(self, now: float) -> str:
         """Return ``wave 2 of 3, about 4 min left`` while drivers are replaced; the time is that of the nodes so far."""
@@ -95,8 +95,8 @@ class Progress:
     @property
     def _unsettled(self) -> tuple[Event, ...]:
         """What has not settled yet; where nothing is known of components, the run's own last word."""
-        found = [event for event in self.states.values() if event.state not in _SETTLED]
-        return tuple(event for event in found if event.component) or tuple(found)
+        events = [event for event in self.states.values() if event.state not in _SETTLED]
+        return tuple(event for event in events if event.component) or tuple(events)
 
     @property
     def _reported(self) -> tuple[Event, ...]:
@@ -105,12 +105,12 @@ class Progress:
 
     def _summary(self, now: float) -> str:
         """Return the rollout, and ``driver 2/3 ready`` for what goes on; for what only waits, if nothing goes on."""
-        told = [self.rollout(now)]
+        parts = [self.rollout(now)]
         for component in dict.fromkeys(event.component for event in self._reported if event.component):
             both = [event for event in self.states.values() if event.component == component]
             own = [event for event in both if event.node] or both
-            told.append(f"{component} {sum(event.state is State.READY for event in own)}/{len(own)} ready")
-        return ", ".join(filter(None, told))
+            parts.append(f"{component} {sum(event.state is State.READY for event in own)}/{len(own)} ready")
+        return ", ".join(filter(None, parts))
 
     def _reasons(self) -> str:
         reasons = []

@@ -71,13 +71,13 @@ def lines(schedule: Schedule) -> Iterator[str]:
     )
 
 
-def _limit_lines(found: Iterable[str]) -> Iterator[str]:
+def _limit_lines(texts: Iterable[str]) -> Iterator[str]:
     """Yield the first lines of one kind, and how many more there are."""
-    told = list(found)
-    most = _MOST if len(told) > _MOST + 1 else len(told)
-    yield from told[:most]
-    if told[most:]:
-        yield f"and {len(told) - most} more lines of this kind; --json has all of them"
+    every = list(texts)
+    most = _MOST if len(every) > _MOST + 1 else len(every)
+    yield from every[:most]
+    if every[most:]:
+        yield f"and {len(every) - most} more lines of this kind; --json has all of them"
 
 
 def _waves(waves: Sequence[Wave]) -> Iterator[str]:
@@ -85,8 +85,8 @@ def _waves(waves: Sequence[Wave]) -> Iterator[str]:
     number, are_few = 0, len(waves) <= _FEW
 
     def likeness(numbered: tuple[int, Wave]) -> Hashable:
-        place, wave = numbered
-        return place if are_few else None, wave.is_canary, wave.not_before
+        position, wave = numbered
+        return position if are_few else None, wave.is_canary, wave.not_before
 
     for _, members in groupby(enumerate(waves), likeness):
         alike = [wave for _, wave in members]

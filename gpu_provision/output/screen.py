@@ -71,7 +71,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style) -
     Where a terminal is too narrow the last column wraps; what has no room even so stands below its row.
     """
     cells = [[rich_text(cell.replace("\n", r"\n")) for cell in row] for row in rows]
-    widths = [max(len(header), *(row[place].cell_len for row in cells)) for place, header in enumerate(headers)]
+    widths = [max(len(header), *(row[position].cell_len for row in cells)) for position, header in enumerate(headers)]
     widths[-1] = min(widths[-1], _LEAST)
     columns = style.columns or _ENDLESS
     kept = next((some for some in range(len(headers), 0, -1) if sum(widths[:some]) + 2 * (some - 1) <= columns), 1)

@@ -27,8 +27,8 @@ _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\
 
 def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
     """Return the heading, both tables, and the evidence; all that validations printed if ``verbose``."""
-    found = evidence(status.evidence, style, verbose=verbose)
-    tables = (components(status.components, style), nodes(status.nodes, style, with_os=verbose), found)
+    printed = evidence(status.evidence, style, verbose=verbose)
+    tables = (components(status.components, style), nodes(status.nodes, style, with_os=verbose), printed)
     parts = [
         style.bold(f"Inventory {status.inventory}, release {status.release}, cluster {status.cluster}"),
         style.paint("yellow", f"A run is writing: {status.lock}") if status.lock else "",
@@ -70,8 +70,8 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = F
 
     GPUS are those that pods can have, of those that the node has.
     """
-    found = tuple(rows)
-    optional = {"OS": with_os, "CORDONED BY": any(row.cordoned for row in found)}
+    every = tuple(rows)
+    optional = {"OS": with_os, "CORDONED BY": any(row.cordoned for row in every)}
     cells = [
         {
             "NODE": row.node,
@@ -84,11 +84,11 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = F
             "CORDONED BY": row.cordoned_by,
             "REASON": _shorten(row.reason),
         }
-        for row in found
+        for row in every
     ]
-    shown = [header for header in (cells[0] if cells else ()) if optional.get(header, True)]
+    headers = [header for header in (cells[0] if cells else ()) if optional.get(header, True)]
     return table(
-        shown, [[row[header] or ("" if header == "REASON" else "-") for header in shown] for row in cells], style
+        headers, [[row[header] or ("" if header == "REASON" else "-") for header in headers] for row in cells], style
     )
 
 
@@ -111,23 +111,23 @@ def _driver(row: NodeStatus) -> str:
 
 def _shorten(reason: str) -> str:
     """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
-    told = _BACK_OFF.sub("", reason)
-    return told if len(told) <= _MAX_REASON else f"{told[: _MAX_REASON - 3]}..."
+    short = _BACK_OFF.sub("", reason)
+    return short if len(short) <= _MAX_REASON else f"{short[: _MAX_REASON - 3]}..."
 
 
-def evidence(found: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
+def evidence(results: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
     """Return how validations ended, and what their pods printed: of those that failed, of all if ``verbose``."""
     blocks = []
-    for group in evidence_groups(found):
+    for group in evidence_groups(results):
         blocks.append(evidence_title(group, style))
         if verbose or not group[0].passed:
             blocks.append(indent("\n".join(group[0].lines)))
     return "\n".join(filter(None, blocks))
 
 
-def evidence_groups(found: Iterable[Evidence]) -> list[list[Evidence]]:
+def evidence_groups(results: Iterable[Evidence]) -> list[list[Evidence]]:
     """Return validations that printed the same and ended in the same way together."""
-    return list(group_by(found, lambda each: (each.component, each.passed, each.lines)).values())
+    return list(group_by(results, lambda each: (each.component, each.passed, each.lines)).values())
 
 
 def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
@@ -191,8 +191,8 @@ def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tu
 def run_document(result: RunResult) -> dict[str, Any]:
     """Return the run's own parts of its JSON document."""
     states = [{key: value for key, value in each.items() if key != "step"} for each in plain(result.states)]
-    kept = {key: plain(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
-    return {**kept, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
+    fields = {key: plain(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
+    return {**fields, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
 
 
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:

@@ -45,8 +45,9 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
             " write over what is taken over."
         )
     if adoption.drivers:
-        kept = [each.node for each in adoption.drivers if each.keeps]
-        lines = [style.bold("drivers"), *([f"  . {len(kept)} keep running: {', '.join(sorted(kept))}"] if kept else [])]
+        running = [each.node for each in adoption.drivers if each.keeps]
+        lines = [style.bold("drivers")]
+        lines += [f"  . {len(running)} keep running: {', '.join(sorted(running))}"] if running else []
         restarted = (each for each in adoption.drivers if not each.keeps)
         lines += [f"  > {each.node} is restarted: {'; '.join(each.differs)}" for each in restarted]
         parts.append("\n".join(lines))
@@ -64,8 +65,8 @@ def _disposition_lines(adoption: Adoption, fate: Disposition, style: Style) -> I
         if not (item.fields or item.effects):
             alike.setdefault(item.ref.kind, []).append(str(item.ref).partition(" ")[2])
             continue
-        told = f"  ({'; '.join(item.effects)})" if item.effects else ""
-        yield f"  {sign} {item.ref}{told}"
+        effects = f"  ({'; '.join(item.effects)})" if item.effects else ""
+        yield f"  {sign} {item.ref}{effects}"
         yield from (f"      {field_line(item.ref.kind, change)}" for change in item.fields[:_MOST_FIELDS])
         if item.fields[_MOST_FIELDS:]:
             yield f"      and {len(item.fields) - _MOST_FIELDS} more fields; --json has all"
@@ -114,12 +115,12 @@ _WHAT = {Action.CREATE: " is not there", Action.DELETE: " is not wanted", Action
 def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:
     """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
     counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
-    told = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
-    told += [f"{pluralize(changed_hosts, 'host')} not as declared"] if changed_hosts else []
-    parts = [] if drift.installed else [not_installed(drift.inventory, drift.cluster)]
-    if not told:
-        return parts[0] if parts else f"No drift: everything is as inventory {drift.inventory} declares."
-    closing = " ".join([*parts, f"Drift: {', '.join(told)}. Nothing was changed."])
+    parts = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
+    parts += [f"{pluralize(changed_hosts, 'host')} not as declared"] if changed_hosts else []
+    head = [] if drift.installed else [not_installed(drift.inventory, drift.cluster)]
+    if not parts:
+        return head[0] if head else f"No drift: everything is as inventory {drift.inventory} declares."
+    closing = " ".join([*head, f"Drift: {', '.join(parts)}. Nothing was changed."])
     body = [style.bold(f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}")]
     for origin, (title, color, _) in _ORIGINS.items() if drift.installed else ():
         groups = group_by(drift.of(origin), lambda each: (each.ref, each.action)).values()
@@ -154,9 +155,9 @@ def drift_document(drift: Drift) -> dict[str, Any]:
     for each in drift.differences:
         document = plain(each)
         document["object"] = document.pop("ref")
-        for told, field in zip(document["fields"], each.fields, strict=True):
-            told["declared"] = field_value(each.ref.kind, field.path, field.declared)
-            told["found"] = field_value(each.ref.kind, field.path, field.found)
+        for entry, field in zip(document["fields"], each.fields, strict=True):
+            entry["declared"] = field_value(each.ref.kind, field.path, field.declared)
+            entry["found"] = field_value(each.ref.kind, field.path, field.found)
         differences.append(document)
     return {
         "inventory": drift.inventory,
@@ -170,13 +171,13 @@ def drift_document(drift: Drift) -> dict[str, Any]:
     }
 
 
-def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
+def preflight_text(report: Judgement, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
-    blocks = [finding_text(finding, style) for finding in merged(found.findings)]
-    errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
-    counts = f"{pluralize(errors, 'error')}, {pluralize(len(found.findings) - errors, 'warning')}"
-    read = sum(host.gpus is not None for host in found.hosts.hosts)
-    verdict = counts if found.findings else "nothing to say against a run"
+    blocks = [finding_text(finding, style) for finding in merged(report.findings)]
+    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
+    counts = f"{pluralize(errors, 'error')}, {pluralize(len(report.findings) - errors, 'warning')}"
+    read = sum(host.gpus is not None for host in report.hosts.hosts)
+    verdict = counts if report.findings else "nothing to say against a run"
     return "\n\n".join([*blocks, f"{pluralize(read, 'host')} read, nothing changed: {verdict}"])
 
 
@@ -185,18 +186,18 @@ _COLORS = {CheckOutcome.FAILED: "red", CheckOutcome.UNREACHABLE: "red", CheckOut
 _CLUSTER = "(cluster)"
 
 
-def verification_text(found: Verification, style: Style = PLAIN) -> str:
+def verification_text(verification: Verification, style: Style = PLAIN) -> str:
     """Return a row per node, what did not pass with its reason, and one closing sentence."""
-    if not found.checks:
+    if not verification.checks:
         return "no check was asked for"
     rows = []
-    for node, own in group_by(found.checks, lambda check: check.node).items():
+    for node, own in group_by(verification.checks, lambda check: check.node).items():
         counts = Counter(check.outcome for check in own)
         failed = sum(counts[outcome] for outcome in _BAD)
-        told = style.paint("red", str(failed)) if failed else "0"
-        rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), told, str(counts[CheckOutcome.SKIPPED])))
+        failures = style.paint("red", str(failed)) if failed else "0"
+        rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), failures, str(counts[CheckOutcome.SKIPPED])))
     blocks = []
-    for group in _group_checks(found.of(*_COLORS)):
+    for group in _group_checks(verification.of(*_COLORS)):
         first = group[0]
         where = ranges(check.node for check in group if check.node) or _CLUSTER
         what = "; ".join(dict.fromkeys(check.sentence for check in group))
@@ -204,8 +205,9 @@ def verification_text(found: Verification, style: Style = PLAIN) -> str:
             what = f"{len(group)} checks"
         word = style.paint(_COLORS[first.outcome], first.outcome.value)
         blocks.append(f"{word}: {where}: {what}\n{indent(first.reason)}")
-    sums = ((outcome, len(found.of(outcome))) for outcome in CheckOutcome)
-    closing = f"{len(found.checks)} checks: {', '.join(f'{count} {outcome.value}' for outcome, count in sums if count)}"
+    sums = ((outcome, len(verification.of(outcome))) for outcome in CheckOutcome)
+    counted = ", ".join(f"{count} {outcome.value}" for outcome, count in sums if count)
+    closing = f"{len(verification.checks)} checks: {counted}"
     parts = [table(("NODE", "PASSED", "FAILED", "SKIPPED"), rows, style), "\n".join(blocks), closing]
     return "\n\n".join(filter(None, parts))
 
@@ -228,19 +230,19 @@ def _group_checks(checks: Iterable[Check]) -> list[list[Check]]:
     return sorted(groups.values(), key=lambda group: [*_COLORS].index(group[0].outcome))
 
 
-def verification_document(found: Verification) -> dict[str, Any]:
+def verification_document(verification: Verification) -> dict[str, Any]:
     """Return the verification's own parts of its JSON document."""
-    checks = [plain(check) for check in found.checks]
+    checks = [plain(check) for check in verification.checks]
     for check in checks:
         check["check"] = check.pop("sentence")
-    return {"passed": not found.of(*_BAD), "checks": checks}
+    return {"passed": not verification.of(*_BAD), "checks": checks}
 
 
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
-    shown = changes(replace(as_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
+    objects = changes(replace(as_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
     evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
-    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
+    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), objects, evicted]
     parts.append(removal_closing(result, style, dry_run=dry_run))
     return wrap("\n\n".join(filter(None, parts)), style.columns)
 
