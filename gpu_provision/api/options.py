@@ -1,4 +1,4 @@
-"""What options change about an inventory, which nodes and components they name, and `render`."""
+"""Options that change an inventory or select nodes and components; `render`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
 
 
 def with_ignored(inventory: Inventory, words: Words) -> Inventory:
-    """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
+    """Return the inventory that ignores more findings of preflight. Raises UsageError for an unknown code."""
     own = inventory.preflight
     wanted = tuple(code.upper() for code in split_words(words))
     unknown = [(f"--ignore {code}", code) for code in unknown_codes(wanted)]
@@ -64,7 +64,7 @@ def split_words(words: Words) -> tuple[str, ...]:
 
 
 def select_nodes(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
-    """Return the names of the nodes that the words mean, in the inventory's order; none for None, which is all.
+    """Return the names of the selected nodes, in the inventory's order; none for None, which is all.
 
     A word is a node's name, a pattern such as ``gpu-0*``, a group (``nodes``, ``gpu``, ``pool_<name>``), or
     ``@FILE`` with one of these a line. Raises UsageError naming every word that matches no node, or for no word:
@@ -104,7 +104,7 @@ def _require_words(words: Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def _no_match(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
-    """Return that an option's word matches nothing, with the nearest name as the fix if there is one."""
+    """Return a finding for a word without a match; its fix is the nearest name."""
     near = difflib.get_close_matches(word, names, n=1)
     where = f"{option} {word}"
     return Finding(code=codes.NOTHING_MATCHES, where=where, what=what, fix=f"{option} {near[0]}" if near else fix)
@@ -133,18 +133,18 @@ def _matches(inventory: Inventory, word: str, node: Node) -> bool:
 
 
 def render(inventory: Inventory) -> dict[str, list[Manifest]]:
-    """Return every component's manifests, from the inventory alone; nothing is asked of any cluster."""
+    """Return every component's manifests, from the inventory alone; makes no API calls."""
     _, desired = prepare(inventory, ClusterFacts())
     return {component: list(manifests) for component, manifests in desired.items()}
 
 
 def object_changes(before: Record, after: Record | Inventory, inventory: Inventory) -> tuple[Change, ...] | None:
-    """Return what changes for objects from the inventory of one run to another, or to an inventory.
+    """Return the changes of objects from the inventory of one run to another run's, or to an inventory.
 
-    None if one of them cannot be used today. Nothing is asked of any cluster.
+    None if one of them is not valid today. Makes no API calls.
 
     Args:
-        inventory: As it is now; it has the secrets, which no record has.
+        inventory: The current one, which has the secrets that records omit.
     """
     from gpu_provision.planning.diff import diff_manifests
 

@@ -1,4 +1,4 @@
-"""How a stack and its hosts stand, and the adoption of a cluster: verbs and the values that they return."""
+"""Read-only verbs and the adoption of a cluster, with their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpu_provision.verify.run import Verification
 
 @dataclass(frozen=True, kw_only=True)
 class StackAdoption(Adoption, Printable):
-    """What becomes of each object of the GPU Operator when the cluster is taken over."""
+    """The changes of each object of the GPU Operator by an adoption."""
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
@@ -39,10 +39,10 @@ class StackAdoption(Adoption, Printable):
 
 
 def adoption(inventory: Inventory) -> StackAdoption:
-    """Return what taking the cluster over from the GPU Operator would do; nothing is written.
+    """Return what `adopt` would change; read-only.
 
     Raises:
-        RunFailedError: A controller looks after the stack.
+        RunFailedError: The operator manages the stack.
         UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.adopt.runner import plan as planned_adoption
@@ -55,16 +55,16 @@ def adoption(inventory: Inventory) -> StackAdoption:
 
 
 def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None) -> StackRun:
-    """Take the cluster over from the GPU Operator: stop it, take its objects over, apply, and remove the rest of it.
+    """Take over the cluster from the GPU Operator: stop it, take over its objects, apply, and delete the rest.
 
-    A driver that is as declared keeps running. A call after a killed process resumes. Hosts are left alone.
+    Unchanged drivers keep running. Another call resumes after a killed process. Skips the hosts.
 
     Args:
         lock_timeout: As for `apply`.
         listen: As for `apply`.
 
     Raises:
-        RunFailedError: It was refused before any write, or an object is not as declared afterwards.
+        RunFailedError: The adoption was refused before any write, or an object is not as declared afterwards.
         LockedError, ForbiddenError, UnreachableError, InvalidError: As for `apply`.
     """
     from gpu_provision.adopt import runner
@@ -84,11 +84,11 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDrift(Printable):
-    """What is not as it was applied, on hosts and in the cluster, and who changed it.
+    """Differences of hosts and cluster since the last apply, and their field managers.
 
     Attributes:
-        hosts: The hosts that were read, with what an apply would change on each.
-        cluster: What differs in the cluster; without a difference if it took no part.
+        hosts: The hosts, each with its pending changes.
+        cluster: Differences in the cluster; none if it took no part.
     """
 
     cluster: Drift
@@ -96,17 +96,17 @@ class StackDrift(Printable):
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What differs in the cluster, an object each."""
+        """Differences in the cluster, one per object."""
         return self.cluster.differences
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What could not be read, and what a reader should know."""
+        """Errors and warnings."""
         return (*self.cluster.findings, *self.hosts.errors)
 
     @property
     def needs_attention(self) -> bool:
-        """Whether anything differs besides what is declared and not applied yet."""
+        """Whether anything differs besides pending changes."""
         return self.cluster.needs_attention or bool(self.hosts.changed)
 
     def text(self, style: Style = PLAIN) -> str:
@@ -124,7 +124,7 @@ class StackDrift(Printable):
 
 @dataclass(frozen=True, kw_only=True)
 class StackStatus(Status, Printable):
-    """The stack as it stands, with a row for each component and for each node."""
+    """The state of the stack, with a row for each component and for each node."""
 
     @property
     def is_ready(self) -> bool:
@@ -142,7 +142,7 @@ class StackStatus(Status, Printable):
 
 @dataclass(frozen=True, kw_only=True)
 class StackPreflight(Judgement, Printable):
-    """What would go wrong on hosts and in the cluster; ``findings`` has errors first.
+    """Problems that would fail a run; ``findings`` has errors first.
 
     Attributes:
         inventory: Name of the inventory.
@@ -163,7 +163,7 @@ class StackPreflight(Judgement, Printable):
 
 @dataclass(frozen=True, kw_only=True)
 class StackVerification(Verification, Printable):
-    """How each acceptance test ended.
+    """The results of acceptance tests.
 
     Attributes:
         inventory: Name of the inventory.
@@ -186,7 +186,7 @@ class StackVerification(Verification, Printable):
 
 
 def status(inventory: Inventory) -> StackStatus:
-    """Return the stack as it stands in the cluster; hosts are not asked.
+    """Return the state of the stack in the cluster; skips the hosts.
 
     Raises:
         UnreachableError, ForbiddenError: The cluster cannot be asked.
@@ -206,12 +206,12 @@ def drift(
     limit: str | Iterable[str] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> StackDrift:
-    """Return what is not as it was applied, on hosts and in the cluster, and who changed it; nothing is changed.
+    """Return changes of hosts and cluster since the last apply, and their field managers; read-only.
 
     Further arguments are those of `plan`.
 
     Args:
-        limit: Only these hosts, as for `plan`; the cluster is left out then. None for all.
+        limit: Only these hosts, as for `plan`; skips the cluster. None for all.
 
     Raises:
         UsageError: ``limit`` names no node.
@@ -230,13 +230,13 @@ def preflight(
     offline: bool = False,
     listen: Callable[[Event], None] | None = None,
 ) -> StackPreflight:
-    """Return what would go wrong: hosts, cluster and registry against the inventory; nothing is changed.
+    """Check hosts, cluster and registry for problems that would fail a run; read-only.
 
     Further arguments are those of `plan`.
 
     Args:
         limit, ignored: As for `plan`.
-        offline: Ask no registry for images.
+        offline: Skip the image lookup in registries.
 
     Raises:
         UsageError: An argument names no node or finding.
@@ -264,15 +264,15 @@ def verify(  # noqa: PLR0913 - the options of the command
     junit: str = "",
     listen: Callable[[Event], None] | None = None,
 ) -> StackVerification:
-    """Run acceptance tests against hosts and cluster, in a process of their own; nothing is changed.
+    """Run acceptance tests against hosts and cluster, in their own process; read-only.
 
-    They read the file of the inventory, not the value. A test that fails does not raise: see
-    `StackVerification.passed`. It needs ``pip install 'gpu-provision[verify]'``.
+    The tests read the inventory file, not the value. A failed test does not raise: see
+    `StackVerification.passed`. Needs ``pip install 'gpu-provision[verify]'``.
     Further arguments are those of `plan`.
 
     Args:
         limit: As for `plan`.
-        tests: Files or folders with pytest tests of your own; docs/verify.md shows how to write them.
+        tests: Files or folders with your own pytest tests; docs/verify.md shows how to write them.
         junit: File for JUnit XML; empty for none.
         listen: Called with an `Event` for each test as it ends, from this thread.
 

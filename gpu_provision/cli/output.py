@@ -174,7 +174,7 @@ def _findings_of(error: BaseException, session: CliContext) -> tuple[ExitCode, t
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
         notes = getattr(error.__cause__ or error, "__notes__", ())  # click wraps it
-        fix = "run the same command again: it goes on from where things stand"
+        fix = "run the same command again; it resumes the run"
         interrupted = Finding(code=codes.INTERRUPTED, what="interrupted", evidence="; ".join(notes), fix=fix)
         return ExitCode.INTERRUPTED, (interrupted, *attached_findings(error))
     if isinstance(error, click.ClickException):

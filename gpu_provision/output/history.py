@@ -1,4 +1,4 @@
-"""Runs as they are on record: a table, one run, and all that the page of a run tells."""
+"""Recorded runs: the table, one run, and the data of the HTML report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "re
 
 
 def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple[str, ...]]:
-    """Return what each run declared otherwise than the run before it: versions as old -> new, and other settings."""
+    """Return the changes of each run to the run before: versions as old -> new, and other settings."""
     changes, before, versions = dict[int, tuple[str, ...]](), "", dict[str, str]()
     for record in records:
         if record.only or not record.text:
@@ -67,7 +67,7 @@ def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str
             record.ended or "-",
             style.paint(_COLORS[record.ending], record.ending.value),
             record.release,
-            str(record.changed) if record.ended else "-",  # a run that was killed has not said it
+            str(record.changed) if record.ended else "-",  # unknown for a killed run
             record.who,
             _summary(record, changes.get(record.number, ())),
         )
@@ -77,7 +77,7 @@ def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str
 
 
 def _summary(record: Record, changes: Iterable[str] = ()) -> str:
-    """Return what there is to say of a run: what changed, that it was a rollback, why it failed, what is missing."""
+    """Return the summary of a run: rollback, changes, reason of a failure, missing parts."""
     back = f"rollback to run {record.back_to}" if record.back_to else ""
     return "; ".join(filter(None, (back, *changes, record.reason, record.lacks)))
 
@@ -122,7 +122,7 @@ def diff(before: str, after: str, names: tuple[str, str], style: Style = PLAIN) 
 
 
 def changes_text(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
-    """Return what the difference of two inventories means for objects, as a plan says it."""
+    """Return the changes of objects between two inventories, as text of a plan."""
     if not changes:
         return "For the cluster they mean the same."
     components = tuple(dict.fromkeys(change.component for change in changes))
@@ -133,7 +133,7 @@ def changes_text(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One run, for its page."""
+    """One run, for its HTML report."""
 
     command: str
     inventory: str
@@ -141,16 +141,16 @@ class RunReport:
     outcome: Ending
     began: datetime  # in UTC
     seconds: float  # hosts included
-    cluster: str = ""  # empty if it was not asked
-    plan: Plan | None = None  # what was to change; None if the run ended before
-    hosts: HostsResult | None = None  # None if they took no part
+    cluster: str = ""  # empty if unknown
+    plan: Plan | None = None  # None if the run ended before the plan
+    hosts: HostsResult | None = None  # None if the hosts took no part
     result: RunResult = field(default_factory=RunResult)  # with the findings and the timeline of the whole run
-    closing: str = ""  # how it ended, in a sentence; empty for that of the result
-    note: str = ""  # what else the reader should know
+    closing: str = ""  # sentence with the outcome; empty for that of the result
+    note: str = ""  # further remark
 
 
 def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
-    """Return where everything stood in the end: for a run that was not asked, since it was interrupted."""
+    """Return the last state of every component and node, for an interrupted run."""
     last = {(each.component, each.node): each for each in timeline}
     return tuple(
         NodeState(component=each.component, node=each.node, state=each.state, reason=each.reason, step=each.step)
@@ -158,17 +158,17 @@ def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
     )
 
 
-_NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
-_GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
+_NOTE = "Source: the local record of the run, which has neither its hosts nor the fields that changed."
+_GOES_ON = "The run is in progress: this is its state a few seconds ago."
 
 
 def report_of_record(record: Mapping[str, Any]) -> RunReport:
-    """Return the story of a run that is on record.
+    """Return the report of a recorded run.
 
-    Raises KeyError, TypeError, ValueError or AttributeError if the record is none.
+    Raises KeyError, TypeError, ValueError or AttributeError for an invalid record.
     """
     timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
-    # What a newer record holds besides is left out.
+    # Unknown fields of a newer record are dropped.
     result = convert({**record, "run": record.get("number", 0), "timeline": ()}, RunResult)
     cluster = record.get("cluster", "")
     outcome = Ending(record["ending"])

@@ -1,4 +1,4 @@
-"""A run as one HTML file: no scripts, nothing from elsewhere, everything escaped, bounded in size."""
+"""A run as one HTML file: no scripts, no external resources, everything escaped, bounded in size."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from gpu_provision.output.text import natural_key
 _MOST_ROWS = 1000
 _MOST_BARS = 40_000  # in the whole chart
 _LEAST_LETTER = 3.0  # percent that a bar needs to hold its letter
-_THINNEST = 0.3  # percent: what is there can be seen
+_THINNEST = 0.3  # percent, so that every bar is visible
 _MOST_TOLD = 8  # spans of a bar that are named
 _TICKS = 5
 _MOST_LINES = 3000  # of a diff, of a plan
 _MOST_WIDE = 500  # characters of a line
-_MOST_GROUPS = 200  # of validations that printed the same; of findings
+_MOST_GROUPS = 200  # of validations with the same output; of findings
 _MOST_PRINTED = 300  # lines of one validation
 _BROKEN = (Activity.FAILED, Activity.BLOCKED)
 _KINDS = {"+": "added", "-": "removed", "~": "changed", "@": "changed", ">": "run"}
 
 
 class ChartBar(NamedTuple):
-    """One thing that a node was about; several, where each is too short to be seen. ``x`` and ``width`` in percent."""
+    """One activity of a node, or several that are too short to be visible. ``x`` and ``width`` in percent."""
 
     x: float
     width: float
@@ -48,7 +48,7 @@ class ChartBar(NamedTuple):
 
 
 def chart(lanes: Mapping[str, NodeTimeline], seconds: float) -> dict[str, Any]:
-    """Return the chart of a run: nodes that ended badly first, then in the order in which they were begun."""
+    """Return the chart of a run: failed and blocked nodes first, then the order of their begin."""
     ordered = sorted(
         lanes.values(), key=lambda lane: (lane.current.activity not in _BROKEN, lane.started, natural_key(lane.node))
     )
@@ -65,7 +65,7 @@ def chart(lanes: Mapping[str, NodeTimeline], seconds: float) -> dict[str, Any]:
 
 
 def _bars(lane: NodeTimeline, seconds: float, least: float) -> list[ChartBar]:
-    """Return spans as bars; neighbors that are shorter than ``least`` percent of the run share one."""
+    """Return spans as bars; consecutive spans shorter than ``least`` percent of the run share a bar."""
     groups: list[list[TimelineSpan]] = []
     was_short, spans = False, lane.spans(seconds)
     for span in spans:
@@ -97,11 +97,11 @@ def page(story: RunReport) -> str:
     environment.finalize = _strip_control_characters
     template = environment.from_string(folder.joinpath("report.html").read_text(encoding="utf-8"))
     css_hash = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()  # for its Content-Security-Policy
-    return template.render(css=Markup(css), css_hash=css_hash, **_parts(story))  # noqa: S704 - our own file
+    return template.render(css=Markup(css), css_hash=css_hash, **_parts(story))  # noqa: S704 - a file of the package
 
 
 def _strip_control_characters(value: Any) -> Any:
-    """Return a text without the characters that HTML does not allow: logs are full of them."""
+    """Make characters visible that HTML does not allow."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -111,7 +111,7 @@ def _parts(story: RunReport) -> dict[str, Any]:
     if plan := story.plan:
         text = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
         disruption = plan_view.disruption(plan).splitlines()[1:]
-        # Of a run on record the objects are not kept: there is nothing to compare.
+        # A recorded run has no objects to compare.
         known = (each for each in plan.changes if each.manifest is not None or each.action is Action.DELETE)
         changes = (each for each in known if each.action not in {Action.WAIT, Action.RUN})
         diff = [line for change in changes for line in object_text.diff_lines(change)]
@@ -140,17 +140,17 @@ def _parts(story: RunReport) -> dict[str, Any]:
 
 def _closing(story: RunReport) -> str:
     if story.outcome is Ending.INTERRUPTED:
-        return "Interrupted. The same command goes on from where things stand."
+        return "Interrupted. The same command resumes the run."
     if story.outcome is Ending.RUNNING:
-        return "It is under way."
+        return "In progress."
     is_early = not (story.result.states or story.closing)
     if story.outcome is Ending.FAILED and has_errors(story.result.findings) and is_early:
-        return "It ended early, see below."
+        return "Ended early, see below."
     return story.closing or status_view.closing(story.result)
 
 
 def _truncate(lines: Iterable[str]) -> list[str]:
-    """Return as many lines, and as much of them, as fits a page, and how many are missing."""
+    """Return the lines that fit a page, cut to its width, and the number of missing lines."""
     rows = list(lines)
     shortened = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in rows[:_MOST_LINES]]
     return shortened + ([f"... and {len(rows) - _MOST_LINES} more lines"] if rows[_MOST_LINES:] else [])

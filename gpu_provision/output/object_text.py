@@ -1,7 +1,7 @@
-"""Objects of the cluster as people may see them: fields, YAML and diffs, on one line where it fits, without secrets.
+"""Objects of the cluster as text: fields, YAML and diffs, without secrets.
 
-Of an environment, those variables are shown that the inventory's schema exempts. Digests of whole environments are
-hidden as well: a digest tells whether a guess at a short secret is right.
+Environment variables are hidden, except those that the inventory's schema exempts. Digests of environments are hidden
+as well: a digest confirms a guess at a short secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def diff_text(plan: Plan, style: Style = PLAIN) -> str:
 
 
 def diff_lines(change: Change) -> list[str]:
-    """Return the lines of one object's diff: as far as it is managed, with the old values put back."""
+    """Return the lines of one object's diff, of managed fields only."""
     name, after, before = str(change.ref), change.manifest or {}, dict[str, Any]()
     if change.action is Action.DELETE:
         return [f"--- {name}", "+++ /dev/null"]
@@ -75,7 +75,7 @@ def path_steps(path: str) -> tuple[str, ...]:
 
 
 def put_field(value: Any, path: str, new: Any) -> Any:
-    """Return a copy of a JSON value with another value at ``path``; None removes what is there.
+    """Return a copy of a JSON value with another value at ``path``; None removes it.
 
     Raises LookupError, AttributeError or TypeError if the path leads nowhere.
     """
@@ -113,7 +113,7 @@ _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
 
 
 def is_secret(kind: str, path: str) -> bool:
-    """Return whether a field's value must not be shown: any of a Secret, of most variables, and digests of those."""
+    """Return whether a field's value is secret: of a Secret, of most variables, or a digest of these."""
     steps = path_steps(path)
     variable, inside = _variable_of(steps)
     hidden = bool(variable) and not is_shown_variable(variable) and inside in {(), ("value",)}
@@ -128,7 +128,7 @@ def _variable_of(steps: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def display_value(value: Any) -> str:
-    """Return a value on one line; ``(none)`` for None, long ones cut or counted."""
+    """Return a value on one line; ``(none)`` for None, long values are cut or counted."""
     if value is None:
         return "(none)"
     if isinstance(value, str) and "\n" in value:
@@ -169,7 +169,7 @@ def field_document(kind: str, field: FieldChange) -> dict[str, Any]:
 
 
 def field_value(kind: str, path: str, value: Any) -> Any:
-    """Return a field's value as a document may hold it."""
+    """Return a field's value for a document, without secrets."""
     if is_secret(kind, path):
         return HIDDEN
     steps = path_steps(path)
@@ -178,13 +178,13 @@ def field_value(kind: str, path: str, value: Any) -> Any:
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
-    """Return the fields worth a reader's time: digests that follow from other fields are left out."""
+    """Return the fields to show: all except digests that follow from other fields."""
     fields = tuple(field for field in change.fields if not field.path.endswith(_DIGESTS))
     return fields or change.fields
 
 
 def redacted_value(value: Any) -> Any:
-    """Return a JSON value without secrets: of environments, arguments named like one, users of addresses."""
+    """Return a JSON value without secrets of environments, arguments and URLs."""
     if isinstance(value, str):
         named = _ARGUMENT.match(value)
         return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else without_users(value)
@@ -194,7 +194,7 @@ def redacted_value(value: Any) -> Any:
 
 
 def _redact_item(key: str, value: Any) -> Any:
-    """Return what a mapping has under a key, without secrets."""
+    """Return a mapping's value without secrets."""
     match key, value:
         case ("env", list()):
             return [
@@ -218,7 +218,7 @@ def _redact_variable(name: str, value: Any) -> Any:
 
 
 def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest that may be shown: no Secret's data, and no secret as `redacted_value` knows them."""
+    """Return a manifest without a Secret's data and without the secrets of `redacted_value`."""
     safe: dict[str, Any] = redacted_value(manifest)
     for key in ("data", "stringData") if manifest.get("kind") == "Secret" else ():
         if key in safe:
@@ -227,13 +227,13 @@ def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 try:
-    from yaml import CSafeDumper as _Fastest  # several times as fast, where it was built
+    from yaml import CSafeDumper as _Fastest  # several times as fast, if available
 except ImportError:
     from yaml import SafeDumper as _Fastest  # type: ignore[assignment]
 
 
 class _Dumper(_Fastest):
-    """Writes multi-line strings as block text and repeats what occurs twice instead of aliasing it."""
+    """Writes multi-line strings as block text, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data

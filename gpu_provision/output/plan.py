@@ -1,7 +1,7 @@
 """A plan as text and as JSON.
 
-The text is in the order of decisions: what changes on which nodes, what is disrupted, validated, and what blocks it.
-`+ ~ -` are changes and nothing else; records that the tool keeps for itself are in JSON alone.
+The text has the order of decisions: changes, disruption, validations, blocking findings.
+`+ ~ -` mark changes only; the tool's own records are in JSON only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first
 SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
 _DRIVER = "driver"
-_RECORDS = ("", "-history", "-validations")  # what their names have behind the inventory's
+_RECORDS = ("", "-history", "-validations")  # suffixes to the inventory's name
 _FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
 _FEW = 3  # pods that are named; labels of a node that are counted
 _MAY = "  (may)"
@@ -37,7 +37,7 @@ _COUNTED = {
 
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
-    """Return the whole plan, that of the hosts before that of the cluster."""
+    """Return the whole plan, hosts before cluster."""
     hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     last = closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))
@@ -46,7 +46,7 @@ def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = Non
 
 
 def announcement(plan: Plan, style: Style = PLAIN) -> str:
-    """Return what a run is about to change in the cluster; its findings come when it is over."""
+    """Return the cluster plan at the start of a run, without findings, which the run prints at its end."""
     return wrap("\n\n".join(filter(None, _parts(plan, style))), style.columns)
 
 
@@ -64,7 +64,7 @@ def _section(title: str, body: str, style: Style) -> str:
 
 
 def changes(plan: Plan, style: Style = PLAIN) -> str:
-    """Return the changes of every component that has any, and the names of those that have none."""
+    """Return the changes of every component, and the names of unchanged components."""
     visible = [change for change in _visible_changes(plan) if change.action in SIGNS]
     blocks = [_component(name, own, style) for name, own in _by_component(visible, plan.components).items()]
     unchanged = [name for name in plan.components if not plan.of(name)]
@@ -76,17 +76,14 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
 
 
 def _visible_changes(plan: Plan) -> Sequence[Change]:
-    """Return the changes that people see: the lock, the history and the list of members only if nothing else changes.
-
-    Those are records that the tool keeps for itself.
-    """
+    """Return all changes but those of lock, history and members, which are returned only without others."""
     records = {f"{plan.inventory}{of}" for of in _RECORDS}
     kinds = {"ConfigMap", "Lease"}
     return [each for each in plan.changes if each.ref.kind not in kinds or each.ref.name not in records] or plan.changes
 
 
 def disruption(plan: Plan, style: Style = PLAIN) -> str:
-    """Return which pods restart or are evicted, for how long and in which waves; empty if none."""
+    """Return pod restarts, evictions, their durations and waves; empty if none."""
     restarts = (change for change in plan.changes if change.nodes and change.action in SIGNS)
     lines = []
     for (component, by_node), group in group_by(restarts, lambda each: (each.component, _is_by_node(each))).items():
@@ -103,7 +100,7 @@ def _restarts(verb: str, where: str, nodes: int, *, by_node: bool) -> str:
 
 
 def validations(plan: Plan, style: Style = PLAIN) -> str:
-    """Return which validations will run, and where something is as declared but not ready yet."""
+    """Return the pending validations, and the objects that are not ready yet."""
     runs, waits = list[str](), list[str]()
     for group in group_by((each for each in plan.changes if each.action not in SIGNS), _group_key).values():
         change, nodes = group[0], ranges(_node_name(each) for each in group)
@@ -130,7 +127,7 @@ def _obstacles(findings: Iterable[Finding], style: Style) -> str:
 
 
 def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
-    """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
+    """Return one sentence with the counts of changes, hosts and reboots."""
     counts = Counter(change.action for change in _visible_changes(plan))
     problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
     if plan.is_empty and not (problems or hosts):
@@ -182,19 +179,19 @@ def _created_versions(own: Iterable[Change]) -> dict[str, None]:
 
 
 def _is_own_image(field: FieldChange) -> bool:
-    """Whether a field is a component's image; its init containers are of the validator, or the driver manager."""
+    """Whether a field is a component's image; init containers run the validator or the driver manager."""
     return ".containers[" in field.path and field.path.endswith(".image")
 
 
 def _by_component(pending: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
-    """Return changes by component, in its order; one that is off now, and is removed, comes last."""
+    """Return changes by component in dependency order; removed components come last."""
     groups = group_by(pending, lambda change: change.component)
     known = [name for name in components if name in groups]
     return {name: groups[name] for name in (*known, *sorted(groups.keys() - set(components)))}
 
 
 def resource_text(change: ResourceChange | None, style: Style = PLAIN) -> str:
-    """Return the lines that say by what resource a plan is carried out; empty if no controller does it."""
+    """Return the changes of the GPUStack that carries out the plan; empty without an operator."""
     if change is None:
         return ""
     if not change.fields:
@@ -204,7 +201,7 @@ def resource_text(change: ResourceChange | None, style: Style = PLAIN) -> str:
 
 
 def effects(change: Change) -> tuple[str, ...]:
-    """Return what else happens, in words; many nodes are ranges."""
+    """Return the side effects as sentences, with ranges of nodes."""
     if not change.nodes:
         return change.effects
     where = ranges(change.nodes)
@@ -245,7 +242,7 @@ def _component(name: str, own: list[Change], style: Style) -> str:
 
 
 def _group_key(change: Change) -> tuple[object, ...]:
-    """Return what changes have in common that are shown as one."""
+    """Return the key of changes that share a line."""
     if change.departure:
         return change.certain, change.departure.users is None, bool(change.departure.users)
     node, name = _node_name(change), change.ref.name
@@ -270,7 +267,7 @@ def _shown_fields(change: Change) -> tuple[Sequence[FieldChange], int]:
 
 
 def _replace_node(effect: str, node: str, where: str) -> str:
-    """Return an effect on one node as an effect on others."""
+    """Replace the node of an effect by other nodes."""
     return effect.replace(f"on {node}", f"on {where}") if node else effect
 
 
@@ -289,13 +286,13 @@ def _title(group: list[Change]) -> str:
 
 
 def _stem(name: str, node: str) -> str:
-    """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
+    """Return the common prefix of pod names: all before the node, or before the suffix of a controller."""
     stem, separator, _ = name.partition(f"-{node}")
     return stem if separator else name.rpartition("-")[0]
 
 
 def _departure_text(group: list[Departure], nodes: str) -> str:
-    """Return in one line what nodes that left the inventory lose; their labels are in the diff and in JSON."""
+    """Return in one line the pods of nodes that left the inventory; the diff and JSON have their labels."""
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
     which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
     parts = [f"{pluralize(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
@@ -308,9 +305,9 @@ def _departure_text(group: list[Departure], nodes: str) -> str:
 
 
 def _node_name(change: Change) -> str:
-    """Return the node that a change is about: of a Node object, or of a pod that is pinned to one.
+    """Return the node of a change: of a Node object, or of a pod that is pinned to a node.
 
-    A pod names it in ``spec.nodeName``, in the host name selector, or in a required node affinity.
+    A pod names its node in ``spec.nodeName``, in the host name selector, or in a required node affinity.
     """
     if change.ref.kind != "Pod":
         return change.ref.name if change.ref.kind == "Node" else ""

@@ -1,7 +1,6 @@
-"""How drivers are going to be replaced, as text and as JSON.
+"""The rollout of drivers as text and as JSON.
 
-Text is for any number of nodes: equal waves share a line, and so do pods of one owner; what is longer
-than that is counted. JSON has all of it.
+In the text equal waves share a line, and so do pods of one owner; long lists are cut and counted. JSON has everything.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _RESTARTS = "; the stack's other pods on a node restart with its driver"
 
 
 def text(schedule: Schedule, style: Style = PLAIN) -> str:
-    """Return what happens to nodes and pods while drivers are replaced, if nothing fails."""
+    """Return the changes of nodes and pods during the rollout, if nothing fails."""
     return "\n".join([style.bold(_heading(schedule)), *(f"  {line}" for line in lines(schedule))])
 
 
 def is_reported(schedule: Schedule) -> bool:
-    """Return whether there is anything for people: that a node's state of upgrades is written is for the tool."""
+    """Return whether the schedule has anything to report besides upgrade states."""
     return bool(schedule.under_way or schedule.waves or schedule.skipped)
 
 
@@ -72,7 +71,7 @@ def lines(schedule: Schedule) -> Iterator[str]:
 
 
 def _limit_lines(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first lines of one kind, and how many more there are."""
+    """Yield the first lines of one kind, and the number of the others."""
     every = list(texts)
     most = _MOST if len(every) > _MOST + 1 else len(every)
     yield from every[:most]
@@ -81,7 +80,7 @@ def _limit_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _waves(waves: Sequence[Wave]) -> Iterator[str]:
-    """Yield a line for each of a few waves; of many, one for those in a row that start under the same conditions."""
+    """Yield a line for each of a few waves; of many, one for consecutive waves with the same conditions."""
     number, are_few = 0, len(waves) <= _FEW
 
     def likeness(numbered: tuple[int, Wave]) -> Hashable:
@@ -115,7 +114,7 @@ def _eviction(nodes: list[str], group: list[Eviction]) -> str:
 
 
 def _by_owner(outlooks: Iterable[NodePreview], kind: str) -> Iterator[tuple[list[str], list[Eviction]]]:
-    """Yield the nodes and the pods of each owner, of those that are treated alike; ``kind`` is where they stand."""
+    """Yield the nodes and the pods of each owner; ``kind`` is the field of `NodePreview` with the pods."""
 
     def likeness(each: tuple[str, Eviction]) -> Hashable:
         pod = each[1]

@@ -1,6 +1,7 @@
-"""Tables, and the picture of a run on a terminal, drawn by rich, which costs 97 ms: imported where one is drawn.
+"""Tables and the timelines of a run on a terminal, drawn by rich.
 
-Text from elsewhere is never markup: every cell is a `rich.text.Text`, and control characters become visible.
+Callers import this module late: the import of rich takes 97 ms.
+Foreign text is never markup: every cell is a `rich.text.Text`, and control characters become visible.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from gpu_provision.model.findings import one_line, visible
 from gpu_provision.output.progress import AT_REST, Activity, NodeTimeline, TimelineSpan, count_activities
 from gpu_provision.output.text import Style, natural_key, painted_parts
 
-_ENDLESS = 100_000  # columns, where no terminal limits a line
+_ENDLESS = 100_000  # columns without a terminal
 _GAP = (0, 2, 0, 0)  # right of a cell
-_LEAST = 40  # columns that the last one needs, if it has so much to say
+_LEAST = 40  # least width of a long last column
 _ACTIVITY_COLORS = {
     Activity.WAITS: "dim",
     Activity.READY: "green",
@@ -31,7 +32,12 @@ _ACTIVITY_COLORS = {
     Activity.EVICTION: "yellow",
     Activity.DRAIN: "yellow",
 }
-_RANKS = {Activity.FAILED: 1, Activity.BLOCKED: 2, Activity.WAITS: 3, Activity.READY: 4}  # what goes on comes first
+_RANKS = {
+    Activity.FAILED: 1,
+    Activity.BLOCKED: 2,
+    Activity.WAITS: 3,
+    Activity.READY: 4,
+}  # activities with progress come first
 _MAX_NAME, _MAX_BAR, _MIN_BAR, _MAX_ROWS = 24, 40, 12, 24
 _OTHER_LINES = 4  # the summary above, the legend and the number of other nodes below
 
@@ -52,7 +58,7 @@ def console(stream: TextIO, *, color: bool, columns: int | None = None, terminal
 
 
 def live_display(stream: TextIO, *, color: bool) -> Live:
-    """Return a display of a terminal that is drawn again on request, and removed at the end."""
+    """Return a display that is redrawn on request and removed at the end."""
     drawn = console(stream, color=color, terminal=True)
     return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
 
@@ -105,10 +111,10 @@ def _line(parts: Iterable[Segment], style: Style) -> str:
 
 
 def timeline_picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int, summary: str = "") -> Group:
-    """Return a summary and a row for each node: what it was about over time, and what it is about.
+    """Return a summary and a row for each node: its timeline and its current activity.
 
-    Nodes that something is being done to come first, then failed ones, then those that wait. A narrow terminal loses
-    the past first; what a node waits for is wrapped and never cut.
+    Nodes with progress come first, then failed, then waiting ones. A narrow terminal omits timelines first; the
+    current activity is wrapped and never cut.
     """
     ranked = sorted(nodes.values(), key=lambda node: (_RANKS.get(node.current.activity, 0), natural_key(node.node)))
     room = min(lines - _OTHER_LINES, _MAX_ROWS)
@@ -137,7 +143,7 @@ def timeline_picture(nodes: dict[str, NodeTimeline], now: float, columns: int, l
 
 
 def _bar(node: NodeTimeline, begin: float, now: float, width: int) -> Text:
-    """Return spans as one letter per cell of time: that of what began last in it."""
+    """Return spans as one letter per cell of time: of the last activity that began in it."""
     letters: list[Activity | None] = [None] * width
     scale = width / max(now - begin, 0.001)
     for span in node.spans(now):

@@ -1,4 +1,4 @@
-"""How a stack, a run and its hosts stand: components, nodes, and what the validations printed."""
+"""The state of a stack, a run and its hosts: components, nodes and the output of validations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\
 
 
 def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
-    """Return the heading, both tables, and the evidence; all that validations printed if ``verbose``."""
+    """Return the heading, both tables and the evidence; with ``verbose`` all output of validations."""
     printed = evidence(status.evidence, style, verbose=verbose)
     tables = (components(status.components, style), nodes(status.nodes, style, with_os=verbose), printed)
     parts = [
@@ -38,12 +38,12 @@ def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
 
 
 def not_installed(inventory: str, cluster: str) -> str:
-    """Return the one sentence about a cluster without the stack."""
+    """Return the sentence for a cluster without the stack."""
     return f"Not installed: cluster {cluster} has nothing of inventory {inventory}."
 
 
 def is_ready(status: Status) -> bool:
-    """Return whether every component and every GPU node is ready; a node that the inventory does not name is none."""
+    """Return whether every component and every declared GPU node is ready."""
     states: list[State | Outside] = [row.state for row in status.components]
     states += [row.state for row in status.nodes if has_gpu(row) and row.state is not Outside.UNDECLARED]
     return all(state is State.READY for state in states)
@@ -68,7 +68,7 @@ def _versions(row: ComponentStatus) -> str:
 def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = False) -> str:
     """Return the table of nodes, with a column for cordons if there are any.
 
-    GPUS are those that pods can have, of those that the node has.
+    GPUS is allocatable/total.
     """
     every = tuple(rows)
     optional = {"OS": with_os, "CORDONED BY": any(row.cordoned for row in every)}
@@ -98,7 +98,7 @@ def _gpus(row: NodeStatus) -> str:
 
 
 def has_gpu(row: NodeStatus) -> bool:
-    """Return whether a node is declared or seen with a GPU."""
+    """Return whether a node is declared or observed with a GPU."""
     return bool(row.gpu or row.gpus)
 
 
@@ -110,13 +110,13 @@ def _driver(row: NodeStatus) -> str:
 
 
 def _shorten(reason: str) -> str:
-    """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
+    """Return a reason that fits a table: without the kubelet's back-off details, and cut."""
     short = _BACK_OFF.sub("", reason)
     return short if len(short) <= _MAX_REASON else f"{short[: _MAX_REASON - 3]}..."
 
 
 def evidence(results: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
-    """Return how validations ended, and what their pods printed: of those that failed, of all if ``verbose``."""
+    """Return the results of validations, with the output of failed ones, or of all if ``verbose``."""
     blocks = []
     for group in evidence_groups(results):
         blocks.append(evidence_title(group, style))
@@ -126,12 +126,12 @@ def evidence(results: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool
 
 
 def evidence_groups(results: Iterable[Evidence]) -> list[list[Evidence]]:
-    """Return validations that printed the same and ended in the same way together."""
+    """Group validations with the same result and the same output."""
     return list(group_by(results, lambda each: (each.component, each.passed, each.lines)).values())
 
 
 def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
-    """Return which validation it was, on which nodes, and how it ended."""
+    """Return the component, the nodes and the result of a group of validations."""
     first = group[0]
     verdict = style.paint("green", "passed") if first.passed else style.paint("red", "failed")
     pods = f"pod {first.pod}" if len(group) == 1 else f"{len(group)} pods, such as {first.pod}"
@@ -144,7 +144,7 @@ def document(status: Status) -> dict[str, Any]:
 
 
 def has_succeeded(result: RunResult) -> bool:
-    """Return whether every component is ready on every node, and nothing else was found wrong."""
+    """Return whether every component is ready on every node, without errors."""
     return not has_errors(result.findings) and all(each.state is State.READY for each in result.states)
 
 
@@ -156,7 +156,7 @@ def run_text(result: RunResult, style: Style = PLAIN) -> str:
 
 
 def closing(result: RunResult, style: Style = PLAIN) -> str:
-    """Return the one sentence with the outcome, the writes, the requests and the seconds."""
+    """Return one sentence with the outcome, the writes, the requests and the seconds."""
     written = f"{pluralize(result.changed, 'object')} written" if result.changed else "No changes"
     figures = f"{written}, {result.requests} API requests, {result.seconds:.1f} s"
     unready = [each for each in result.states if each.state is not State.READY]
@@ -170,9 +170,9 @@ def closing(result: RunResult, style: Style = PLAIN) -> str:
 
 
 def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tuple[str, str, str, str]]:
-    """Return a row per component: its name, how many are ready, the worst state, and why.
+    """Return a row per component: name, ready count, worst state and reasons.
 
-    The reasons are ``nodes: reason`` for what is not ready, equal ones together.
+    Reasons are ``nodes: reason``, with equal reasons together.
     """
     rows = []
     for component, own in group_by(states, lambda each: each.component).items():
@@ -196,7 +196,7 @@ def run_document(result: RunResult) -> dict[str, Any]:
 
 
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:
-    """Return one block per group of equal hosts: sign, names, GPUs, then what was changed, or is still to do."""
+    """Return one block per group of equal hosts: sign, names, GPUs, then the changes or the pending changes."""
     blocks = []
     for group in group_by(result.hosts, lambda host: (*_common_fields(host).values(), host.changes)).values():
         host = group[0]
@@ -220,10 +220,10 @@ def hosts_document(result: HostsResult) -> list[dict[str, Any]]:
 
 
 def _common_fields(host: HostOutcome) -> dict[str, Any]:
-    """Return what the text and the document of a host have in common."""
+    """Return the fields that the text and the document of a host share."""
     return {key: getattr(host, key) for key in ("failed", "reason", "reboot_needed", "gpus", "driver")}
 
 
 def is_rebooted(host: HostOutcome) -> bool:
-    """Return whether this run rebooted a host, or would."""
+    """Return whether this run rebooted a host, or would reboot it."""
     return any(change.startswith(REBOOTED) for change in host.changes)

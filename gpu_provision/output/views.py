@@ -1,4 +1,4 @@
-"""Everything but plans and runs, as text and as JSON: drift, adoption, removal, acceptance tests, preflight."""
+"""Text and JSON of drift, adoption, removal, acceptance tests and preflight."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _MOST_FIELDS = 6
 _DISPOSITIONS = {
-    Disposition.TAKEN: ("~", "taken over: the same objects, from now on ours"),
-    Disposition.REPLACED: ("-+", "replaced: ours have another name or selector"),
-    Disposition.REMOVED: ("-", "removed: they do nothing any more"),
-    Disposition.LEFT: (".", "left as they are: no program manages or updates them any more"),
+    Disposition.TAKEN: ("~", "taken over: the same objects, now managed by gpu-provision"),
+    Disposition.REPLACED: ("-+", "replaced: gpu-provision uses another name or selector"),
+    Disposition.REMOVED: ("-", "removed: no longer used"),
+    Disposition.LEFT: (".", "left as they are: no program manages or updates them"),
 }
 
 
 def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
-    """Return what an adoption does, in the order in which it does it."""
+    """Return the steps of an adoption in their order."""
     if adoption.is_over:
         return ""
     names = ", ".join(policy["metadata"]["name"] for policy in adoption.policies)
@@ -113,7 +113,7 @@ _WHAT = {Action.CREATE: " is not there", Action.DELETE: " is not wanted", Action
 
 
 def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:
-    """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
+    """Return the differences. ``hosts`` is the text of the hosts that differ."""
     counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
     parts = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
     parts += [f"{pluralize(changed_hosts, 'host')} not as declared"] if changed_hosts else []
@@ -177,7 +177,7 @@ def preflight_text(report: Judgement, style: Style = PLAIN) -> str:
     errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
     counts = f"{pluralize(errors, 'error')}, {pluralize(len(report.findings) - errors, 'warning')}"
     read = sum(host.gpus is not None for host in report.hosts.hosts)
-    verdict = counts if report.findings else "nothing to say against a run"
+    verdict = counts if report.findings else "no problem found"
     return "\n\n".join([*blocks, f"{pluralize(read, 'host')} read, nothing changed: {verdict}"])
 
 
@@ -187,9 +187,9 @@ _CLUSTER = "(cluster)"
 
 
 def verification_text(verification: Verification, style: Style = PLAIN) -> str:
-    """Return a row per node, what did not pass with its reason, and one closing sentence."""
+    """Return a row per node, failed and skipped checks with their reasons, and one closing sentence."""
     if not verification.checks:
-        return "no check was asked for"
+        return "no check selected"
     rows = []
     for node, own in group_by(verification.checks, lambda check: check.node).items():
         counts = Counter(check.outcome for check in own)
@@ -213,9 +213,9 @@ def verification_text(verification: Verification, style: Style = PLAIN) -> str:
 
 
 def _group_checks(checks: Iterable[Check]) -> list[list[Check]]:
-    """Return checks that differ in nothing but the node together; all that an unreachable host says is one.
+    """Group checks that differ only in the node, and all checks of an unreachable host.
 
-    Checks that the same nodes skip for the same reason are one, too.
+    Checks that the same nodes skip for the same reason are one group, too.
     """
 
     def likeness(check: Check) -> tuple[str, str, str]:
@@ -248,7 +248,7 @@ def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *,
 
 
 def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:
-    """Return the one sentence with the outcome and the counts."""
+    """Return one sentence with the outcome and the counts."""
     counts = Counter("nodes" if each.ref.kind == "Node" else each.action for each in result.changes)
     figures = [
         f"{counts[Action.DELETE]} objects {'to remove' if dry_run else 'removed'}",
@@ -279,7 +279,7 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
 
 
 def as_plan(result: DestroyResult, inventory: str) -> Plan:
-    """Return what went, or would go, as a plan."""
+    """Return the removal as a plan."""
     changes = tuple(replace(change, component=change.component or "left by components") for change in result.changes)
     components = tuple(dict.fromkeys(change.component for change in changes))
     return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)

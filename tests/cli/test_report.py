@@ -47,7 +47,7 @@ def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fake
         text = page.read_text()
         assert ">failed</span></h1>" in text
         assert "the driver is not ready" in text
-        assert ("It ended early, see below." in text) is (each is not failure)
+        assert ("Ended early, see below." in text) is (each is not failure)
         page.unlink()
 
 
@@ -115,7 +115,7 @@ def test_the_newest_run_is_shown_with_its_whole_record(run: Run) -> None:
     assert ran.code == ExitCode.OK
     for told in (
         *("apply of sandbox: <span", ">failed</span>", "<dt>Run</dt><dd>3</dd>", "2026-01-01 00:00:00 UTC"),
-        *("Told from the local record of the run", "error GP501", "GPU pods leave: default/train"),
+        *("Source: the local record of the run", "error GP501", "GPU pods leave: default/train"),
         *("driver does not build", "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"),
         *("- DaemonSet gpu-operator-resources/nvidia-mig-manager", "Vector addition of 50000 elements"),
     ):

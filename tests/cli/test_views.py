@@ -32,7 +32,7 @@ error: GP620 t4-1, t4-2: two drivers
 
 2 hosts read, nothing changed: 2 errors, 0 warnings
 """
-NOTHING = "2 hosts read, nothing changed: nothing to say against a run\n"
+NOTHING = "2 hosts read, nothing changed: no problem found\n"
 
 
 @pytest.mark.parametrize(
