@@ -1,4 +1,4 @@
-"""``gpu-provision adopt``: taking a cluster over from the GPU Operator."""
+"""``gpu-provision adopt``: take over a cluster from the GPU Operator."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def adopt(  # noqa: PLR0913 - one argument per option
         if not output.ask(f"Apply these changes to {output.describe_target(inventory, adoption.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
-    out.note(f"What is there now is kept in {save_objects(adoption)}")
+    out.note(f"Backup of the current objects: {save_objects(adoption)}")
     return _show(adoption, out, _adopt(inventory, out, lock_timeout))
 
 
 def _adopt(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
-    """Return how it ended, also if something failed: what did get done is worth showing."""
+    """Run the adoption and return the result, also of a failed run."""
     with show_progress(out) as listen:
         try:
             return gpu_provision.adopt(inventory, lock_timeout=lock_timeout, listen=listen)
@@ -95,7 +95,7 @@ def _show(adoption: StackAdoption, out: Output, run: StackRun | None) -> ExitCod
 
 
 def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
-    """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
+    """Write an inventory of the installation, and print its findings. Raises UsageError for an unwritable file."""
     import yaml
 
     from gpu_provision.adopt.checks import check_policy, nothing_to_adopt
@@ -105,7 +105,7 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     from gpu_provision.kube.client import connect
 
     if files.is_there(path):
-        what = "the inventory was not written: it exists, and is not written over"
+        what = "the inventory was not written: the file exists"
         raise UsageError(Finding(code=codes.NOT_WRITABLE, where=str(path), what=what, fix="name another file"))
     with writing(path, *_UNWRITABLE):
         files.try_place(path)
@@ -115,34 +115,34 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
         raise RunFailedError(nothing_to_adopt(installation.cluster))
     cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
     declared = derive_inventory(installation, name=path.stem, cluster=cluster)
-    text = f"# Made by gpu-provision adopt of {installation.cluster}: what the GPU Operator had provisioned there.\n"
+    text = f"# Written by gpu-provision adopt: the GPU Operator's installation in {installation.cluster}.\n"
     text += yaml.safe_dump(declared, sort_keys=False, width=118)
     with writing(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")
     findings = (*check_policy(installation), *check(path).all)
     parts = {"cluster": installation.cluster, "inventory_file": str(path)}
-    out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
+    out.result(document("adopt", findings, **parts), f"{path} declares the GPU Operator's installation")
     out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
     return ExitCode.FAILED if has_errors(findings) else ExitCode.OK
 
 
 _UNWRITABLE = ("the inventory was not written", "name another file")
-# What the server fills in. An owner that is gone would have the garbage collector take what is back at once.
+# Set by the API server. The garbage collector would delete a restored object with a missing owner.
 _SERVERS = frozenset(
     {"creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}
 )
 
 
 def save_objects(adoption: Adoption) -> Path:
-    """Write every object of the operator and its chart, as ``kubectl apply`` takes it; return the file.
+    """Save every object of the operator and its chart for ``kubectl apply``; return the file.
 
-    Only its owner may read it. Raises UsageError if it cannot be written.
+    Only its owner may read the file. Raises UsageError for an unwritable file.
     """
     objects = (*adoption.policies, *(each.live for each in adoption.objects))
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     file = files.state_folder() / "adoptions" / f"{adoption.inventory}-{now}.yaml"
-    what = "what the adoption would change cannot be kept, so nothing was changed"
+    what = "the backup of the current objects cannot be written, so nothing was changed"
     with writing(file, what, "set XDG_STATE_HOME to a directory that you may write to"):
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""plan, apply, status, destroy; drift, preflight, verify: what becomes of hosts and a cluster, and looks at them."""
+"""The commands plan, apply, status, destroy, drift, preflight and verify."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpu_provision.cli.plan_file import SavedPlan
 
 _WHERE = ("kubeconfig", "context", "ask_sudo_password")
-_PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  # a plan file says these itself
+_PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  # a plan file contains these
 
 
 @click.command()
@@ -90,7 +90,7 @@ def plan(  # noqa: PLR0913 - one argument per option
 
 
 def _repeated_options(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield the options of this command line that the next command needs, too."""
+    """Yield the options of this command line that the suggested next command repeats."""
     context = click.get_current_context()
     for option in context.command.params:
         is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
@@ -115,7 +115,7 @@ def _show_plan(planned: StackPlan, out: Output, *, diff: bool = False) -> None:
 
 
 def print_plan(work: ApplyJob, out: Output) -> StackPlan:
-    """Print what a command would change, and change nothing."""
+    """Print the plan of a command."""
     with show_progress(out) as listen:
         planned = work.plan(listen)
     _show_plan(planned, out)
@@ -151,7 +151,7 @@ def apply(
     work = replace(work, **reviewed.scope)
     reviewed.check_inventory(work.inventory)
     reviewed.check_cluster(work)
-    if work.hosts:  # before the first is touched; else the run itself looks at the cluster, right before it writes
+    if work.hosts:  # before the first change; without hosts the run itself checks the cluster right before its writes
         with show_progress(out) as listen:
             current = work.plan(listen)
         reviewed.check_hosts(current.hosts)
@@ -160,7 +160,7 @@ def apply(
 
 
 def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved: SavedPlan | None = None) -> ExitCode:
-    """Ask, or else say what changes, and make hosts and cluster as declared."""
+    """Ask for confirmation, or print the changes, and apply."""
     from gpu_provision.cli.report import ReportCollector, report_path
 
     page = report_path(report)
@@ -193,7 +193,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 
 
 def _confirm(inventory: Inventory, preview: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
-    """Ask; nothing to do needs no answer."""
+    """Ask for confirmation, unless there is nothing to do."""
     target = describe_target(inventory, cluster, len(preview.hosts.changed))
     return preview.is_empty or output.ask(f"{what} {target}?")
 
@@ -210,7 +210,7 @@ def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> Exit
 
 
 def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitCode:
-    """Run every vectorAdd again and print the output. Raises what `gpu_provision.revalidate` raises."""
+    """Repeat every vectorAdd and print the output. Raises what `gpu_provision.revalidate` raises."""
     with show_progress(out) as listen:
         run = gpu_provision.revalidate(inventory, lock_timeout=lock_timeout, listen=listen)
     out.result(run.document(), run.text(out.style))
@@ -253,7 +253,6 @@ def destroy(
         output.require_terminal(out, look="destroy --dry-run")
         preview = _preview(removal, out)
         cluster = preview.cluster.cluster if preview.cluster else ""
-        # What is refused needs no question.
         if not (preview.succeeded and _confirm(removal.inventory, preview, "Remove all of this from", cluster)):
             out.note("Nothing was changed.")
             return ExitCode.FAILED

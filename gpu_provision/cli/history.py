@@ -1,4 +1,4 @@
-"""history, diff, rollback, unlock: what was applied, and back to its versions."""
+"""The commands history, diff, rollback and unlock."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
         meaning = view.changes_text(changes, out.style)
     else:
         where = ", ".join(f"run {each.number}" for each in (before, after) if isinstance(each, Record))
-        what = "an inventory is not valid for this version of the tool, so what the difference means is not shown"
+        what = "an inventory is not valid for this version of the tool, so the changes of objects are not shown"
         problems = [Finding(code=codes.NOT_UNDERSTOOD, where=where, what=what, severity=Severity.WARNING)]
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
     text = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
@@ -105,7 +105,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
     """
     from gpu_provision.api.jobs import apply_job
 
-    report_path(report, dry_run=dry_run)  # refused before anything is asked
+    report_path(report, dry_run=dry_run)  # refuse before any question
     now = stack.load()
     then, record, findings = gpu_provision.prepare_rollback(now, number)
     work = apply_job(then, back_to=record.number, command="rollback", known=findings, **part)

@@ -1,4 +1,4 @@
-"""``gpu-provision operator``: the controller that keeps the stacks of a cluster, and how it stands."""
+"""``gpu-provision operator``: install, run and inspect the controller of GPUStacks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _timeout = options.seconds("--timeout", default=300, show_default=True, help="Ti
 
 
 def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Take the name of a stack: it becomes part of a path at the API server."""
+    """Check the name of a stack, which becomes part of an API path."""
     from gpu_provision.inventory.json_schema import schema
 
     rule = schema()["$defs"]["name"]
@@ -53,7 +53,7 @@ def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 def _install_options(command: options.Command) -> options.Command:
-    """Add what the operator is made for and of: --inventory, --image, --replicas, --image-pull-secret."""
+    """Add --inventory, --image, --replicas and --image-pull-secret."""
     for option in (
         click.option(
             "--image-pull-secret",
@@ -108,7 +108,7 @@ def stack(*, file: str | None, out: Output) -> None:
     from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
-    load_inventory(file)  # an invalid inventory is reported as by every other command
+    load_inventory(file)  # reports an invalid inventory as every other command does
     document_of_file = parse(read_source(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
         raise InvalidInventoryError(*refused)
@@ -136,7 +136,7 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
     if not _confirm(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
-    text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
+    text = f"GPUStack {name} is released; its objects stay installed." if was_there else f"There is no stack {name}."
     out.result(document("operator release", findings, cluster=cluster.name, released=was_there), text)
     return ExitCode.OK
 
@@ -235,7 +235,7 @@ def _confirm(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Outpu
     return yes or output.ask(f"{what} on {cluster.name} ({cluster.server})?")
 
 
-def _print_result(  # noqa: PLR0913, PLR0917 - what both commands say
+def _print_result(  # noqa: PLR0913, PLR0917 - the output of both commands
     out: Output,
     command: str,
     findings: Iterable[Finding],
@@ -345,9 +345,9 @@ def run(  # noqa: PLR0913 - one argument per option
     except OSError as error:
         finding = Finding(
             code=codes.NO_ENDPOINT,
-            what=f"nothing can be answered at {address}:{port}",
+            what=f"cannot listen on {address}:{port}",
             evidence=error.strerror or str(error),
-            fix="choose another --port or --address; --port 0 takes any that is free",
+            fix="choose another --port or --address; --port 0 takes any free port",
         )
         raise UsageError(finding) from error
     host = f"[{address}]" if ":" in address else address

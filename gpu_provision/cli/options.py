@@ -1,4 +1,4 @@
-"""Options that commands share, each spelled once; their names are those of the library's arguments."""
+"""Options that commands share; their names are those of the library's arguments."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _VARIABLE, _API_TIMEOUT = "GPU_PROVISION_INVENTORY", "GPU_PROVISION_API_TIMEOUT"
 def find_inventory(option: str | None) -> Path:
     """Return the inventory's path: the option, the environment variable, or the sandbox's.
 
-    ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named, or a .py
-    file without a YAML file beside it: that is pyinfra's view of one.
+    ``prod`` is short for ``inventories/prod.yaml`` if that exists. Raises UsageError without any inventory, or for
+    pyinfra's .py inventory without a YAML file beside it.
     """
     named = option or os.environ.get(_VARIABLE, "")
     if not named and files.is_file(DEFAULT):
@@ -52,7 +52,7 @@ def find_inventory(option: str | None) -> Path:
 
 
 def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
-    """Return the inventory, on the cluster that the options name. Raises InvalidInventoryError."""
+    """Return the inventory for the cluster of the options. Raises InvalidInventoryError."""
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import with_cluster
 
@@ -85,7 +85,7 @@ def _complete_components(context: click.Context, _parameter: click.Parameter, in
 
 
 def _expand_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
-    """Expand a tilde: no shell does in --kubeconfig=~/config."""
+    """Expand a tilde, which no shell expands in --kubeconfig=~/config."""
     from gpu_provision.inventory.document import expand_home
 
     return str(expand_home(path)) if path else path
@@ -183,7 +183,7 @@ ignore = click.option(
 
 
 def context(command: Command) -> Command:
-    """Add --context, and --api-timeout, which belongs to every connection to a cluster."""
+    """Add --context and --api-timeout."""
     return _context(_api_timeout(command))
 
 
@@ -194,7 +194,7 @@ def phase_options(command: Command) -> Command:
 
 
 def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
-    """Add what says which part takes part, with timeouts if it ``runs``: arguments of `gpu_provision.apply`."""
+    """Add the arguments of `gpu_provision.apply` that select a scope, with timeouts if the command ``runs``."""
     options: list[Callable[[Command], Command]] = [_part_limit, *([_target] if targets else [])]
     options += [phase_options, ignore, ask_sudo_password, *([_timeout, lock_timeout] if runs else []), _take_over]
 
@@ -208,21 +208,21 @@ def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """Which inventory a command is about, None for the default, and on which cluster instead of the inventory's."""
+    """The inventory file of a command, None for the default, and overrides of its cluster."""
 
     file: str | None
     kubeconfig: str | None
     context: str | None
 
     def load(self, default: str | None = None) -> Inventory:
-        """Return the inventory on the cluster. Raises InvalidInventoryError, UsageError."""
+        """Return the inventory with the overrides. Raises InvalidInventoryError, UsageError."""
         return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
 
 
 def on_stack(command: Command) -> Command:
-    """Add --inventory and what names its cluster, and pass them on as one ``stack``.
+    """Add --inventory, --kubeconfig and --context, and pass these as one ``stack``.
 
-    They may also stand before the name of a subcommand.
+    They may also precede the name of a subcommand.
     """
 
     @inventory
@@ -239,7 +239,7 @@ def on_stack(command: Command) -> Command:
 
 
 def on_cluster(command: Command) -> Command:
-    """Add what names a cluster, and pass the connection on as ``cluster``; stands last, so that others fail first."""
+    """Add --kubeconfig and --context, and pass a connection as ``cluster``. Comes last: other options fail first."""
 
     @kubeconfig
     @context
@@ -253,7 +253,7 @@ def on_cluster(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
+    """Add --json, --quiet, --verbose and --no-color, and pass these as one ``out``."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; never prompts.")
     @click.option("-q", "--quiet", is_flag=True, help="Hide progress and hints.")
@@ -273,7 +273,7 @@ def output_options(command: Command) -> Command:
 
 
 def pattern_callback(pattern: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
-    """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
+    """Return a click callback that accepts an empty default and full matches of a pattern."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
         if value and not re.fullmatch(pattern, value):

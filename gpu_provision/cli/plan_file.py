@@ -1,6 +1,6 @@
-"""Plan files: written by ``plan --out``, carried out by ``apply PLAN`` if nothing has moved meanwhile.
+"""Plan files: ``plan --out`` writes one, ``apply PLAN`` applies it if hosts and cluster are unchanged.
 
-Their schema is plan.schema.json beside the views of output, their page docs/plan-files.md.
+The schema is output/plan.schema.json, the page docs/plan-files.md.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "gpu-provision plan", 1
 Document = Mapping[str, Any]
 
-_SEEN = ("resourceVersion", "generation")  # of the object that was looked at: they count status changes, too
-_LONGEST = 200  # characters of what does not fit
-_DIGITS = 64  # of digests: all that SHA-256 has
+_SEEN = ("resourceVersion", "generation")  # of the observed object; these change with its status, too
+_LONGEST = 200  # characters of a schema error
+_DIGITS = 64  # of a SHA-256 digest
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
-_TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
+_TOLD = 20  # differences that are listed; a large fleet can have thousands
 _UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 
 
@@ -54,7 +54,7 @@ def save(path: Path, work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, 
 
 
 def check_path(file: str) -> Path:
-    """Return where a plan goes. Raises UsageError if it cannot be written there."""
+    """Return the path of a plan file. Raises UsageError if it cannot be written."""
     path = Path(file)
     with writing(path, *_UNWRITABLE):
         files.try_place(path)
@@ -62,7 +62,7 @@ def check_path(file: str) -> Path:
 
 
 def cluster_id(work: ApplyJob) -> str:
-    """Return what no other cluster has, the uid of its namespace kube-system; empty if it takes no part."""
+    """Return the unique id of the cluster, the uid of namespace kube-system; empty if it takes no part."""
     if not work.cluster:
         return ""
     from gpu_provision.kube.observe import NAMESPACE
@@ -77,7 +77,7 @@ def plan_document(work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...
 
     Args:
         ignored: Findings of preflight that do not stop the run.
-        cluster_uid: What `cluster_id` returns.
+        cluster_uid: Result of `cluster_id`.
     """
     inventory, salt = work.inventory, secrets.token_hex(16)
     document = {
@@ -106,7 +106,7 @@ def plan_document(work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...
 
 
 def _plan_document(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON, each change with a digest of the object to apply; that of none is empty."""
+    """Return a plan as JSON, each change with a digest of its manifest; empty without a manifest."""
     document = plan_view.document(plan)
     for each, change in zip(document["changes"], plan.changes, strict=True):
         each["content"] = ""
@@ -117,13 +117,13 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _inventory_digest(inventory: Inventory, salt: str) -> str:
-    """Return a digest from which the file's content, which may hold passwords, cannot be found by trying."""
+    """Return a digest that resists guessing: the inventory may contain passwords."""
     key = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
     return key.hex()
 
 
 def seal(document: Document) -> str:
-    """Return a digest of everything but the seal: it detects an edited or incomplete file, and is no signature."""
+    """Return a digest of all other fields. It detects edited and incomplete files, and is no signature."""
     return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
 
 
@@ -131,7 +131,7 @@ def schema() -> Document:
     """Return the JSON Schema (draft 2020-12) of plan files; some of its definitions are those of ``--json``."""
     own: Document = json.loads(resources("gpu_provision.output").joinpath("plan.schema.json").read_text("utf-8"))
     known, named, wanted = output_schema()["$defs"], set[str](), [own]
-    while wanted:  # also what definitions name in turn
+    while wanted:  # also definitions that definitions refer to
         new = {*re.findall(r'"#/\$defs/(\w+)', json.dumps(wanted))} - named
         named |= new
         wanted = [known[name] for name in new]
@@ -139,9 +139,9 @@ def schema() -> Document:
 
 
 def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
-    """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node.
+    """Return the differences of the current plan of the cluster, a line for each object, field or node.
 
-    Of the rollout: which nodes go otherwise, who is evicted, whose cordon stays. Times and budgets pass.
+    Of the rollout: the waves of nodes, evictions and cordons. Times and budgets may differ.
     """
     then, now = document["plan"], _plan_document(plan)
     before, after = then.get("resource") or {}, now["resource"] or {}
@@ -156,14 +156,14 @@ def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
 
 
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
-    """Return what a plan made now would do otherwise on hosts, a line for each host."""
+    """Return the differences of the current plan of hosts, a line for each host."""
     current = status_view.hosts_document(on_hosts or NO_HOSTS)
     then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], current))
     return tuple(_differences(then, now, "takes no part"))
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
-    """Yield what differs, by what it is about; the last element of a value is what it is called."""
+    """Yield differences by key; the last element of a value is its text."""
     for key in sorted({*then, *now}):
         before, after = then.get(key, (missing,)), now.get(key, (missing,))
         if before != after:
@@ -176,7 +176,7 @@ def _host(each: Document) -> tuple[str, ...]:
 
 
 def _by_object(plan: Document) -> dict[str, Document]:
-    """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
+    """Index changes by object and action, without objects that are only not ready."""
     changes = {}
     for each in plan["changes"]:
         if each["action"] != Action.WAIT.value:
@@ -197,7 +197,7 @@ def _object_differences(then: Mapping[str, Document], now: Mapping[str, Document
             yield from (f"{about}: {line.replace(': ', ' ', 1)}" for line in moved)
             if not moved and before["content"] != now[name]["content"]:
                 yield f"{about}: the content to apply differs"
-        # The lock of the run itself, which reboots hosts first, may have needed a namespace.
+        # A run that reboots hosts first may have created a namespace for its lock.
         elif before["object"]["kind"] != "Namespace" or before["action"] != Action.CREATE.value:
             yield f"no longer: {name}"
 
@@ -210,7 +210,7 @@ def _fields(change: Document) -> dict[str, tuple[Any, ...]]:
 
 
 def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
-    """Return what happens to each node; waves decide."""
+    """Return the text of each node's part in the rollout."""
     if rollout is None:
         return {}
     nodes = {
@@ -221,7 +221,7 @@ def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
     for number, wave in enumerate(rollout["waves"], start=1):
         for each in wave["nodes"]:
             parts = [f"wave {number}{', a canary' if wave['canary'] else ''}"]
-            # Whose pods they are: names of those that a controller makes change with every restart.
+            # Owners, as generated pod names change with every restart.
             owners = {f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in each["evicts"]}
             parts += [f"evicts {', '.join(sorted(owners))}"] if owners else []
             parts += [f"cordoned by {each['cordoned_by']}"] if each["cordoned_by"] else []
@@ -231,14 +231,14 @@ def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A reviewed plan: a run carries out exactly this, or nothing."""
+    """A reviewed plan: a run makes exactly its changes, or none."""
 
     path: Path
     document: Document
 
     @property
     def inventory(self) -> str:
-        """The file that the plan was made from."""
+        """Path of the inventory file of the plan."""
         return str(self.document["inventory"]["path"])
 
     @property
@@ -248,13 +248,13 @@ class SavedPlan:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """What takes part, as fields of an `ApplyJob`."""
+        """The scope, as fields of an `ApplyJob`."""
         scope = self.document["scope"]
         parts = {"limit": tuple(scope["limit"]), "targets": tuple(scope["targets"]) or None}
         return {**parts, "hosts": bool(scope["hosts"]), "cluster": bool(scope["cluster"])}
 
     def check_inventory(self, inventory: Inventory) -> None:
-        """Raise RunFailedError if this is not the inventory that the plan was made from."""
+        """Raise RunFailedError if the plan was made from another inventory."""
         then, what = self.document["inventory"], ""
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
@@ -264,7 +264,7 @@ class SavedPlan:
             raise RunFailedError(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
     def check_cluster(self, work: ApplyJob) -> None:
-        """Raise RunFailedError if the plan was made for another cluster than the one that answers."""
+        """Raise RunFailedError if the plan was made for another cluster."""
         then, now = self.document["cluster"], cluster_id(work)
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
@@ -272,11 +272,11 @@ class SavedPlan:
             raise RunFailedError(self._finding(codes.OTHER_CLUSTER, what, evidence))
 
     def check_hosts(self, on_hosts: HostsResult | None) -> None:
-        """Raise RunFailedError if hosts would be changed otherwise than planned."""
+        """Raise RunFailedError if the changes of hosts differ from the plan."""
         self._refuse("hosts are no longer as they were planned for", host_changes(self.document, on_hosts))
 
     def check_plan(self, plan: Plan) -> None:
-        """Raise RunFailedError if the cluster would be changed otherwise than planned."""
+        """Raise RunFailedError if the changes of the cluster differ from the plan."""
         what = "the cluster is no longer as it was planned for; nothing is written there"
         self._refuse(what, cluster_changes(self.document, plan))
 
@@ -291,10 +291,10 @@ class SavedPlan:
 
 
 def load_plan(path: Path) -> SavedPlan:
-    """Return the plan of a file. Raises RunFailedError if it is none, or damaged, or of another version."""
+    """Return the plan of a file. Raises RunFailedError for a damaged or unknown file, or another version."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(document, ensure_ascii=False).encode()  # what cannot be written could not be reported, either
+        json.dumps(document, ensure_ascii=False).encode()  # text that cannot be encoded cannot be reported either
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged_error(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -317,7 +317,7 @@ def load_plan(path: Path) -> SavedPlan:
 
 
 def _schema_error(document: Document) -> str:
-    """Return where a document does not fit the schema of plan files, and how; empty if it fits."""
+    """Return the first schema error of a plan file; empty for none."""
     from jsonschema.exceptions import best_match
     from jsonschema.validators import Draft202012Validator
 
@@ -336,7 +336,7 @@ def _damaged_error(path: Path, why: str) -> RunFailedError:
 
 
 def refuse_options(given: Document) -> None:
-    """Raise UsageError for options beside a plan file that the file itself has decided; they are named by argument."""
+    """Raise UsageError for options that conflict with a plan file."""
     decided = {
         "--limit": "limit",
         "--target": "targets",

@@ -24,10 +24,10 @@ from gpu_provision.model.findings import ExitCode
 
 
 class LazyCommand(NamedTuple):
-    """A command that is imported when it is asked for, so that `render` does not pay for `apply`, nor `--help` for all.
+    """A command that is imported on use, so that `render` does not import `apply`, nor `--help` all commands.
 
     Attributes:
-        module: The module of this package that has it, under its name.
+        module: The module of this package with the command.
         summary: Its line in the list of commands; it fits in 80 columns.
     """
 
@@ -36,10 +36,10 @@ class LazyCommand(NamedTuple):
 
 
 class SuggestingGroup(click.Group):
-    """A group that knows the nearest command to a mistyped one, and says which command runs.
+    """A group that suggests the nearest command for a mistyped one, and records the running command.
 
     Attributes:
-        lazy_commands: Commands that are not imported yet, by name.
+        lazy_commands: Commands that are imported on use, by name.
     """
 
     lazy_commands: Mapping[str, LazyCommand] = MappingProxyType({})
@@ -49,14 +49,14 @@ class SuggestingGroup(click.Group):
         return sorted({*super().list_commands(ctx), *self.lazy_commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, imported if need be."""
+        """Return a command; import it on first use."""
         if cmd_name in self.lazy_commands and cmd_name not in self.commands:
             module = import_module(f"gpu_provision.cli.{self.lazy_commands[cmd_name].module}")
             self.add_command(getattr(module, cmd_name), cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, and import none of them for it."""
+        """List the commands without an import."""
         names = self.list_commands(ctx)
         limit = formatter.width - 6 - max(map(len, names))  # as click has it
         with formatter.section("Commands"):
@@ -69,13 +69,13 @@ class SuggestingGroup(click.Group):
         return command.get_short_help_str(limit) if command else ""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands, and import none of them for it."""
+        """Complete commands without an import."""
         names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
         items = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Answer a bare group with its help, as a usage error."""
+        """Print the help of a bare group, as a usage error."""
         if not (args or self.invoke_without_command or ctx.resilient_parsing):
             click.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
@@ -165,29 +165,29 @@ cli.lazy_commands = _COMMANDS
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with a code of ExitCode."""
-    gc.set_threshold(50_000)  # imports and copies of objects are no garbage: searching them takes 5% of a plan
+    gc.set_threshold(50_000)  # imports and object copies are no garbage: collection takes 5% of a plan
     words = sys.argv[1:] if arguments is None else arguments
     click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
     signal.signal(signal.SIGTERM, _terminate)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller, as some daemons do: the run goes on
+        if getattr(sys, name) is None:  # closed by the caller, such as a daemon
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
     code = run(words)
-    gc.freeze()  # else the interpreter searches all modules for garbage before it ends: a tenth of a short command
+    gc.freeze()  # skips the collection at exit: 10% of a short command
     sys.exit(code)
 
 
 def run(words: list[str]) -> int:
-    """Run one command and return its exit code; every failure is reported on the way."""
+    """Run one command, report its failure, and return the exit code."""
     session = CliContext(output=output.default_output(words))
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has exited
         _discard_output()
         return 128 + signal.SIGPIPE
     except BrokenOutputError as lost:
         _discard_output()
-        with contextlib.suppress(OSError, BrokenOutputError):  # said on stderr, even if JSON was asked for
+        with contextlib.suppress(OSError, BrokenOutputError):  # on stderr, also with --json
             return output.report_error(lost, CliContext(output=replace(session.output, json=False)))
         return lost.exit_code
     except click.exceptions.Exit as done:
@@ -199,12 +199,12 @@ def run(words: list[str]) -> int:
 
 
 def _discard_output() -> None:
-    """Spare the interpreter another try at what is still buffered."""
+    """Discard buffered output, so that the interpreter does not write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class SigtermReceived(KeyboardInterrupt):
-    """SIGTERM, handled as Ctrl-C is: locks are given back."""
+    """SIGTERM, handled as Ctrl-C: locks are released."""
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:

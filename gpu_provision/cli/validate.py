@@ -1,4 +1,4 @@
-"""validate, render, schema, rbac, explain, completion: commands that need neither a cluster nor hosts."""
+"""The commands without a cluster or hosts: validate, render, schema, rbac, explain, completion."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _parse_account(word: str) -> RbacSubject:
     namespace, _, name = word.partition(":")
     if namespace and name and ":" not in name:
         return RbacSubject("ServiceAccount", name, namespace)
-    what, fix = "a service account is named by its namespace and its name", "--service-account NAMESPACE:NAME"
+    what, fix = "a service account needs a namespace and a name", "--service-account NAMESPACE:NAME"
     raise UsageError(Finding(code=codes.USAGE, where=f"--service-account {word}", what=what, fix=fix))
 
 
@@ -198,9 +198,9 @@ _HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 
 
 def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write YAML files by name, and remove those of an earlier render that are no longer wanted.
+    """Write YAML files by name, and delete outdated files of an earlier render.
 
-    Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
+    Keeps all other files. Raises UsageError if the folder cannot be written.
     """
     texts = {folder / name: _HEADER + text for name, text in named.items()}
     with writing(folder, "the files cannot be written", "name another folder with --output"):
