@@ -18,7 +18,7 @@ from gpu_provision.cli import plan_file
 from gpu_provision.hosts.result import NO_HOSTS, HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.plan import Change, FieldChange, Plan
-from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
+from tests.cli.harness import CHANGE, PROD, SANDBOX, CommandResult, Fakes, Run, plan_of
 from tests.data_file import document
 
 DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def edited(path: Path, *, sealed: bool = True, **parts: Any) -> Path:
     return path
 
 
-def assert_refused(ran: Ran, fakes: Fakes, code: str) -> None:
+def assert_refused(ran: CommandResult, fakes: Fakes, code: str) -> None:
     assert (ran.code, fakes.applied) == (1, 0), ran
     assert f"error: {code} " in ran.err
     assert ran.err.count("error: ") == 1

@@ -20,7 +20,7 @@ from gpu_provision.output import html_report
 from gpu_provision.output.history import RunReport
 from gpu_provision.output.html_report import ChartBar, chart, page
 from gpu_provision.output.progress import Activity, NodeTimeline, timelines_of
-from tests.hostile import left_in
+from tests.hostile import find_control_characters
 from tests.output.samples import EVIDENCE, HOSTS, PLAN, RESULT, ROLLOUT
 
 Step = tuple[float, str, State, str]  # seconds, node, state, step
@@ -181,7 +181,7 @@ def test_all_values_are_escaped_text() -> None:
     plan = replace(PLAN, inventory=NASTY)
     html = page(story(inventory=NASTY, cluster=NASTY, release=NASTY, result=result, plan=plan))
     assert "<script" not in html
-    assert left_in(html) == set()
+    assert find_control_characters(html) == set()
     assert Page(html).text.count('<script>alert("x")</script>&') > 10
 
 
