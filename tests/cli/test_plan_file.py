@@ -1,4 +1,4 @@
-"""Plan files: what they hold, what counts as having moved since, and that a file that is no plan is one finding."""
+"""Plan files: content, differences since the plan, and the finding for an invalid file."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ EMPTY = Plan(inventory="i", release="r", cluster="c", components=("dcgm",), chan
 
 
 def planned(**parts: Any) -> Plan:
-    """Return a plan with one change and a rollout, but for these parts."""
+    """Return a plan with one change and a rollout, with other parts."""
     whole = {"inventory": "i", "release": "r", "cluster": "c", "components": ["dcgm"], "changes": [DATA["change"]]}
     return msgspec.convert({**whole, "rollout": DATA["rollout"], **parts}, Plan)
 
 
 def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
-    """A plan file's document, as it comes back from the file."""
+    """A plan file's document, as read from the file."""
     work, found = ApplyJob(inventory=load(SANDBOX)), StackPlan(cluster=of, hosts=on_hosts)
     document: dict[str, Any] = json.loads(json.dumps(plan_file.plan_document(work, found, ignored=(), cluster_uid="u")))
     jsonschema.validate(document, dict(plan_file.schema()))
@@ -139,7 +139,7 @@ def test_a_moved_cluster_inventory_or_host_is_named(
 
 @pytest.mark.parametrize("phases", [(), ("--cluster-only",)])
 def test_a_changed_cluster_is_reported(run: Run, fakes: Fakes, tmp_path: Path, phases: tuple[str, ...]) -> None:
-    """Before the first host is touched; and where no host is, right before the first write."""
+    """Before the first change of a host; without hosts, right before the first write."""
     path = tmp_path / "plan.json"
     assert run("plan", "-i", PROD, "--out", path, *phases).code == 0
     fakes.plan = plan_of(CHANGE, replace(CHANGE, ref=CHANGE.ref._replace(name="y")))
@@ -160,7 +160,7 @@ def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tm
 def test_an_unwritable_plan_file_is_refused_before_any_request(
     run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """And nothing is left beside where it was to go."""
+    """And no draft is left."""
     monkeypatch.chdir(tmp_path)
     fakes.plan = AssertionError("the cluster was asked")
     ran = run("plan", "-i", PROD, "--out", name)
@@ -169,7 +169,7 @@ def test_an_unwritable_plan_file_is_refused_before_any_request(
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """A pipe here; /dev/full and /dev/stdout would be gone for everybody."""
+    """A pipe in place of /dev/full and /dev/stdout, which a replacement would destroy."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     fakes.plan = plan_of()

@@ -1,4 +1,4 @@
-"""Runs on record, as people read them."""
+"""The text of recorded runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = Record(
 
 
 def test_a_run_tells_what_it_declared_otherwise() -> None:
-    """Versions by component, drivers by pool where they differ; of other edits only that there are some."""
+    """Versions by component, drivers by pool if pools differ; all other edits as one entry."""
     text = Path("inventories/sandbox.yaml").read_text()
     older = text.replace("version: v0.20.0", "version: v0.19.3")
     one_pool = older.replace(

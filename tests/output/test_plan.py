@@ -35,7 +35,7 @@ def test_a_plan_reads_as_its_text(name: str) -> None:
 
 
 def test_a_document_has_what_the_text_leaves_out() -> None:
-    """Labels of a node that leaves, records, the resource that carries a plan out, and a count of every action."""
+    """Labels of a node that leaves, records, the GPUStack, and a count of every action."""
     (change,) = plan.document(planned("a node leaves that no GPU pod uses"))["changes"]
     assert change["fields"] == [{"path": 'metadata.labels."a"', "old": "of t4-1", "new": None}]
     assert len(plan.document(planned("records of the tool are no changes"))["changes"]) == 4
@@ -74,7 +74,7 @@ def test_a_run_announces_its_changes_without_a_closing() -> None:
 
 
 def test_a_run_says_which_drivers_it_replaced() -> None:
-    """By version, not by image; nodes that leave are none of them."""
+    """By version, not by image, and without nodes that leave."""
     path = "spec.template.spec.containers[nvidia-driver-ctr].image"
     image = FieldChange(path, "nvcr.io/driver:595.91.07-ubuntu22.04", "nvcr.io/driver:580.126.20-ubuntu22.04")
     ref = ObjectRef("apps", "DaemonSet", "n", "d")

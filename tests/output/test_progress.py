@@ -1,4 +1,4 @@
-"""What a run says while it goes, and what each node was about; test_progress.yaml has the cases."""
+"""The progress of a run and the timeline of each node; test_progress.yaml has the cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _event(component: str, node: str, state: str, message: str = "", step: str =
 
 @pytest.mark.parametrize("case", DATA["events"], ids=lambda case: case["name"])
 def test_a_run_says_what_a_reader_would_act_on(case: dict[str, Any]) -> None:
-    """And a terminal what goes on."""
+    """And a terminal the current state."""
     progress = Progress(0.0)
     for event in case["events"]:
         progress.observe(_event(*event))
@@ -32,7 +32,7 @@ def test_a_run_says_what_a_reader_would_act_on(case: dict[str, Any]) -> None:
 
 
 def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
-    """After thirty quiet seconds; nothing is awaited once everything has settled. Equal steps of nodes share a line."""
+    """After thirty seconds of silence, and not once everything has settled. Equal steps of nodes share a line."""
     progress = Progress(0.0)
     progress.observe(_event("driver", "gpu-01", "ready"))
     progress.observe(_event("driver", "gpu-03", "progressing", "ImagePullBackOff"))
