@@ -294,20 +294,9 @@ def _status_text(overview: Overview, out: Output) -> str:
     metavar="NAME",
     help="Namespace of the leader election Lease.",
 )
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="IP", help="Listen address; :: for all.")
 @click.option(
-    "--address",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="IP",
-    help="Listen address of probes and metrics; :: for all.",
-)
-@click.option(
-    "--port",
-    default=8080,
-    show_default=True,
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    help="Listen port; 0 takes any free one.",
+    "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free port."
 )
 @options.output_options
 def run(  # noqa: PLR0913 - one argument per option

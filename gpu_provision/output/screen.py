@@ -32,12 +32,7 @@ _ACTIVITY_COLORS = {
     Activity.EVICTION: "yellow",
     Activity.DRAIN: "yellow",
 }
-_RANKS = {
-    Activity.FAILED: 1,
-    Activity.BLOCKED: 2,
-    Activity.WAITS: 3,
-    Activity.READY: 4,
-}  # activities with progress come first
+_RANKS = {Activity.FAILED: 1, Activity.BLOCKED: 2, Activity.WAITS: 3, Activity.READY: 4}  # progress comes first
 _MAX_NAME, _MAX_BAR, _MIN_BAR, _MAX_ROWS = 24, 40, 12, 24
 _OTHER_LINES = 4  # the summary above, the legend and the number of other nodes below
 
@@ -151,9 +146,8 @@ def _bar(node: NodeTimeline, begin: float, now: float, width: int) -> Text:
         letters[first : last + 1] = [span.activity] * (last + 1 - first)
     text = Text()
     for activity in letters:
-        text.append(
-            activity.letter if activity else " ", style=_ACTIVITY_COLORS.get(activity, "cyan") if activity else ""
-        )
+        style = _ACTIVITY_COLORS.get(activity, "cyan") if activity else ""
+        text.append(activity.letter if activity else " ", style=style)
     return text
 
 
