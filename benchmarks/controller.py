@@ -12,7 +12,7 @@ from benchmarks.processes import Use, until
 from benchmarks.sites import POOLS, CrowdSite, Site, site
 from benchmarks.table import Row, at_most
 from gpu_provision.operator.crd import definition
-from tests.request_counts import by_verb_and_kind
+from tests.request_counts import count_requests
 from tests.scenarios.client import Client
 
 STACK = {
@@ -75,7 +75,7 @@ def _at_rest(made: Site, running: subprocess.Popen[str], seconds: float) -> Iter
     before, asked = Use.of(running.pid), len(made.requests())
     time.sleep(seconds)
     used, requests = Use.of(running.pid), made.requests()[asked:]
-    counts = by_verb_and_kind(request for request in requests if not request.path.rpartition("/")[0].endswith("leases"))
+    counts = count_requests(request for request in requests if not request.path.rpartition("/")[0].endswith("leases"))
     share = f"{(used.processor - before.processor) / seconds:.1%} of a processor"
     names = ", ".join(f"{number} {name}" for name, number in counts.most_common())
     yield Row("controller at rest", size, f"{counts.total()} requests in {seconds:.0f} s", "0", not counts, names)

@@ -15,7 +15,7 @@ from benchmarks.processes import command
 from benchmarks.sites import Site, site
 from benchmarks.table import Row, at_most
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
-from tests.request_counts import by_verb_and_kind
+from tests.request_counts import count_requests
 
 FIXED_REQUESTS, REQUESTS_OF_A_NODE = 70, 1.1
 OWN_SECONDS = {5: 1.5, 200: 6.0, 1000: 30.0}
@@ -114,7 +114,7 @@ def _again(run: Callable[[], float]) -> float:
 
 def _summary(requests: Iterable[LoggedRequest]) -> str:
     """Return the most frequent requests by verb and kind."""
-    counts = by_verb_and_kind(requests)
+    counts = count_requests(requests)
     shown = counts.most_common(_SHOWN)
     rest = counts.total() - sum(number for _, number in shown)
     return ", ".join([*(f"{number} {name}" for name, number in shown), f"{rest} others"])

@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.processes import until
 from benchmarks.sites import TAKES, VERSIONS, Site, site
 from benchmarks.table import Row, at_most
-from tests.request_counts import by_verb_and_kind
+from tests.request_counts import count_requests
 
 LIMIT, WRITES = 1.05, 6.0
 _OF_NODES = ("patch nodes", "delete pods", "create pods")  # all pods that have succeeded go in one deletecollection
@@ -43,7 +43,7 @@ def _rollout(made: Site, parallel: int) -> Iterator[Row]:
     typical = took / (waves * median(each))
     instead = f"{typical:.3f} by the median node; {took:.1f} s, slowest node {own:.1f} s, {use.processor:.1f} s of CPU"
     yield at_most("driver rollout", size, round(took / (waves * own), 3), LIMIT, " of ideal", instead=instead)
-    writes = by_verb_and_kind(request for request in requests if request.is_write)
+    writes = count_requests(request for request in requests if request.is_write)
     of_nodes = {name: number for name, number in writes.items() if name.startswith(_OF_NODES)}
     shown = ", ".join(f"{number} {name}" for name, number in of_nodes.items())
     shown += f", {writes.total() - sum(of_nodes.values())} other writes, {len(requests)} requests"

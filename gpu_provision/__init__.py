@@ -6,8 +6,8 @@
     print(gpu_provision.plan(inventory))
     gpu_provision.apply(inventory, listen=print)
 
-The functions do what the commands of the same names do; docs/library.md walks through them. Inside pyinfra deploys
-there is `gpu_provision.deploys`. A name is imported when it is first used; `__init__.pyi` has the types for checkers.
+Each function is the command of the same name; docs/library.md has examples. For pyinfra deploys use
+`gpu_provision.deploys`. A name is imported on first use; `__init__.pyi` has the types for checkers.
 """
 
 import sys
@@ -18,8 +18,8 @@ from typing import Any
 _NAMES = {
     "adopt.plan": "Adoption Disposition NodeLabels ObjectPlan RunningDriver",
     "api.options": "render",
-    "api.results": "Shown StackPlan StackRemoval StackRun",
-    "api.verbs": "StackHistory apply destroy going_back history plan rbac revalidate rollback unlock",
+    "api.results": "Printable StackPlan StackRemoval StackRun",
+    "api.verbs": "StackHistory apply destroy history plan prepare_rollback rbac revalidate rollback unlock",
     "api.views": (
         "StackAdoption StackDrift StackPreflight StackStatus StackVerification adopt adoption drift preflight status "
         "verify"
@@ -71,7 +71,7 @@ def __dir__() -> list[str]:
 
 
 class _Face(ModuleType):
-    """This module: ``gpu_provision.verify`` is the function, also when the package of that name was imported."""
+    """This module: ``gpu_provision.verify`` stays the function after an import of the package of that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

@@ -1,4 +1,4 @@
-"""What commands that users type give back."""
+"""Results of commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command gave back."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -34,13 +34,13 @@ class Answer:
 
     @property
     def changes(self) -> list[list[str]]:
-        """What changed on each host, in words."""
+        """The changes of each host, as text."""
         return [host["changes"] for host in self.document["hosts"]]
 
 
 def failures(report: Path) -> dict[str, str]:
-    """Return the test cases of a JUnit file that failed, and why; there are some that did not."""
-    cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - our own file
-    found = {case.get("name", ""): case.find("failure") for case in cases}
-    assert len(cases) > len([each for each in found.values() if each is not None])
-    return {name: str(failure.get("message")) for name, failure in found.items() if failure is not None}
+    """Return the failed test cases of a JUnit file, with messages. At least one must have passed."""
+    cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - a file of the test
+    results = {case.get("name", ""): case.find("failure") for case in cases}
+    assert len(cases) > len([each for each in results.values() if each is not None])
+    return {name: str(failure.get("message")) for name, failure in results.items() if failure is not None}

@@ -1,4 +1,4 @@
-"""What every test gets: state folders of its own, so that no test touches the user's."""
+"""Fixtures of every test: its own state folders, so that no test touches the user's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ os.environ.pop("COLUMNS", None)  # xdist sets it, and a command would wrap its l
 _ONE_WORKER = frozenset({"tests/real/node", "tests/real/hosts", "tests/real/hosts/machines"})
 """Folders whose files share a node, or a limit of this machine: inotify instances, and memory for two machines."""
 _LONGEST_FIRST = ("tests/real/hosts/machines/", "tests/real/node/test_", "tests/real/node/", "tests/scenarios/")
-"""Places of tests that take minutes, in order; for --no-loadscope-reorder. Workers end at the same time only then."""
+"""Paths of tests that take minutes, in order, so that workers end at the same time; for --no-loadscope-reorder."""
 
 
 class _Files(LoadFileScheduling):
@@ -41,19 +41,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long tests first."""
-    items.sort(key=lambda item: [not item.nodeid.startswith(place) for place in _LONGEST_FIRST])
+    items.sort(key=lambda item: [not item.nodeid.startswith(path) for path in _LONGEST_FIRST])
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Let Ctrl-C reach what tests start: a shell starts what runs in its background, such as CI, deaf to it."""
+    """Let Ctrl-C reach child processes: a shell starts background jobs, such as CI, with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Point state, cache and configuration folders at a place that goes with the test run."""
+    """Point state, cache and configuration folders at a temporary folder."""
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:
         for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
@@ -81,7 +81,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def without_isolation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every Python that a test starts find that its machine makes no namespaces."""
+    """Make every Python process of a test report that the machine allows no namespaces."""
     folder = tmp_path / "refusing"
     folder.mkdir()
     reason = "this machine does not let root make namespaces (unshare: Operation not permitted)"

@@ -1,7 +1,7 @@
-"""Runs the commands of Markdown pages, in a copy of what they speak of and on a sandbox of its own.
+"""Runs the commands of Markdown pages, in a copy of the repository and on its own sandbox.
 
-A block marked ``console`` is run: its lines that begin with ``$ ``. A second word says that it cannot be run here:
-``real-cluster`` needs one, ``install`` installs from the network.
+Runs the lines of ``console`` blocks that begin with ``$ ``. A second word excludes a block: ``real-cluster`` needs a
+real cluster, ``install`` needs the network.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COPIED = ("deploys", "examples", "inventories", "README.md")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block: where it begins, its tag, its commands."""
+    """One fenced block: its line, tag and commands."""
 
     page: str
     line: int
@@ -36,21 +36,21 @@ class Block:
 def blocks(page: str) -> Iterator[Block]:
     """Yield the console blocks of a page, which is named relative to the checkout."""
     text = (CHECKOUT / page).read_text(encoding="utf-8")
-    for found in _FENCE.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        commands = (each[2:] for each in found["body"].splitlines() if each.startswith("$ "))
-        yield Block(page, line, found["tag"].strip(), tuple(commands))
+    for block in _FENCE.finditer(text):
+        line = text.count("\n", 0, block.start()) + 1
+        commands = (each[2:] for each in block["body"].splitlines() if each.startswith("$ "))
+        yield Block(page, line, block["tag"].strip(), tuple(commands))
 
 
 class Reader:
     """A reader who follows a page exactly, in a copy of the repository."""
 
     def __init__(self, folder: Path, *, example: str = "") -> None:
-        """Copy the files and start the sandbox, faster than people watch it.
+        """Copy the files and start a fast sandbox.
 
         Args:
             folder: An empty folder.
-            example: Name of the example that is all there is in the copy; no sandbox is started then.
+            example: Name of the only example in the copy; starts no sandbox.
         """
         self.checkout = folder / "gpu-provision"
         if example:
@@ -75,7 +75,7 @@ class Reader:
         self.run(start, "gpu-provision sandbox up")
 
     def run(self, *commands: str) -> str:
-        """Run commands in one shell and return what they print. Fails if one of them does."""
+        """Run commands in one shell and return their output. Fails if a command fails."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
             cwd=self.checkout,
@@ -91,7 +91,7 @@ class Reader:
         return done.stdout
 
     def follow(self, page: str) -> str:
-        """Run every block of a page that can be run here; return all that they print."""
+        """Run every block of a page without a tag; return the output."""
         return "\n".join(self.run(*block.commands) for block in blocks(page) if not block.tag)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Mutations of what others write, and the loop that feeds them to a reader.
+"""Mutations of foreign input, and the loop that feeds them to a reader.
 
 ``GPU_PROVISION_FUZZ`` is the number of inputs of each test (300), ``GPU_PROVISION_FUZZ_SEED`` the seed (15). The
 default seed is fixed, so that a failure in CI can be repeated; a failure prints the seed and the number of each input.
@@ -21,8 +21,8 @@ SEED = os.environ.get("GPU_PROVISION_FUZZ_SEED", "15")
 
 Input = TypeVar("Input")
 
-_SHOWN = 600  # characters of an input that made a reader fail
-_PLACES = 20
+_MAX_INPUT = 600  # characters of a failing input in the message
+_MAX_PLACES = 20
 
 WORDS = (
     "", " ", "-", "]", "[", "[end]", "\t", "\r", "\x00", "\x0b", "\x1b[2J", "\x85", "\u2028", "a\x1cb", "a b", "=",
@@ -30,60 +30,61 @@ WORDS = (
     "²Mi", "/", "//", "../..", "~", "$(id)", "${x", "%s", "\\n", "'", '"', "x" * 70_000, "\N{ZERO WIDTH SPACE}", "é",
     "\ufffd", "true", "null", "None", "{}", "[]", "*", "!", "#", "(", "[a-", "a{9999999999}", "(?P<x",
 )  # fmt: skip
-"""Words that readers of lines stumble over."""
+"""Words that break readers of lines."""
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -0.0, 1.5, 1e308,
     "", " ", "x", "x\n", "0", "²", "9" * 5000, "\x00", "\x1b[2J", "é" * 300, "x" * 70_000, "../..", "2026-01-01",
     "\ud800", [], {}, [None], [[]], [{}], [""], {"": None}, {"x": {}}, {"name": 1}, [1, "x", None],
 )  # fmt: skip
-"""Values that readers of documents stumble over; a lone surrogate is what JSON and YAML escapes can hold."""
+"""Values that break readers of documents; JSON and YAML escapes can contain a lone surrogate."""
 
 
-def fuzz(make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception]) -> None:
-    """Feed inputs to a reader; fail with each place that raises anything but what is allowed, and one input of each."""
-    result: dict[str, str] = {}
+def check_reader(make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception]) -> None:
+    """Feed inputs to a reader; fail with each location of a disallowed exception, and one input of each."""
+    examples: dict[str, str] = {}
     began = time.monotonic()
     failures = 0
     for number in range(COUNT):
-        given = make(Random(f"{SEED}/{number}"))  # noqa: S311 - nothing secret
+        value = make(Random(f"{SEED}/{number}"))  # noqa: S311 - nothing secret
         try:
-            read(copy.deepcopy(given))
+            read(copy.deepcopy(value))
         except allowed:
             continue
-        except Exception as error:  # noqa: BLE001 - what a test is after
+        except Exception as error:  # noqa: BLE001 - the failure that the test looks for
             failures += 1
-            result.setdefault(_place(error), f"{str(error)[:_SHOWN]}\n    input {number}: {str(given)[:_SHOWN]!r}")
-    output = f"{COUNT} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
-    print(output)  # noqa: T201 - shown by pytest -s, and with a failure
-    if result:
-        lines = [f"{place}\n    {given}" for place, given in [*result.items()][:_PLACES]]
+            example = f"{str(error)[:_MAX_INPUT]}\n    input {number}: {str(value)[:_MAX_INPUT]!r}"
+            examples.setdefault(_location(error), example)
+    summary = f"{COUNT} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
+    print(summary)  # noqa: T201 - shown by pytest -s, and with a failure
+    if examples:
+        lines = [f"{location}\n    {example}" for location, example in [*examples.items()][:_MAX_PLACES]]
         again = f"GPU_PROVISION_FUZZ_SEED={SEED} GPU_PROVISION_FUZZ={COUNT} repeats it"
-        pytest.fail("\n".join([output, again, *lines]), pytrace=False)
+        pytest.fail("\n".join([summary, again, *lines]), pytrace=False)
 
 
-def _place(error: Exception) -> str:
+def _location(error: Exception) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno} {type(error).__name__}"
 
 
-def mutated_text(dice: Random, text: str) -> str:
+def mutate_text(dice: Random, text: str) -> str:
     """Return a text with one to four mutations of its lines, words, or bytes; invalid UTF-8 is dropped or replaced."""
     for _ in range(dice.randint(1, 4)):
         text = dice.choice(_OF_TEXT)(dice, text)
     return text
 
 
-def mutated_lines(dice: Random, text: str) -> list[str]:
-    """Return the lines of a mutated text, split where pipes of processes are split: at newlines alone."""
-    return mutated_text(dice, text).removesuffix("\n").split("\n")
+def mutate_lines(dice: Random, text: str) -> list[str]:
+    """Return the lines of a mutated text, split at newlines only, as pipes of processes are."""
+    return mutate_text(dice, text).removesuffix("\n").split("\n")
 
 
-def mutated_value(dice: Random, document: Any) -> Any:
+def mutate_value(dice: Random, document: Any) -> Any:
     """Return a copy of a JSON document with one to three values replaced, removed, renamed, doubled or moved."""
     document = copy.deepcopy(document)
     for _ in range(dice.randint(1, 3)):
-        places = [*_places(document)]
+        places = [*_locations(document)]
         if not places:
             return dice.choice(VALUES)
         parent, key = dice.choice(places)
@@ -91,7 +92,7 @@ def mutated_value(dice: Random, document: Any) -> Any:
     return document
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def _locations(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the container and the key of every value below one."""
     match value:
         case dict():
@@ -102,7 +103,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             return
     for key, each in pairs:
         yield value, key
-        yield from _places(each)
+        yield from _locations(each)
 
 
 def _join(dice: Random, text: str) -> str:
@@ -152,7 +153,7 @@ _OF_TEXT: tuple[Callable[[Random, str], str], ...] = (
     _words(lambda dice, words: words.insert(dice.randint(0, len(words)), dice.choice(WORDS))),
     *(_damage_bytes, _damage_bytes, _replace_all),
 )
-"""Mutations of texts; what stands twice comes twice as often."""
+"""Mutations of texts; an entry that is listed twice occurs twice as often."""
 
 
 def _rename(dice: Random, parent: Any, key: Any, _places: Any) -> None:
@@ -176,7 +177,7 @@ def _other_value(make: Callable[[Random, Any, Any], Any]) -> Callable[[Random, A
     return put
 
 
-def _of_another_place(dice: Random, _value: Any, places: Sequence[tuple[Any, Any]]) -> Any:
+def _value_elsewhere(dice: Random, _value: Any, places: Sequence[tuple[Any, Any]]) -> Any:
     other, name = dice.choice(places)
     return other[name]
 
@@ -185,6 +186,6 @@ _PUT = _other_value(lambda dice, _value, _places: dice.choice(VALUES))
 _OF_VALUES: tuple[Callable[[Random, Any, Any, Any], None], ...] = (
     *(_PUT, _PUT, _PUT, lambda _dice, parent, key, _places: parent.__delitem__(key), _rename, _repeat),
     _other_value(lambda dice, value, _places: dice.choice([[value], {"x": value}, str(value)])),
-    _other_value(_of_another_place),
-    _other_value(lambda dice, text, _: mutated_text(dice, text) if isinstance(text, str) else dice.choice(VALUES)),
+    _other_value(_value_elsewhere),
+    _other_value(lambda dice, text, _: mutate_text(dice, text) if isinstance(text, str) else dice.choice(VALUES)),
 )

@@ -1,4 +1,4 @@
-"""Texts that would steer a terminal, and the question whether one still does."""
+"""Texts with control characters, and a check for such characters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ TEXTS = {
     "other ends of lines": ("a\u2028b\u2029c\x85d", r"a\u2028b\u2029c\x85d"),
     "half a character": ("a\ud800b", r"a\ud800b"),
 }
-"""Name -> what came from elsewhere, and how it is shown."""
+"""Name -> foreign text, and its display."""
 
 MIXED, MIXED_SHOWN = "a\x1b]0;b\x07\x9b2J\u202ec\x7fd", r"a\x1b]0;b\x07\x9b2J\u202ec\x7fd"
-"""Several in a few characters, all of which a file's name may hold."""
+"""Several control characters that a file name may contain."""
 
 _ALLOWED = frozenset("\n\t")
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def left_in(text: str) -> set[str]:
+def find_control_characters(text: str) -> set[str]:
     """Return the characters of a text that would steer a terminal."""
     return {
         each

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for servers that tests ask from outside."""
+"""An event loop in its own thread, for servers of tests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on the loop and return what it gives."""
+        """Run a coroutine on the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE)
 
     def close(self) -> None:
-        """End what still runs, then the loop."""
+        """Cancel all tasks, then stop the loop."""
         self.run(_end_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_DEADLINE)

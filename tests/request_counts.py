@@ -15,22 +15,22 @@ _PATH = re.compile(
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def by_verb_and_kind(requests: Iterable[LoggedRequest]) -> Counter[str]:
-    """Count requests, such as ``patch nodes``; a dry run has the verb ``try``, other paths stand for themselves."""
-    return Counter(_named(request) for request in requests)
+def count_requests(requests: Iterable[LoggedRequest]) -> Counter[str]:
+    """Count requests, such as ``patch nodes``; a dry run has the verb ``try``; other paths are counted as paths."""
+    return Counter(_describe(request) for request in requests)
 
 
-def _named(request: LoggedRequest) -> str:
-    found = _PATH.fullmatch(request.path)
-    if found is None:
+def _describe(request: LoggedRequest) -> str:
+    match = _PATH.fullmatch(request.path)
+    if match is None:
         return f"get {request.path}"
-    if request.verb == "DELETE" and not found["name"]:
-        return f"deletecollection {found['kind']}"
-    verb = "try" if request.dry_run else _VERBS.get(request.verb) or _read(found["name"], request.query)
-    return f"{verb} {found['kind']}{found['part'] or ''}"
+    if request.verb == "DELETE" and not match["name"]:
+        return f"deletecollection {match['kind']}"
+    verb = "try" if request.dry_run else _VERBS.get(request.verb) or _read_verb(match["name"], request.query)
+    return f"{verb} {match['kind']}{match['part'] or ''}"
 
 
-def _read(name: str | None, query: str) -> str:
+def _read_verb(name: str | None, query: str) -> str:
     if parse_qs(query).get("watch", ["false"])[0] in {"true", "1", "True"}:
         return "watch"
     return "get" if name else "list"

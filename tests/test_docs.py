@@ -1,4 +1,4 @@
-"""What the pages say is so: their commands run, their links lead somewhere, generated ones are current."""
+"""The pages are right: commands run, links resolve, generated pages are current."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 def test_the_readme_can_be_followed(reader: Reader) -> None:
     """After the demo, a plan is empty; an edit of one version is one field; a run makes it empty again."""
-    told = reader.follow("README.md")
-    assert told.count("everything is as declared") == 2
-    assert "k8s-device-plugin:v0.20.0 -> " in told
-    assert "0 to create, 1 to update, 0 to delete" in told
+    output = reader.follow("README.md")
+    assert output.count("everything is as declared") == 2
+    assert "k8s-device-plugin:v0.20.0 -> " in output
+    assert "0 to create, 1 to update, 0 to delete" in output
 
 
 def test_the_readmes_python_is_an_example() -> None:
@@ -65,7 +65,7 @@ def test_every_block_says_whether_it_can_be_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_leads_to_a_file(name: str) -> None:
-    """Pages move, links stay behind."""
+    """Pages move, links must follow."""
     text = (CHECKOUT / name).read_text(encoding="utf-8")
     targets = [found["target"] for found in _LINK.finditer(text)]
     assert [target for target in targets if not (CHECKOUT / name).parent.joinpath(target).exists()] == []
@@ -73,11 +73,11 @@ def test_every_link_leads_to_a_file(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_python_on_a_page_imports_what_there_is(name: str) -> None:
-    """Every block is a program, and what it takes from the package is there."""
+    """Every block is a program, and its imports from the package exist."""
     text = (CHECKOUT / name).read_text(encoding="utf-8")
     nodes = [node for found in _PYTHON.finditer(text) for node in ast.walk(ast.parse(found["body"]))]
-    taken = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpu_")]
-    for node in taken:
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpu_")]
+    for node in imports:
         module = importlib.import_module(node.module or "")
         assert [each.name for each in node.names if not hasattr(module, each.name)] == []
 

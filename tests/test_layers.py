@@ -40,7 +40,7 @@ NOT_DUE = (
     "gpu_provision.sandbox",
     "gpu_provision.verify",
 )
-"""What a look at a cluster needs neither for hosts, rollouts, records and stacks as resources, nor for other verbs."""
+"""Modules of hosts, rollouts, records, the operator and other verbs, which a read of the cluster does not need."""
 CLUSTERS = ("gpu_provision.reconcile", "gpu_provision.kube", "gpu_provision.hosts", "gpu_provision.operator", "logging")
 PROGRAM = """
 import sys
@@ -51,8 +51,8 @@ sys.exit(f"imported {{heavy}}" if heavy else code)
 """
 
 
-def ran_without(heavy: tuple[str, ...], words: list[str]) -> tuple[int, str]:
-    """Return how a command ended and what it had to say; that it imported one of these is an error."""
+def run_without(heavy: tuple[str, ...], words: list[str]) -> tuple[int, str]:
+    """Return the exit code and stderr of a command; an import of one of these modules is an error."""
     command = [sys.executable, "-c", PROGRAM.format(heavy=heavy), *words]
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300)
     return ran.returncode, ran.stderr
@@ -72,8 +72,8 @@ def ran_without(heavy: tuple[str, ...], words: list[str]) -> tuple[int, str]:
     ],
 )
 def test_offline_commands_import_neither_kubernetes_nor_pyinfra(words: list[str]) -> None:
-    """They start fast, and work where neither is of use."""
-    assert ran_without(HEAVY, words) == (0, "")
+    """These start fast, and work without either."""
+    assert run_without(HEAVY, words) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_offline_commands_import_neither_kubernetes_nor_pyinfra(words: list[str]
         (["plan", "--offline", "-q"], ("rich",)),
     ],
 )
-def test_what_asks_little_imports_little(words: list[str], heavy: tuple[str, ...]) -> None:
-    """An inventory is checked by what is about inventories; rich costs 97 ms, and a plan without a table none of it."""
-    assert ran_without(HEAVY + heavy, words) == (0, "")
+def test_simple_commands_import_little(words: list[str], heavy: tuple[str, ...]) -> None:
+    """The check of an inventory imports only its own modules; a plan without a table does not import rich."""
+    assert run_without(HEAVY + heavy, words) == (0, "")
 
 
 def test_looking_at_a_cluster_imports_no_other_work(tmp_path: Path) -> None:
@@ -99,17 +99,17 @@ def test_looking_at_a_cluster_imports_no_other_work(tmp_path: Path) -> None:
         nodes = [{"name": "gpu-1", "pool": "t4"}]
         file.write_text(json.dumps({"name": "new", "cluster": cluster, "pools": pools, "nodes": nodes}))
         common = ["--cluster-only", "-q", "-i", str(file)]
-        assert ran_without(NOT_DUE, ["plan", *common]) == (0, "")
+        assert run_without(NOT_DUE, ["plan", *common]) == (0, "")
         gpu_provision.apply(gpu_provision.load(file), cluster_only=True)
-        assert ran_without(NOT_DUE, ["apply", "--yes", *common]) == (0, "")
+        assert run_without(NOT_DUE, ["apply", "--yes", *common]) == (0, "")
 
 
 def test_importing_the_library_is_light() -> None:
     """A user's own program decides when to pay for the rest, and listing the names costs nothing, either."""
     program = f"""import sys, gpu_provision
 dir(gpu_provision)
-ours = [name for name in sys.modules if name.startswith("gpu_provision")]
-print(sorted(set({HEAVY + INVENTORIES + CLUSTERS!r}) & set(sys.modules)), ours)"""
+own = [name for name in sys.modules if name.startswith("gpu_provision")]
+print(sorted(set({HEAVY + INVENTORIES + CLUSTERS!r}) & set(sys.modules)), own)"""
     ran = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert ran.stdout == "[] ['gpu_provision']\n"
 

@@ -1,5 +1,5 @@
-"""The verbs of gpu-provision as functions of values, which the commands call as well. `gpu_provision` exports them.
+"""The Python API, which the commands call as well. `gpu_provision` exports it.
 
-`verbs` changes hosts and cluster and reads records, `views` looks and adopts, `options` narrows an inventory down.
-`jobs` puts the host phase and the cluster phase together; `results` has what plans, runs and removals return.
+`verbs` changes hosts and cluster and reads records. `views` has the read-only verbs and `adopt`. `options` selects
+nodes and components. `jobs` combines the host phase and the cluster phase. `results` has the return values.
 """

@@ -1,4 +1,4 @@
-"""A plan, a run or a removal of hosts and cluster. A run begins with the hosts, a removal ends with them."""
+"""Plans, runs and removals of hosts and cluster. A run begins with the hosts, a removal ends with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_provision.api.options import Words, components_of, nodes_of, with_ignored, with_timeout
+from gpu_provision.api.options import Words, select_components, select_nodes, with_ignored, with_timeout
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
@@ -32,21 +32,21 @@ _LOCK_POLL_SECONDS = 1.0
 
 
 def ignore(_value: object) -> None:
-    """Listen to nothing."""
+    """Ignore an event."""
 
 
 def _event(message: str) -> Event:
     return Event(component="", node="", state=State.PROGRESSING, message=message)
 
 
-def as_a_look(listen: Listen) -> Listen:
-    """Return a listener for hosts that are only read: none of them makes progress or gets ready, but some may fail."""
+def as_read_only(listen: Listen) -> Listen:
+    """Return a listener for hosts that are only read: it passes failures and replaces all other events."""
     reading = _event("reading hosts")
     return lambda event: listen(event if event.state is State.FAILED else reading)
 
 
-def halves(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
-    """Return which half takes part, as the fields of a job. Raises UsageError if neither would."""
+def phase_fields(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
+    """Return which phases take part, as fields of a job. Raises UsageError if neither does."""
     if hosts_only and cluster_only:
         what = "--hosts-only and --cluster-only exclude each other"
         raise UsageError(Finding(code=codes.USAGE, what=what, fix="leave one of the two out"))
@@ -54,9 +54,9 @@ def halves(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
 
 
 def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[[Callable[[], _Returned]], _Returned]:
-    """Return what calls a function once no other run has the lock, and again if one was faster: for so many seconds.
+    """Return a function that waits for the lock, calls a function, and retries if another run gets the lock.
 
-    Then, and with 0 seconds at once, LockedError passes.
+    LockedError passes after so many seconds; with 0 at once.
     """
 
     def wait_and_call(work: Callable[[], _Returned]) -> _Returned:
@@ -75,7 +75,7 @@ def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[
 
 
 def _await_lock(inventory: Inventory, end: float, listen: Listen) -> None:
-    """Return when the lock is free, when its holder is dead, which the next run finds out by itself, or at the end."""
+    """Wait until the lock is free, its holder is dead, or the time is over."""
     from gpu_provision.kube.lease import holder_is_dead
     from gpu_provision.kube.lock import TIMING, read_lock
     from gpu_provision.reconcile.session import Session
@@ -90,7 +90,7 @@ def _await_lock(inventory: Inventory, end: float, listen: Listen) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """The part of an inventory that a command is about: which nodes, and which of the two phases."""
+    """The scope of a command: the inventory, its nodes and the phases."""
 
     inventory: Inventory
     limit: tuple[str, ...] = ()  # names of the nodes; empty for all
@@ -106,7 +106,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyJob(_Job):
-    """The part of an inventory that a plan or a run looks after."""
+    """The scope and the options of a plan or a run."""
 
     targets: Words | None = None  # components in the user's words; None for all
     back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
@@ -117,7 +117,7 @@ class ApplyJob(_Job):
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
-        part, in_cluster = self._part(), Plan(**self._nowhere(), components=(), changes=())
+        part, in_cluster = self._selection(), Plan(**self._unread_cluster(), components=(), changes=())
         on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
         if self.cluster and offline:
             context, desired = prepare(self.inventory, ClusterFacts(), part)
@@ -134,28 +134,28 @@ class ApplyJob(_Job):
         prepared: Callable[[HostsResult], None] = ignore,
         planned: Callable[[Plan], None] = ignore,
     ) -> StackRun:
-        """Make hosts and cluster as declared, and return how that ended, also if something failed.
+        """Apply the inventory to hosts and cluster, and return the result, also of a failure.
 
-        Hosts that failed hold the cluster phase back.
+        A failed host holds the cluster phase back.
 
         Args:
-            prepared: Called with how the host phase ended, before the cluster phase begins.
-            planned: Called with what is going to be changed in the cluster, before anything is.
+            prepared: Called with the result of the host phase, before the cluster phase begins.
+            planned: Called with the plan of the cluster, before the first write.
 
         Raises:
-            RunFailedError: The plan has conflicts; ``result`` has what was done on hosts.
+            RunFailedError: The plan has conflicts; ``result`` has the changes of hosts.
             ProvisionError: As `gpu_provision.apply` says.
         """
-        part = self._part()
+        part = self._selection()
         takes_lock = self.cluster or self.inventory.rebootable_nodes
         call = lock_waiter(self.inventory, self.lock_timeout if takes_lock else 0, listen)
         on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
         run = StackRun(inventory=self.inventory.name, hosts=on_hosts, notes=self.known, command=self.command)
         if not self.cluster:
-            return replace(run, notes=(*run.notes, *self._put_on_record(on_hosts)))
+            return replace(run, notes=(*run.notes, *self._record_host_run(on_hosts)))
         if on_hosts.failed:
-            return replace(run, notes=(*run.notes, _held_back(on_hosts)))
+            return replace(run, notes=(*run.notes, _cluster_skipped(on_hosts)))
         plans = list[Plan]()
 
         def keep(plan: Plan) -> None:
@@ -172,17 +172,17 @@ class ApplyJob(_Job):
         return replace(run, cluster=in_cluster, plan=plans[-1] if plans else None)
 
     def drift(self, listen: Listen) -> StackDrift:
-        """Return what is not as declared, and why; nothing is written."""
+        """Return every difference from the inventory, and its origin; read-only."""
         from gpu_provision.api.views import StackDrift
         from gpu_provision.model.plan import Drift
 
         on_hosts = self._prepare(listen, dry_run=True)
         if self.cluster:
             return StackDrift(hosts=on_hosts, cluster=self._read_drift(on_hosts))
-        return StackDrift(hosts=on_hosts, cluster=Drift(**self._nowhere(), differences=()))
+        return StackDrift(hosts=on_hosts, cluster=Drift(**self._unread_cluster(), differences=()))
 
-    def _part(self) -> RunSelection:
-        """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
+    def _selection(self) -> RunSelection:
+        """Return the selected nodes and components. Raises UsageError, before the first connection to a host."""
         if self.targets is None:
             return part_of(self.inventory, (), self.limit)
         if not self.cluster:
@@ -191,10 +191,10 @@ class ApplyJob(_Job):
             raise UsageError(Finding(code=codes.USAGE, where="--target", what=what, fix=fix))
         from gpu_provision.components import requirements
 
-        return part_of(self.inventory, components_of(self.targets, requirements(self.inventory)), self.limit)
+        return part_of(self.inventory, select_components(self.targets, requirements(self.inventory)), self.limit)
 
     def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult:
-        """Make the hosts as declared, or only look with ``dry_run``; none if they take no part."""
+        """Run the host phase, or only read with ``dry_run``; return no hosts if they take no part."""
         if not self.has_hosts:
             return NO_HOSTS
         from gpu_provision.hosts.runner import prepare as prepare_hosts
@@ -204,11 +204,11 @@ class ApplyJob(_Job):
             from gpu_provision.nodes.maintenance import NodeMaintenance
 
             guard = NodeMaintenance(self.inventory)
-        heard = as_a_look(listen) if dry_run else listen
+        heard = as_read_only(listen) if dry_run else listen
         return prepare_hosts(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
-    def _put_on_record(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
-        """Put a run on record that leaves the cluster alone; return a warning about what kept it from being there."""
+    def _record_host_run(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
+        """Record a run that skips the cluster; return a warning if the record fails."""
         if not on_hosts.changed:
             return ()
         from gpu_provision.history.recorder import record_host_only_run
@@ -216,7 +216,7 @@ class ApplyJob(_Job):
         failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
         return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
 
-    def _nowhere(self) -> dict[str, Any]:
+    def _unread_cluster(self) -> dict[str, Any]:
         return {"inventory": self.inventory.name, "release": self.inventory.release, "cluster": "not asked"}
 
     def _session(self, on_hosts: HostsResult, **more: Any) -> Session:
@@ -262,34 +262,34 @@ class ApplyJob(_Job):
         return read_drift(self._session(on_hosts))
 
 
-def _held_back(on_hosts: HostsResult) -> Finding:
+def _cluster_skipped(on_hosts: HostsResult) -> Finding:
     return Finding(
         code=codes.HOST_FAILED,
         where=ranges(host.name for host in on_hosts.failed),
-        what="the cluster phase was held back: these hosts are not as declared",
-        fix="repair them and run again, or leave the hosts alone with --cluster-only",
+        what="the cluster phase is held back: these hosts failed",
+        fix="repair them and run again, or skip the hosts with --cluster-only",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyJob(_Job):
-    """The part of a stack that a removal takes off, and the terms of `gpu_provision.destroy`."""
+    """The scope and the options of `gpu_provision.destroy`."""
 
     crds: bool = False
     evict: bool = False
     timeout: int = 300
 
-    def look(self, listen: Listen) -> StackRemoval:
-        """Return what `carry_out` would do, and what stands against it; nothing is written."""
+    def preview(self, listen: Listen) -> StackRemoval:
+        """Return the changes of `carry_out`, and the findings that block it; read-only."""
         in_cluster = self._destroy(listen, dry_run=True) if self.cluster else None
         on_hosts = self._tear_down(listen, dry_run=True)
         return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
 
     def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
-        """Remove it, and return how that ended, also if something is left, which holds the hosts back.
+        """Uninstall the stack, and return the result. The hosts are skipped if objects are left.
 
         Args:
-            removed: Called with what went from the cluster, before hosts are changed.
+            removed: Called with the result of the cluster phase, before hosts are changed.
 
         Raises:
             ProvisionError: As `gpu_provision.destroy` says.
@@ -316,13 +316,13 @@ class DestroyJob(_Job):
             return NO_HOSTS
         from gpu_provision.hosts.runner import teardown
 
-        heard = as_a_look(listen) if dry_run else listen
+        heard = as_read_only(listen) if dry_run else listen
         return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
 
     def _destroy(self, listen: Listen, *, dry_run: bool) -> DestroyResult:
-        """Take the stack off the cluster, then audit what is left; a cluster without it costs no write.
+        """Uninstall the stack from the cluster, then verify that nothing is left; writes nothing without a stack.
 
-        A resource that a controller looks after the stack by goes first, and the controller lets go of the stack.
+        A GPUStack goes first, and the controller releases the stack.
         """
         from gpu_provision.destroy import discovery, runner
         from gpu_provision.operator import client, remote_run
@@ -333,8 +333,8 @@ class DestroyJob(_Job):
         terms = discovery.DestroyOptions(crds=self.crds, evict=self.evict, seconds=self.timeout)
 
         def discover() -> runner.DestroyRunner:
-            found = discovery.discover(cluster, inventory, terms)
-            return runner.DestroyRunner(cluster, inventory, found, terms, listen)
+            objects = discovery.discover(cluster, inventory, terms)
+            return runner.DestroyRunner(cluster, inventory, objects, terms, listen)
 
         work, stack = discover(), client.get_stack(cluster, inventory)
         if dry_run:
@@ -352,12 +352,12 @@ class DestroyJob(_Job):
 
 
 def apply_job(inventory: Inventory, *, ignored: Words = (), timeout: int | None = None, **words: Any) -> ApplyJob:
-    """Return a job in the words of the user. Raises UsageError for words that mean nothing."""
+    """Return a job from the user's options. Raises UsageError for a word that matches nothing."""
     return ApplyJob(**job_fields(with_timeout(with_ignored(inventory, ignored), timeout), **words))
 
 
 def destroy_job(inventory: Inventory, **words: Any) -> DestroyJob:
-    """Return a job in the words of the user. Raises UsageError for words that mean nothing."""
+    """Return a job from the user's options. Raises UsageError for a word that matches nothing."""
     job = DestroyJob(**job_fields(inventory, **words))
     return replace(job, cluster=job.cluster and not job.limit)
 
@@ -370,6 +370,6 @@ def job_fields(
     limit: Words | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the fields of a job in the words of the user. Raises UsageError for words that mean nothing."""
-    part = halves(hosts_only=hosts_only, cluster_only=cluster_only)
-    return {"inventory": inventory, "limit": nodes_of(inventory, limit), **part, **more}
+    """Return the fields of a job from the user's options. Raises UsageError for a word that matches nothing."""
+    part = phase_fields(hosts_only=hosts_only, cluster_only=cluster_only)
+    return {"inventory": inventory, "limit": select_nodes(inventory, limit), **part, **more}

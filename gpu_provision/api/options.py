@@ -1,4 +1,4 @@
-"""What options change about an inventory, which nodes and components they name, and `render`."""
+"""Options that change an inventory or select nodes and components; `render`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def with_timeout(inventory: Inventory, seconds: int | None) -> Inventory:
 
 
 def with_ignored(inventory: Inventory, words: Words) -> Inventory:
-    """Return the inventory that ignores more findings of preflight. Raises UsageError for a code that is none."""
+    """Return the inventory that ignores more findings of preflight. Raises UsageError for an unknown code."""
     own = inventory.preflight
-    wanted = tuple(code.upper() for code in split(words))
+    wanted = tuple(code.upper() for code in split_words(words))
     unknown = [(f"--ignore {code}", code) for code in unknown_codes(wanted)]
     unknown += [(f"{inventory.path} preflight.ignore", code) for code in unknown_codes(own.ignore)]
     problems = []
@@ -57,14 +57,14 @@ Words = str | Iterable[str]
 """Words, or one text with commas between them."""
 
 
-def split(words: Words) -> tuple[str, ...]:
+def split_words(words: Words) -> tuple[str, ...]:
     """Return the words one by one, without the commas."""
     texts = [words] if isinstance(words, str) else words
     return tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
 
 
-def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
-    """Return the names of the nodes that the words mean, in the inventory's order; none for None, which is all.
+def select_nodes(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
+    """Return the names of the selected nodes, in the inventory's order; none for None, which is all.
 
     A word is a node's name, a pattern such as ``gpu-0*``, a group (``nodes``, ``gpu``, ``pool_<name>``), or
     ``@FILE`` with one of these a line. Raises UsageError naming every word that matches no node, or for no word:
@@ -72,15 +72,15 @@ def nodes_of(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:
     """
     if limit is None:
         return ()
-    words = _any_of(_read(split(limit)), "--limit")
+    words = _require_words(_expand_files(split_words(limit)), "--limit")
     names = [node.name for node in inventory.nodes]
-    if unknown := [word for word in words if not any(_means(inventory, word, node) for node in inventory.nodes)]:
+    if unknown := [word for word in words if not any(_matches(inventory, word, node) for node in inventory.nodes)]:
         what, fix = "no host of this inventory matches", "name a node, a pattern such as 'gpu-0*', or pool_<name>"
-        raise UsageError(*(_unmatched("--limit", word, what, names, fix) for word in unknown))
-    return tuple(node.name for node in inventory.nodes if any(_means(inventory, word, node) for word in words))
+        raise UsageError(*(_no_match("--limit", word, what, names, fix) for word in unknown))
+    return tuple(node.name for node in inventory.nodes if any(_matches(inventory, word, node) for word in words))
 
 
-def components_of(targets: Words | None, components: Iterable[str]) -> frozenset[str]:
+def select_components(targets: Words | None, components: Iterable[str]) -> frozenset[str]:
     """Return the targets as component names, none for None, which is all; dashes count as underscores.
 
     Raises UsageError for a word that names no component, or for no word.
@@ -88,29 +88,29 @@ def components_of(targets: Words | None, components: Iterable[str]) -> frozenset
     if targets is None:
         return frozenset()
     names = tuple(components)
-    wanted = {target.replace("-", "_") for target in _any_of(split(targets), "--target")}
+    wanted = {target.replace("-", "_") for target in _require_words(split_words(targets), "--target")}
     if unknown := sorted(wanted - set(names)):
         what, fix = "there is no such component, or it is off in this inventory", f"one of {', '.join(names)}"
-        raise UsageError(*(_unmatched("--target", word, what, names, fix) for word in unknown))
+        raise UsageError(*(_no_match("--target", word, what, names, fix) for word in unknown))
     return frozenset(wanted)
 
 
-def _any_of(words: Iterable[str], option: str) -> tuple[str, ...]:
+def _require_words(words: Iterable[str], option: str) -> tuple[str, ...]:
     """Return the words. Raises UsageError if there is none."""
-    if found := tuple(words):
-        return found
+    if required := tuple(words):
+        return required
     what, fix = "it names nothing, which is not all", "leave it out for all, or name what is meant"
     raise UsageError(Finding(code=codes.NOTHING_MATCHES, where=option, what=what, fix=fix))
 
 
-def _unmatched(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
-    """Return that an option's word matches nothing, with the nearest name as the fix if there is one."""
+def _no_match(option: str, word: str, what: str, names: Sequence[str], fix: str) -> Finding:
+    """Return a finding for a word without a match; its fix is the nearest name."""
     near = difflib.get_close_matches(word, names, n=1)
     where = f"{option} {word}"
     return Finding(code=codes.NOTHING_MATCHES, where=where, what=what, fix=f"{option} {near[0]}" if near else fix)
 
 
-def _read(words: Iterable[str]) -> Iterator[str]:
+def _expand_files(words: Iterable[str]) -> Iterator[str]:
     """Yield words, and for ``@FILE`` the lines of the file."""
     for word in words:
         if not word.startswith("@"):
@@ -126,25 +126,25 @@ def _read(words: Iterable[str]) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _means(inventory: Inventory, word: str, node: Node) -> bool:
+def _matches(inventory: Inventory, word: str, node: Node) -> bool:
     in_gpu_group = word == "gpu" and inventory.pool_of(node).gpu is not None
     in_group = in_gpu_group or word in {"nodes", f"pool_{node.pool}"}
     return in_group or fnmatchcase(node.name, word)
 
 
 def render(inventory: Inventory) -> dict[str, list[Manifest]]:
-    """Return every component's manifests, from the inventory alone; nothing is asked of any cluster."""
+    """Return every component's manifests, from the inventory alone; makes no API calls."""
     _, desired = prepare(inventory, ClusterFacts())
     return {component: list(manifests) for component, manifests in desired.items()}
 
 
-def meaning(before: Record, after: Record | Inventory, inventory: Inventory) -> tuple[Change, ...] | None:
-    """Return what changes for objects from the inventory of one run to another, or to an inventory.
+def object_changes(before: Record, after: Record | Inventory, inventory: Inventory) -> tuple[Change, ...] | None:
+    """Return the changes of objects from the inventory of one run to another run's, or to an inventory.
 
-    None if one of them cannot be used today. Nothing is asked of any cluster.
+    None if one of them is not valid today. Makes no API calls.
 
     Args:
-        inventory: As it is now; it has the secrets, which no record has.
+        inventory: The current one, which has the secrets that records omit.
     """
     from gpu_provision.planning.diff import diff_manifests
 

@@ -1,7 +1,7 @@
-"""What plans, runs and removals return: values that print as the commands do, and have the same JSON.
+"""Results of plans, runs and removals: values with the text and the JSON of the commands.
 
-The other verbs have theirs in `views`: a plan imports none of what those extend.
-``hosts`` is empty where the hosts took no part; ``cluster`` is None where the cluster took none, or was not reached.
+`views` has those of the other verbs, so that a plan does not import them.
+``hosts`` is empty if the hosts took no part; ``cluster`` is None if the cluster took no part or was not reached.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import document, has_errors
 from gpu_provision.output.progress import duration
-from gpu_provision.output.text import PLAIN, Style, for_terminal
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal
 
 
-class Shown(ABC):
+class Printable(ABC):
     """A value that prints as the command prints it, without colors."""
 
     __slots__ = ()
 
     @classmethod
-    def copy_of(cls, found: Any, **more: Any) -> Self:
-        """Return what was found as a value that prints; ``found`` is of the class that this one extends."""
-        return cls(**{field.name: getattr(found, field.name) for field in fields(found)}, **more)
+    def copy_of(cls, value: Any, **more: Any) -> Self:
+        """Return a copy of a value of the base class, with more fields."""
+        return cls(**{field.name: getattr(value, field.name) for field in fields(value)}, **more)
 
     def __str__(self) -> str:
         """Return the text of the command."""
-        return for_terminal(self.text())
+        return escape_for_terminal(self.text())
 
     @abstractmethod
     def text(self, style: Style = PLAIN) -> str:
@@ -46,14 +46,14 @@ class Shown(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackPlan(Shown):
-    """What a run would change on hosts and in the cluster.
+class StackPlan(Printable):
+    """The pending changes of hosts and cluster.
 
     Attributes:
-        hosts: The hosts, with what would change on each.
-        cluster: What would change in the cluster; without a change if it took no part.
-        notes: What a reader should know besides.
-        command: The command that it is of, as in its document: ``plan``, ``apply`` or ``rollback``.
+        hosts: The hosts, each with its pending changes.
+        cluster: The plan of the cluster; empty if it took no part.
+        notes: Further findings.
+        command: The command in the JSON document: ``plan``, ``apply`` or ``rollback``.
     """
 
     cluster: Plan
@@ -63,7 +63,7 @@ class StackPlan(Shown):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What would change in the cluster, in the order of components."""
+        """Pending changes of the cluster, in the order of components."""
         return self.cluster.changes
 
     @property
@@ -79,7 +79,7 @@ class StackPlan(Shown):
 
     @property
     def can_be_applied(self) -> bool:
-        """Whether neither a conflict in the cluster nor a host stands against an apply."""
+        """Whether neither a conflict in the cluster nor a failed host blocks an apply."""
         return not (has_errors(self.cluster.findings) or self.hosts.failed)
 
     def text(self, style: Style = PLAIN) -> str:
@@ -93,16 +93,16 @@ class StackPlan(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackRun(Shown):
-    """How a run ended that makes hosts and cluster as declared.
+class StackRun(Printable):
+    """The result of a run on hosts and cluster.
 
     Attributes:
         inventory: Name of the inventory.
-        hosts: The hosts, with what was changed on each.
-        cluster: How the cluster phase ended; None also if hosts that failed held it back.
-        notes: What a reader should know besides, such as that the cluster phase was held back.
+        hosts: The hosts, each with its changes.
+        cluster: Result of the cluster phase; None also if failed hosts skipped it.
+        notes: Further findings, such as a skipped cluster phase.
         command: As in `StackPlan`; also ``adopt`` and ``validate``.
-        plan: What was going to be changed in the cluster; None if it took no part.
+        plan: The plan of the cluster; None if it took no part.
     """
 
     inventory: str
@@ -119,18 +119,18 @@ class StackRun(Shown):
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """What the validations printed."""
+        """Output of the validations."""
         return self.cluster.evidence if self.cluster else ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What went wrong on hosts and in the cluster, and what a reader should know although nothing did."""
+        """Errors and warnings of hosts and cluster."""
         in_cluster = self.cluster.findings if self.cluster else ()
         return (*drop_reported_by_cluster(self.hosts.all_findings, in_cluster), *self.notes, *in_cluster)
 
     @property
     def succeeded(self) -> bool:
-        """Whether hosts and cluster are as declared, as far as they took part."""
+        """Whether the hosts and the cluster that took part are as declared."""
         in_cluster = self.cluster is None or status_view.has_succeeded(self.cluster)
         return in_cluster and not (self.hosts.failed or has_errors(self.notes))
 
@@ -151,15 +151,15 @@ class StackRun(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackRemoval(Shown):
-    """How a removal ended, or what it would do.
+class StackRemoval(Printable):
+    """The result of a removal, or its preview.
 
     Attributes:
         inventory: Name of the inventory.
-        dry_run: Whether it only says what would go.
+        dry_run: Whether this is a preview.
         hosts: The hosts; empty also if the cluster still needs them.
-        cluster: What of the cluster went or would go.
-        notes: Why a half was held back.
+        cluster: Deleted objects, or those to delete.
+        notes: Why a phase was skipped.
     """
 
     inventory: str
@@ -170,12 +170,12 @@ class StackRemoval(Shown):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What was written in the cluster, in order; of a dry run, what would be."""
+        """Writes in the cluster, in order; of a dry run, pending writes."""
         return self.cluster.changes if self.cluster else ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is left over, what stays and why."""
+        """Objects that are left or stay, with reasons."""
         return (*(self.cluster.findings if self.cluster else ()), *self.notes, *self.hosts.all_findings)
 
     @property
@@ -185,7 +185,7 @@ class StackRemoval(Shown):
 
     @property
     def succeeded(self) -> bool:
-        """Whether nothing is left that should have gone; of a dry run, whether nothing stands against it."""
+        """Whether nothing is left; of a dry run, whether nothing blocks the removal."""
         return not (has_errors(self.findings) or self.hosts.failed)
 
     def text(self, style: Style = PLAIN) -> str:
@@ -203,15 +203,15 @@ class StackRemoval(Shown):
         from gpu_provision.output import views
 
         own = views.removal_document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
-        told = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
-        return document("destroy", self.findings, **told, **own)
+        parts = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
+        return document("destroy", self.findings, **parts, **own)
 
 
 _Result = TypeVar("_Result", StackRun, StackRemoval, RunResult, DestroyResult)
 
 
 def raise_on_failure(result: _Result) -> _Result:
-    """Return a result. Raises RunFailedError, which has it, if it has not succeeded, or tells of errors."""
+    """Return a result. Raises RunFailedError with the result if the result has errors."""
     if getattr(result, "succeeded", not has_errors(result.findings)):
         return result
     failure = RunFailedError(*result.findings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_provision.api.jobs import ApplyJob, apply_job, destroy_job, ignore
-from gpu_provision.api.results import Shown, StackPlan, StackRemoval, StackRun, raise_on_failure
+from gpu_provision.api.results import Printable, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
@@ -22,13 +22,13 @@ from gpu_provision.rbac.roles import RbacSubject, roles
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackHistory(History, Shown):
+class StackHistory(History, Printable):
     """The runs of a stack that wrote something: a sequence, the oldest first; it prints the newest first.
 
     Attributes:
         inventory: Name of the inventory.
         findings: Warnings about records that cannot be read.
-        changes: What each run declared otherwise than the one before, by number: ``driver 595.91.07 -> 580.126.20``.
+        changes: Changes of each run to the one before, by number: ``driver 595.91.07 -> 580.126.20``.
     """
 
     inventory: str
@@ -46,7 +46,7 @@ class StackHistory(History, Shown):
 
 
 def history(inventory: Inventory) -> StackHistory:
-    """Return the runs of the stack that wrote something, as they are on record in the cluster.
+    """Return the recorded runs of the stack that wrote something.
 
     Raises:
         UnreachableError, ForbiddenError: The cluster cannot be asked.
@@ -54,27 +54,27 @@ def history(inventory: Inventory) -> StackHistory:
     from gpu_provision.history import rollback as records
     from gpu_provision.reconcile.session import Session
 
-    found = records.read_history(Session(inventory).cluster, inventory)
+    runs = records.read_history(Session(inventory).cluster, inventory)
     problems = tuple(
         Finding(
             code=codes.DAMAGED_RECORD,
             where=f"ConfigMap {inventory.cluster.namespace}/{inventory.name}-history {name}",
-            what="this record of a run cannot be read, so there is no way back to that run",
-            fix="nothing; it goes when it is older than the runs that are kept",
+            what="this record of a run cannot be read, so a rollback to the run is not possible",
+            fix="nothing; newer runs replace the record",
             severity=Severity.WARNING,
         )
-        for name in found.damaged
+        for name in runs.damaged
     )
-    changes = history_view.changes_by_run(found.records, inventory)
-    return StackHistory.copy_of(found, inventory=inventory.name, findings=problems, changes=changes)
+    changes = history_view.changes_by_run(runs.records, inventory)
+    return StackHistory.copy_of(runs, inventory=inventory.name, findings=problems, changes=changes)
 
 
-def going_back(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
-    """Return the inventory with the versions of an earlier run, that run, and what a reader should know.
+def prepare_rollback(inventory: Inventory, number: int | None = None) -> tuple[Inventory, Record, tuple[Finding, ...]]:
+    """Return the inventory with the versions of an earlier run, that run, and findings.
 
     Args:
-        inventory: As it is now, read from a file: all but versions is as it says.
-        number: Of the run; None for the newest that succeeded with another inventory than the last run's.
+        inventory: The current one, read from a file; it has all settings but versions.
+        number: Number of the run; None for the newest that succeeded with another inventory than the last run's.
 
     Raises:
         UsageError: There is no such run.
@@ -85,8 +85,8 @@ def going_back(inventory: Inventory, number: int | None = None) -> tuple[Invento
     """
     from gpu_provision.history import rollback as records
 
-    found = history(inventory)
-    record = records.default_target(found, inventory) if number is None else records.find_run(found, number)
+    runs = history(inventory)
+    record = records.default_target(runs, inventory) if number is None else records.find_run(runs, number)
     then, findings = records.restore_inventory(record, inventory)
     return then, record, findings
 
@@ -100,14 +100,16 @@ def rbac(  # noqa: PLR0913 - the options of the command
     adopt: bool = False,
     operator: bool = False,
 ) -> list[Manifest]:
-    """Return the roles that an account needs for this inventory, and their bindings; no cluster is asked.
+    """Return the roles that an account needs for this inventory, and their bindings; makes no API calls.
+
+    The default is roles for ``apply``.
 
     Args:
-        subjects: Who gets them; without any, there are roles and no bindings.
-        read_only: What ``status`` and ``plan`` need, instead of what ``apply`` needs.
-        destroy: What ``destroy`` needs.
-        adopt: What ``adopt`` needs, which is all that ``apply`` needs, and more.
-        operator: What ``apply`` needs where a controller looks after the stack.
+        subjects: Accounts to bind; without any, there are roles and no bindings.
+        read_only: Roles for ``status``, ``plan`` and other read-only verbs.
+        destroy: Roles for ``destroy``.
+        adopt: Roles for ``adopt``, which include those for ``apply``.
+        operator: Roles for ``apply`` where the operator manages the stack.
     """
     from gpu_provision.rbac import permissions
 
@@ -137,15 +139,15 @@ def unlock(
 
     Args:
         inventory: From `load`.
-        force: Also break the lock of a run that lives; that run ends.
+        force: Also break the lock of a live run; that run aborts.
         agreed: Called with the lock before it is released; False leaves it.
-        say: Called with what the function waits for: only time tells whether a run on another machine lives.
+        say: Called with progress messages: the function has to wait for a lease renewal of a run on another machine.
 
     Returns:
         The lock as it was, None if it was free; and whether it was released.
 
     Raises:
-        LockedError: The run that holds it lives, or is a controller's, which would take it again.
+        LockedError: The holder is a live run, or a controller, which would acquire the lock again.
         UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.kube.lock import unlock
@@ -154,11 +156,11 @@ def unlock(
 
     cluster = Session(inventory).cluster
 
-    def asked(lock: LockHolder) -> bool:
+    def check_lock(lock: LockHolder) -> bool:
         remote_run.refuse_controllers_lock(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 
-    held, version = unlock(cluster, inventory, force=force, agreed=asked, on_wait=say or ignore)
+    held, version = unlock(cluster, inventory, force=force, agreed=check_lock, on_wait=say or ignore)
     return held, bool(version)
 
 
@@ -174,18 +176,18 @@ def plan(  # noqa: PLR0913 - the options of the command
     offline: bool = False,
     listen: Callable[[Event], None] | None = None,
 ) -> StackPlan:
-    """Return what `apply` would change on hosts and in the cluster; nothing is changed.
+    """Return what `apply` would change on hosts and in the cluster; read-only.
 
     Args:
         inventory: From `load`.
-        hosts_only: Leave the cluster out.
-        cluster_only: Leave the hosts out: whether a node has a driver of its own is then read off its labels.
-        limit: Only these nodes: names, patterns such as ``gpu-0*``, groups, or ``@FILE``; None for all. In the
-            cluster: their labels, drivers and validations; objects that serve all nodes are as declared.
-        targets: Only these components, and what they require; None for all.
+        hosts_only: Skip the cluster.
+        cluster_only: Skip the hosts; node labels then tell whether a node has a host driver.
+        limit: Only these nodes: names, patterns such as ``gpu-0*``, groups, or ``@FILE``; None for all.
+            Limits hosts, node labels, drivers and validations; cluster-wide objects are always included.
+        targets: Only these components and those that they require; None for all.
         ignored: Codes of findings of preflight that become warnings, such as ``GP620``.
-        take_over: Where a controller looks after the stack: take over fields of its resource that others have set.
-        offline: Plan for an empty cluster; neither hosts nor a cluster are asked.
+        take_over: Take over GPUStack fields from other field managers, if the operator manages the stack.
+        offline: Plan for an empty cluster; connects to neither hosts nor a cluster.
         listen: Called with each `Event`, from this thread.
 
     Raises:
@@ -220,24 +222,24 @@ def apply(  # noqa: PLR0913 - the options of the command
     planned: Callable[[Plan], None] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> StackRun:
-    """Make hosts and cluster as declared, and wait until the GPUs are validated.
+    """Apply the inventory to hosts and cluster, and wait until the GPUs are validated.
 
-    It does what ``gpu-provision apply --yes`` does: hosts first, and the cluster if no host failed. What is as declared
-    already costs no write. It may be called from any thread, in a notebook, and from a script without a ``__main__``
-    guard: pyinfra runs in a process of its own, which does not import the caller's program. It sets no signal handler:
-    on Ctrl-C the main thread gets KeyboardInterrupt, the run ends its step and releases the lock, and the exception's
-    notes name what was done on hosts. In another thread a run goes on to its end. In asyncio: ``asyncio.to_thread``.
+    Does the same as ``gpu-provision apply --yes``: hosts first, and the cluster if no host failed. Writes only changes.
+    Any thread may call it, a notebook and a script without a ``__main__`` guard: pyinfra runs in its own process, which
+    does not import the caller's program. It sets no signal handler. On Ctrl-C the main thread gets KeyboardInterrupt:
+    the run ends its step and releases the lock, and the exception's notes list the changes of hosts. A run in another
+    thread continues to its end. In asyncio: ``asyncio.to_thread``.
 
     Further arguments are those of `plan`.
 
     Args:
-        timeout: Seconds that a node may take for each component, instead of the inventory's figures.
-        lock_timeout: Seconds to wait while another run writes.
-        planned: Called with what is going to be changed in the cluster, before anything is; it may raise to stop that.
+        timeout: Seconds for each component on a node, instead of the inventory's timeouts.
+        lock_timeout: Seconds to wait for the lock of another run.
+        planned: Called with the plan of the cluster, before the first write; an exception stops the run.
         listen: Called with each `Event`, one at a time: from this thread for hosts, from another for the cluster.
 
     Returns:
-        What was changed, and the evidence. It has succeeded.
+        The changes and the evidence of a successful run.
 
     Raises:
         RunFailedError: A host or the cluster is not as declared; ``findings`` name cause and remedy, ``result`` is
@@ -275,14 +277,14 @@ def rollback(  # noqa: PLR0913 - the options of the command
     planned: Callable[[Plan], None] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> StackRun:
-    """Apply the inventory with the versions of an earlier run; all other settings stay as they are.
+    """Apply the inventory with the versions of an earlier run and all other current settings.
 
-    The file of the inventory is not changed. Arguments, result and errors are those of `apply` and `going_back`.
+    The inventory file stays unchanged. Arguments, result and errors are those of `apply` and `prepare_rollback`.
 
     Args:
-        number: Of the run, as `history` has it; None for the newest that succeeded with another inventory.
+        number: Number of the run in `history`; None for the newest that succeeded with another inventory.
     """
-    then, record, known = going_back(inventory, number)
+    then, record, known = prepare_rollback(inventory, number)
     work = apply_job(
         then,
         hosts_only=hosts_only,
@@ -312,18 +314,18 @@ def destroy(  # noqa: PLR0913 - the options of the command
     dry_run: bool = False,
     listen: Callable[[Event], None] | None = None,
 ) -> StackRemoval:
-    """Take the stack off the cluster and its hosts, and look for what is left; what is not there costs no write.
+    """Uninstall the stack from the cluster and its hosts, and verify that nothing is left.
 
-    The cluster comes first, and hosts follow when nothing there needs them: their files are as they were before.
+    The cluster comes first. Hosts follow when no object needs them: their original files are restored.
     Threads and signals: as for `apply`. Further arguments are those of `plan`.
 
     Args:
-        limit: Only these hosts, as for `plan`; the cluster is left alone then. None for all.
-        crds: Remove CustomResourceDefinitions, too, unless others have objects of them.
-        evict: Evict pods that use GPUs, as their budgets allow; without it they forbid the removal.
-        timeout: Seconds that each stage may take.
+        limit: Only these hosts, as for `plan`; skips the cluster. None for all.
+        crds: Also delete CustomResourceDefinitions that no other objects use.
+        evict: Evict GPU pods, respecting PodDisruptionBudgets; without it GPU pods block the removal.
+        timeout: Timeout of each stage in seconds.
         lock_timeout: As for `apply`.
-        dry_run: Return what would be done, and why it would be refused; nothing is changed.
+        dry_run: Only return the changes and the findings that would block them.
         listen: As for `apply`.
 
     Raises:
@@ -343,13 +345,13 @@ def destroy(  # noqa: PLR0913 - the options of the command
         timeout=timeout,
         lock_timeout=lock_timeout,
     )
-    return removal.look(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
+    return removal.preview(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
 
 
 def revalidate(
     inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None
 ) -> StackRun:
-    """Run every vectorAdd again, also those that have passed; nothing else is changed.
+    """Repeat every vectorAdd validation, also those that have passed; changes nothing else.
 
     Args:
         lock_timeout: As for `apply`.
@@ -359,14 +361,14 @@ def revalidate(
         RunFailedError: A validation fails, or the cluster is not as declared, and nothing was run.
         LockedError, ForbiddenError, UnreachableError, InvalidError: As for `apply`.
     """
-    from gpu_provision.components import startup_taint  # the end of a taint follows from a validation that passes
+    from gpu_provision.components import startup_taint  # a validation that passes removes the taint
 
     work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
-    found = work.plan(ignore)
-    if errors := [finding for finding in found.findings if finding.severity is Severity.ERROR]:
+    plan = work.plan(ignore)
+    if errors := [finding for finding in plan.findings if finding.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
     changing = {Action.CREATE, Action.UPDATE, Action.DELETE}
-    if pending := sum(each.action in changing and each.component != startup_taint.NAME for each in found.changes):
+    if pending := sum(each.action in changing and each.component != startup_taint.NAME for each in plan.changes):
         finding = Finding(
             code=codes.NOT_AS_DECLARED,
             where=inventory.path,

@@ -1,4 +1,4 @@
-"""How a stack and its hosts stand, and the adoption of a cluster: verbs and the values that they return."""
+"""Read-only verbs and the adoption of a cluster, with their results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.jobs import ApplyJob, as_a_look, halves, ignore, job_fields, lock_waiter
-from gpu_provision.api.options import nodes_of, with_ignored
-from gpu_provision.api.results import Shown, StackRun, raise_on_failure
+from gpu_provision.api.jobs import ApplyJob, as_read_only, ignore, job_fields, lock_waiter, phase_fields
+from gpu_provision.api.options import select_nodes, with_ignored
+from gpu_provision.api.results import Printable, StackRun, raise_on_failure
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
@@ -25,8 +25,8 @@ from gpu_provision.verify.run import Verification
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackAdoption(Adoption, Shown):
-    """What becomes of each object of the GPU Operator when the cluster is taken over."""
+class StackAdoption(Adoption, Printable):
+    """The changes of each object of the GPU Operator by an adoption."""
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision adopt --dry-run`` prints on stdout."""
@@ -34,15 +34,15 @@ class StackAdoption(Adoption, Shown):
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision adopt --dry-run --json``."""
-        told = {"inventory": self.inventory, "cluster": self.cluster, "adoption": views.adoption_document(self)}
-        return document("adopt", self.findings, **told)
+        parts = {"inventory": self.inventory, "cluster": self.cluster, "adoption": views.adoption_document(self)}
+        return document("adopt", self.findings, **parts)
 
 
 def adoption(inventory: Inventory) -> StackAdoption:
-    """Return what taking the cluster over from the GPU Operator would do; nothing is written.
+    """Return what `adopt` would change; read-only.
 
     Raises:
-        RunFailedError: A controller looks after the stack.
+        RunFailedError: The operator manages the stack.
         UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     from gpu_provision.adopt.runner import plan as planned_adoption
@@ -55,16 +55,16 @@ def adoption(inventory: Inventory) -> StackAdoption:
 
 
 def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None) -> StackRun:
-    """Take the cluster over from the GPU Operator: stop it, take its objects over, apply, and remove the rest of it.
+    """Take over the cluster from the GPU Operator: stop it, take over its objects, apply, and delete the rest.
 
-    A driver that is as declared keeps running. A call after a killed process resumes. Hosts are left alone.
+    Unchanged drivers keep running. Another call resumes after a killed process. Skips the hosts.
 
     Args:
         lock_timeout: As for `apply`.
         listen: As for `apply`.
 
     Raises:
-        RunFailedError: It was refused before any write, or an object is not as declared afterwards.
+        RunFailedError: The adoption was refused before any write, or an object is not as declared afterwards.
         LockedError, ForbiddenError, UnreachableError, InvalidError: As for `apply`.
     """
     from gpu_provision.adopt import runner
@@ -83,12 +83,12 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackDrift(Shown):
-    """What is not as it was applied, on hosts and in the cluster, and who changed it.
+class StackDrift(Printable):
+    """Differences of hosts and cluster since the last apply, and their field managers.
 
     Attributes:
-        hosts: The hosts that were read, with what an apply would change on each.
-        cluster: What differs in the cluster; without a difference if it took no part.
+        hosts: The hosts, each with its pending changes.
+        cluster: Differences in the cluster; none if it took no part.
     """
 
     cluster: Drift
@@ -96,12 +96,12 @@ class StackDrift(Shown):
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What differs in the cluster, an object each."""
+        """Differences in the cluster, one per object."""
         return self.cluster.differences
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What could not be read, and what a reader should know."""
+        """Errors and warnings."""
         return (*self.cluster.findings, *self.hosts.errors)
 
     @property
@@ -112,8 +112,8 @@ class StackDrift(Shown):
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
         changed = self.hosts.changed
-        told = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
-        return views.drift_text(self.cluster, style, hosts=told, changed_hosts=len(changed))
+        hosts = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
+        return views.drift_text(self.cluster, style, hosts=hosts, changed_hosts=len(changed))
 
     def document(self) -> dict[str, Any]:
         """Return the document of ``gpu-provision drift --json``."""
@@ -123,8 +123,8 @@ class StackDrift(Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackStatus(Status, Shown):
-    """The stack as it stands, with a row for each component and for each node."""
+class StackStatus(Status, Printable):
+    """The state of the stack, with a row for each component and for each node."""
 
     @property
     def is_ready(self) -> bool:
@@ -141,8 +141,8 @@ class StackStatus(Status, Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackPreflight(Judgement, Shown):
-    """What would go wrong on hosts and in the cluster; ``findings`` has errors first.
+class StackPreflight(Judgement, Printable):
+    """Problems that would fail a run; ``findings`` has errors first.
 
     Attributes:
         inventory: Name of the inventory.
@@ -162,8 +162,8 @@ class StackPreflight(Judgement, Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackVerification(Verification, Shown):
-    """How each acceptance test ended.
+class StackVerification(Verification, Printable):
+    """The results of acceptance tests.
 
     Attributes:
         inventory: Name of the inventory.
@@ -186,7 +186,7 @@ class StackVerification(Verification, Shown):
 
 
 def status(inventory: Inventory) -> StackStatus:
-    """Return the stack as it stands in the cluster; hosts are not asked.
+    """Return the state of the stack in the cluster; skips the hosts.
 
     Raises:
         UnreachableError, ForbiddenError: The cluster cannot be asked.
@@ -206,12 +206,12 @@ def drift(
     limit: str | Iterable[str] | None = None,
     listen: Callable[[Event], None] | None = None,
 ) -> StackDrift:
-    """Return what is not as it was applied, on hosts and in the cluster, and who changed it; nothing is changed.
+    """Return changes of hosts and cluster since the last apply, and their field managers; read-only.
 
     Further arguments are those of `plan`.
 
     Args:
-        limit: Only these hosts, as for `plan`; the cluster is left out then. None for all.
+        limit: Only these hosts, as for `plan`; skips the cluster. None for all.
 
     Raises:
         UsageError: ``limit`` names no node.
@@ -230,13 +230,13 @@ def preflight(
     offline: bool = False,
     listen: Callable[[Event], None] | None = None,
 ) -> StackPreflight:
-    """Return what would go wrong: hosts, cluster and registry against the inventory; nothing is changed.
+    """Check hosts, cluster and registry for problems that would fail a run; read-only.
 
     Further arguments are those of `plan`.
 
     Args:
         limit, ignored: As for `plan`.
-        offline: Ask no registry for images.
+        offline: Skip the image lookup in registries.
 
     Raises:
         UsageError: An argument names no node or finding.
@@ -248,8 +248,10 @@ def preflight(
     wanted = with_ignored(inventory, ignored)
     if offline:
         wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
-    found = reconcile_preflight.preflight(wanted, limit=nodes_of(inventory, limit), listen=as_a_look(listen or ignore))
-    return StackPreflight.copy_of(found, inventory=inventory.name)
+    report = reconcile_preflight.preflight(
+        wanted, limit=select_nodes(inventory, limit), listen=as_read_only(listen or ignore)
+    )
+    return StackPreflight.copy_of(report, inventory=inventory.name)
 
 
 def verify(  # noqa: PLR0913 - the options of the command
@@ -262,15 +264,15 @@ def verify(  # noqa: PLR0913 - the options of the command
     junit: str = "",
     listen: Callable[[Event], None] | None = None,
 ) -> StackVerification:
-    """Run acceptance tests against hosts and cluster, in a process of their own; nothing is changed.
+    """Run acceptance tests against hosts and cluster, in their own process; read-only.
 
-    They read the file of the inventory, not the value. A test that fails does not raise: see
-    `StackVerification.passed`. It needs ``pip install 'gpu-provision[verify]'``.
+    The tests read the inventory file, not the value. A failed test does not raise: see
+    `StackVerification.passed`. Needs ``pip install 'gpu-provision[verify]'``.
     Further arguments are those of `plan`.
 
     Args:
         limit: As for `plan`.
-        tests: Files or folders with pytest tests of your own; docs/verify.md shows how to write them.
+        tests: Files or folders with your own pytest tests; docs/verify.md shows how to write them.
         junit: File for JUnit XML; empty for none.
         listen: Called with an `Event` for each test as it ends, from this thread.
 
@@ -287,9 +289,9 @@ def verify(  # noqa: PLR0913 - the options of the command
         inventory=inventory.path,
         kubeconfig=inventory.cluster.kubeconfig or None,
         context=inventory.cluster.context or None,
-        nodes=nodes_of(inventory, limit),
+        nodes=select_nodes(inventory, limit),
         tests=tuple(tests),
         junit=junit,
-        **halves(hosts_only=hosts_only, cluster_only=cluster_only),
+        **phase_fields(hosts_only=hosts_only, cluster_only=cluster_only),
     )
     return StackVerification.copy_of(run.verify(wanted, listen or ignore), inventory=inventory.name)

@@ -1,4 +1,4 @@
-"""``gpu-provision adopt``: taking a cluster over from the GPU Operator."""
+"""``gpu-provision adopt``: take over a cluster from the GPU Operator."""
 
 from __future__ import annotations
 
@@ -37,42 +37,42 @@ if TYPE_CHECKING:
     "--inventory-out",
     "written",
     metavar="FILE",
-    help="Write an inventory that declares what is there, and change nothing.",
+    help="Write an inventory of the existing installation, and change nothing.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; never prompts.")
 @options.lock_timeout
 @options.yes
 @options.output_options
 def adopt(  # noqa: PLR0913 - one argument per option
     *, stack: StackOptions, written: str | None, dry_run: bool, lock_timeout: int, yes: bool, out: Output
 ) -> ExitCode:
-    """Take a cluster over from the GPU Operator and its chart; drivers that are as declared keep running.
+    """Take over a cluster from the GPU Operator and its Helm chart; unchanged drivers keep running.
 
     \b
-    gpu-provision adopt --inventory-out gpu.yaml     declare what is there
-    gpu-provision adopt -i gpu.yaml                  what becomes of each object
-    gpu-provision adopt -i gpu.yaml --yes            do it; killed at any point, the same command goes on
+    gpu-provision adopt --inventory-out gpu.yaml     write an inventory
+    gpu-provision adopt -i gpu.yaml                  show the changes of each object
+    gpu-provision adopt -i gpu.yaml --yes            adopt; repeat the command to resume an interrupted run
 
-    Nothing is changed before you agree.
+    Asks for confirmation before the first change.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if written:
         return _write_inventory(Path(written), stack, out)
     inventory = stack.load()
-    found = gpu_provision.adoption(inventory)
-    if found.is_over or dry_run or has_errors(found.findings) or not (yes or output.has_terminal(out)):
-        return _show(found, out, None)
+    adoption = gpu_provision.adoption(inventory)
+    if adoption.is_over or dry_run or has_errors(adoption.findings) or not (yes or output.has_terminal(out)):
+        return _show(adoption, out, None)
     if not yes:
-        write(sys.stdout, found.text(out.style))
-        write(sys.stderr, findings_view.text(found.findings, out.error_style))
-        if not output.ask(f"Apply these changes to {output.describe_target(inventory, found.cluster)}?"):
+        write(sys.stdout, adoption.text(out.style))
+        write(sys.stderr, findings_view.text(adoption.findings, out.error_style))
+        if not output.ask(f"Apply these changes to {output.describe_target(inventory, adoption.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
-    out.note(f"What is there now is kept in {keep(found)}")
-    return _show(found, out, _adopted(inventory, out, lock_timeout))
+    out.note(f"Backup of the current objects: {save_objects(adoption)}")
+    return _show(adoption, out, _adopt(inventory, out, lock_timeout))
 
 
-def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
-    """Return how it ended, also if something failed: what did get done is worth showing."""
+def _adopt(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
+    """Run the adoption and return the result, also of a failed run."""
     with show_progress(out) as listen:
         try:
             return gpu_provision.adopt(inventory, lock_timeout=lock_timeout, listen=listen)
@@ -82,20 +82,20 @@ def _adopted(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
             return cast("StackRun", failure.result)
 
 
-def _show(found: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
-    findings = (*found.findings, *(run.findings if run else ()))
-    parts: dict[str, Any] = status_view.run_document(run.cluster) if run and run.cluster else {}
-    told = {**found.document(), **findings_view.split(findings), **parts}
-    out.result(told, run.text(out.style) if run else found.text(out.style))
+def _show(adoption: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
+    findings = (*adoption.findings, *(run.findings if run else ()))
+    of_cluster: dict[str, Any] = status_view.run_document(run.cluster) if run and run.cluster else {}
+    parts = {**adoption.document(), **findings_view.split(findings), **of_cluster}
+    out.result(parts, run.text(out.style) if run else adoption.text(out.style))
     out.findings(findings)
-    if run is None and not (found.is_over or has_errors(found.findings)):
+    if run is None and not (adoption.is_over or has_errors(adoption.findings)):
         out.hint("Nothing was changed. Next: the same with --yes")
-    failed = has_errors(found.findings) or (run is not None and not run.succeeded)
+    failed = has_errors(adoption.findings) or (run is not None and not run.succeeded)
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
 def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
-    """Write an inventory of what is there, and say what is wrong with it. Raises UsageError if it cannot be written."""
+    """Write an inventory of the installation, and print its findings. Raises UsageError for an unwritable file."""
     import yaml
 
     from gpu_provision.adopt.checks import check_policy, nothing_to_adopt
@@ -105,52 +105,52 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     from gpu_provision.kube.client import connect
 
     if files.is_there(path):
-        what = "the inventory was not written: it exists, and is not written over"
+        what = "the inventory was not written: the file exists"
         raise UsageError(Finding(code=codes.NOT_WRITABLE, where=str(path), what=what, fix="name another file"))
     with writing(path, *_UNWRITABLE):
         files.try_place(path)
     kubeconfig, context = stack.kubeconfig or "", stack.context or ""
-    found = discover(connect(kubeconfig, context))
-    if found.policy is None:
-        raise RunFailedError(nothing_to_adopt(found.cluster))
+    installation = discover(connect(kubeconfig, context))
+    if installation.policy is None:
+        raise RunFailedError(nothing_to_adopt(installation.cluster))
     cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
-    declared = derive_inventory(found, name=path.stem, cluster=cluster)
-    text = f"# Made by gpu-provision adopt of {found.cluster}: what the GPU Operator had provisioned there.\n"
+    declared = derive_inventory(installation, name=path.stem, cluster=cluster)
+    text = f"# Written by gpu-provision adopt: the GPU Operator's installation in {installation.cluster}.\n"
     text += yaml.safe_dump(declared, sort_keys=False, width=118)
     with writing(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")
-    findings = (*check_policy(found), *check(path).all)
-    parts = {"cluster": found.cluster, "inventory_file": str(path)}
-    out.result(document("adopt", findings, **parts), f"{path} declares what the GPU Operator has provisioned")
+    findings = (*check_policy(installation), *check(path).all)
+    parts = {"cluster": installation.cluster, "inventory_file": str(path)}
+    out.result(document("adopt", findings, **parts), f"{path} declares the GPU Operator's installation")
     out.findings(findings)
     out.hint(f"Next: read it, then gpu-provision adopt -i {path}")
     return ExitCode.FAILED if has_errors(findings) else ExitCode.OK
 
 
 _UNWRITABLE = ("the inventory was not written", "name another file")
-# What the server fills in. An owner that is gone would have the garbage collector take what is back at once.
+# Set by the API server. The garbage collector would delete a restored object with a missing owner.
 _SERVERS = frozenset(
     {"creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}
 )
 
 
-def keep(found: Adoption) -> Path:
-    """Write every object of the operator and its chart, as ``kubectl apply`` takes it; return the file.
+def save_objects(adoption: Adoption) -> Path:
+    """Save every object of the operator and its chart for ``kubectl apply``; return the file.
 
-    Only its owner may read it. Raises UsageError if it cannot be written.
+    Only its owner may read the file. Raises UsageError for an unwritable file.
     """
-    objects = (*found.policies, *(each.live for each in found.objects))
+    objects = (*adoption.policies, *(each.live for each in adoption.objects))
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    file = files.state_folder() / "adoptions" / f"{found.inventory}-{now}.yaml"
-    what = "what the adoption would change cannot be kept, so nothing was changed"
+    file = files.state_folder() / "adoptions" / f"{adoption.inventory}-{now}.yaml"
+    what = "the backup of the current objects cannot be written, so nothing was changed"
     with writing(file, what, "set XDG_STATE_HOME to a directory that you may write to"):
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(object_text.yaml_stream(map(_as_applied, objects)))
+            stream.write(object_text.yaml_stream(map(_without_server_fields, objects)))
     return file
 
 
-def _as_applied(live: Mapping[str, Any]) -> dict[str, Any]:
+def _without_server_fields(live: Mapping[str, Any]) -> dict[str, Any]:
     metadata = {key: value for key, value in live["metadata"].items() if key not in _SERVERS}
     return {**{key: value for key, value in live.items() if key != "status"}, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""plan, apply, status, destroy; drift, preflight, verify: what becomes of hosts and a cluster, and looks at them."""
+"""The commands plan, apply, status, destroy, drift, preflight and verify."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpu_provision.cli.plan_file import SavedPlan
 
 _WHERE = ("kubeconfig", "context", "ask_sudo_password")
-_PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  # a plan file says these itself
+_PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  # a plan file contains these
 
 
 @click.command()
@@ -40,7 +40,7 @@ _PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  #
 @options.on_part(runs=False)
 @click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
-@click.option("--out", "saved", metavar="FILE", help="Save the plan to a file, for: gpu-provision apply FILE.")
+@click.option("--out", "saved", metavar="FILE", help="Save the plan for: gpu-provision apply FILE.")
 @options.detailed_exitcode
 @options.output_options
 def plan(  # noqa: PLR0913 - one argument per option
@@ -53,48 +53,48 @@ def plan(  # noqa: PLR0913 - one argument per option
     out: Output,
     **part: Any,
 ) -> ExitCode:
-    """Show what apply would change, and change nothing.
+    """Show what apply would change; read-only.
 
     \b
-    +  is created        ~  is updated       -  is deleted
-    >  a validation      !  a finding        =  as declared
+    +  create        ~  update       -  delete
+    >  validation    !  finding      =  unchanged
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     from gpu_provision.api.jobs import apply_job
 
     if saved is not None and offline:
-        message = "--out is of a plan for a cluster that was asked: leave --offline out."
+        message = "--out needs a plan of the real cluster: leave --offline out."
         raise click.UsageError(message)
-    place = None
+    path = None
     if saved is not None:
         from gpu_provision.cli import plan_file
 
-        place = plan_file.check_path(saved)
+        path = plan_file.check_path(saved)
     work = apply_job(stack.load(), command="plan", **part)
     with show_progress(out) as listen:
-        found = work.plan(listen, offline=offline)
-    _show_plan(found, out, diff=diff)
-    if place and not found.can_be_applied:
-        out.note(f"{place} was not written: this plan cannot be applied.")
-    elif place:
-        plan_file.save(place, work, found, ignored=part["ignored"])
-    if found.can_be_applied and not (found.is_empty or offline):
+        planned = work.plan(listen, offline=offline)
+    _show_plan(planned, out, diff=diff)
+    if path and not planned.can_be_applied:
+        out.note(f"{path} was not written: this plan cannot be applied.")
+    elif path:
+        plan_file.save(path, work, planned, ignored=part["ignored"])
+    if planned.can_be_applied and not (planned.is_empty or offline):
         words = [
             "gpu-provision apply",
-            shlex.quote(str(place)) if place else "",
-            *_given(_WHERE if place else (*_WHERE, *_PART)),
+            shlex.quote(str(path)) if path else "",
+            *_repeated_options(_WHERE if path else (*_WHERE, *_PART)),
         ]
         out.hint(f"Next: {' '.join(filter(None, words))}")
-    if not found.can_be_applied:
+    if not planned.can_be_applied:
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_empty else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and not planned.is_empty else ExitCode.OK
 
 
-def _given(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield the options of this command line that the next command needs, too."""
+def _repeated_options(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the options of this command line that the suggested next command repeats."""
     context = click.get_current_context()
     for option in context.command.params:
-        said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if not (said and option.name in names):
+        is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if not (is_given and option.name in names):
             continue
         if getattr(option, "is_flag", False):
             yield option.opts[0]
@@ -104,22 +104,22 @@ def _given(names: tuple[str, ...]) -> Iterator[str]:
             yield f"{option.opts[0]} {shlex.quote(str(value))}"
 
 
-def _show_plan(found: StackPlan, out: Output, *, diff: bool = False) -> None:
-    text = found.text(out.style)
+def _show_plan(planned: StackPlan, out: Output, *, diff: bool = False) -> None:
+    text = planned.text(out.style)
     if diff:
-        text = f"{object_text.diff_text(found.cluster, out.style)}\n\n{text}".lstrip()
-    out.result(found.document(), text)
+        text = f"{object_text.diff_text(planned.cluster, out.style)}\n\n{text}".lstrip()
+    out.result(planned.document(), text)
     if not out.json:
-        shown_in_text = found.cluster.findings
-        write(sys.stderr, findings_view.text(found.findings[len(shown_in_text) :], out.error_style))
+        shown_in_text = planned.cluster.findings
+        write(sys.stderr, findings_view.text(planned.findings[len(shown_in_text) :], out.error_style))
 
 
 def print_plan(work: ApplyJob, out: Output) -> StackPlan:
-    """Print what a command would change, and change nothing."""
+    """Print the plan of a command."""
     with show_progress(out) as listen:
-        found = work.plan(listen)
-    _show_plan(found, out)
-    return found
+        planned = work.plan(listen)
+    _show_plan(planned, out)
+    return planned
 
 
 @click.command()
@@ -132,12 +132,12 @@ def print_plan(work: ApplyJob, out: Output) -> StackPlan:
 def apply(
     *, saved: Path | None, stack: StackOptions, yes: bool, report: str | None, out: Output, **part: Any
 ) -> ExitCode:
-    """Make hosts and cluster as the inventory declares, and wait until the GPUs are validated.
+    """Apply the inventory to hosts and cluster, and wait until the GPUs are validated.
 
-    Where a controller looks after the stack, its resource is changed, and what comes of it is waited for.
+    If the operator manages the stack, apply updates the GPUStack and waits for the controller.
 
-    With PLAN, a file of gpu-provision plan --out, do exactly what it says, without asking; if inventory, hosts or
-    cluster have moved since, say what has moved, and change nothing.
+    PLAN is a file of gpu-provision plan --out: apply makes exactly its changes, without a prompt. If inventory, hosts
+    or cluster differ from the plan, apply reports the differences and changes nothing.
     """
     from gpu_provision.api.jobs import apply_job
 
@@ -151,25 +151,25 @@ def apply(
     work = replace(work, **reviewed.scope)
     reviewed.check_inventory(work.inventory)
     reviewed.check_cluster(work)
-    if work.hosts:  # before the first is touched; else the run itself looks at the cluster, right before it writes
+    if work.hosts:  # before the first change; without hosts the run itself checks the cluster right before its writes
         with show_progress(out) as listen:
-            found = work.plan(listen)
-        reviewed.check_hosts(found.hosts)
-        reviewed.check_plan(found.cluster)
+            current = work.plan(listen)
+        reviewed.check_hosts(current.hosts)
+        reviewed.check_plan(current.cluster)
     return execute(work, out, yes=True, report=report, saved=reviewed)
 
 
 def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved: SavedPlan | None = None) -> ExitCode:
-    """Ask, or else say what changes, and make hosts and cluster as declared."""
+    """Ask for confirmation, or print the changes, and apply."""
     from gpu_provision.cli.report import ReportCollector, report_path
 
     page = report_path(report)
     asks = output.must_ask(work.inventory, yes=yes)
     if asks:
         output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
-        found = print_plan(work, out)
-        cluster = found.cluster.cluster if work.cluster else ""
-        if not _has_agreed(work.inventory, found, "Apply these changes to", cluster):
+        preview = print_plan(work, out)
+        cluster = preview.cluster.cluster if work.cluster else ""
+        if not _confirm(work.inventory, preview, "Apply these changes to", cluster):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
@@ -182,20 +182,20 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
                 if saved:
                     saved.check_plan(plan)
                 if not (asks or plan.is_empty):
-                    display.say(plan_view.announced(plan, out.error_style))
+                    display.say(plan_view.announcement(plan, out.error_style))
 
             run = work.carry_out(
-                account.recording(display), prepared=partial(setattr, account, "hosts"), planned=planned
+                account.record_events(display), prepared=partial(setattr, account, "hosts"), planned=planned
             )
         account.run = run
         out.show(run)
     return ExitCode.OK if run.succeeded else ExitCode.FAILED
 
 
-def _has_agreed(inventory: Inventory, found: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
-    """Ask; nothing to do needs no answer."""
-    target = describe_target(inventory, cluster, len(found.hosts.changed))
-    return found.is_empty or output.ask(f"{what} {target}?")
+def _confirm(inventory: Inventory, preview: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
+    """Ask for confirmation, unless there is nothing to do."""
+    target = describe_target(inventory, cluster, len(preview.hosts.changed))
+    return preview.is_empty or output.ask(f"{what} {target}?")
 
 
 @click.command()
@@ -203,14 +203,14 @@ def _has_agreed(inventory: Inventory, found: StackPlan | StackRemoval, what: str
 @options.detailed_exitcode
 @options.output_options
 def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show every component and node as it stands, and what the validations printed."""
-    found = gpu_provision.status(stack.load())
-    out.result(found.document(), found.text(out.style, verbose=bool(out.verbose)))
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_ready else ExitCode.OK
+    """Show the state of every component and node, and the output of the validations."""
+    current = gpu_provision.status(stack.load())
+    out.result(current.document(), current.text(out.style, verbose=bool(out.verbose)))
+    return ExitCode.DIFFERENCES if detailed_exitcode and not current.is_ready else ExitCode.OK
 
 
 def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitCode:
-    """Run every vectorAdd again and print the output. Raises what `gpu_provision.revalidate` raises."""
+    """Repeat every vectorAdd and print the output. Raises what `gpu_provision.revalidate` raises."""
     with show_progress(out) as listen:
         run = gpu_provision.revalidate(inventory, lock_timeout=lock_timeout, listen=listen)
     out.result(run.document(), run.text(out.style))
@@ -221,13 +221,13 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
 @options.on_stack
 @options.hosts_limit
 @options.phase_options
-@click.option("--dry-run", is_flag=True, help="Show what would go and what would stay, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted and what would stay; read-only.")
 @click.option(
     "--evict",
     is_flag=True,
-    help="Evict GPU pods (respecting PodDisruptionBudgets). Without it, running GPU pods block the removal.",
+    help="Evict GPU pods, respecting PodDisruptionBudgets. Without it, running GPU pods block the removal.",
 )
-@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions that no other objects use.")
 @options.ask_sudo_password
 @options.seconds("--timeout", default=300, show_default=True, help="Timeout of each stage.")
 @options.lock_timeout
@@ -237,10 +237,10 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
 def destroy(
     *, stack: StackOptions, dry_run: bool, yes: bool, report: str | None, out: Output, **terms: Any
 ) -> ExitCode:
-    """Take everything of an inventory off the cluster and its hosts, and look for what is left.
+    """Uninstall an inventory's stack from the cluster and its hosts, and verify that nothing is left.
 
     The cluster comes first: access to GPUs, components in reverse order, labels and cordons of nodes, the rest. Then
-    hosts: files as they were before. What others made or took over stays, with a finding.
+    destroy restores the files of the hosts. Objects of other field managers stay, with a finding.
     """
     from gpu_provision.api.jobs import destroy_job
     from gpu_provision.cli.report import ReportCollector, report_path
@@ -251,17 +251,16 @@ def destroy(
         return _exit_code(_preview(removal, out))
     if output.must_ask(removal.inventory, yes=yes):
         output.require_terminal(out, look="destroy --dry-run")
-        found = _preview(removal, out)
-        cluster = found.cluster.cluster if found.cluster else ""
-        # What is refused needs no question.
-        if not (found.succeeded and _has_agreed(removal.inventory, found, "Remove all of this from", cluster)):
+        preview = _preview(removal, out)
+        cluster = preview.cluster.cluster if preview.cluster else ""
+        if not (preview.succeeded and _confirm(removal.inventory, preview, "Remove all of this from", cluster)):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     account = ReportCollector(inventory=removal.inventory, page=page, command="destroy")
     with account.write_page_at_end(out):
         with show_progress(out) as listen:
             account.run = done = removal.carry_out(
-                account.recording(listen), removed=partial(setattr, account, "removal")
+                account.record_events(listen), removed=partial(setattr, account, "removal")
             )
         out.show(done)
     return _exit_code(done)
@@ -269,13 +268,13 @@ def destroy(
 
 def _preview(removal: DestroyJob, out: Output) -> StackRemoval:
     with show_progress(out) as listen:
-        found = removal.look(listen)
-    out.show(found)
-    return found
+        preview = removal.preview(listen)
+    out.show(preview)
+    return preview
 
 
-def _exit_code(found: StackRemoval) -> ExitCode:
-    return ExitCode.OK if found.succeeded else ExitCode.FAILED
+def _exit_code(result: StackRemoval) -> ExitCode:
+    return ExitCode.OK if result.succeeded else ExitCode.FAILED
 
 
 @click.command()
@@ -286,18 +285,18 @@ def _exit_code(found: StackRemoval) -> ExitCode:
 @options.detailed_exitcode
 @options.output_options
 def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: Any) -> ExitCode:
-    """Show what is not as it was applied, and who changed it; change nothing. For timers: one line if there is nothing.
+    """Show changes since the last apply, and their field managers; read-only. Without drift, prints one line.
 
-    Distinguishes manual changes from changes of the inventory that are not applied yet: those are pending, no drift.
-    With --detailed-exitcode the exit code is 2 if anything but pending changes was found.
+    Changes of the inventory that are not applied yet are pending, not drift.
+    With --detailed-exitcode, exits with 2 if drift finds anything but pending changes.
     """
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
-        found = gpu_provision.drift(inventory, listen=listen, **part)
-    out.show(found)
-    if has_errors(found.findings):
+        result = gpu_provision.drift(inventory, listen=listen, **part)
+    out.show(result)
+    if has_errors(result.findings):
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and found.has_drift else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and result.has_drift else ExitCode.OK
 
 
 @click.command()
@@ -305,19 +304,19 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
 @options.look_limit
 @options.ignore
 @options.ask_sudo_password
-@click.option("--offline", is_flag=True, help="Ask no registry for images.")
+@click.option("--offline", is_flag=True, help="Skip the image lookup in registries.")
 @options.output_options
 def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
-    """Say what would go wrong on hosts and in the cluster, and change nothing.
+    """Check hosts and cluster for problems that would fail a run; read-only.
 
-    Every host is read over SSH, also those without a GPU, and compared with the inventory, the cluster and the
+    Reads every host over SSH, also those without a GPU, and compares it with the inventory, the cluster and the
     registry. An error exits with 1 and would stop apply on that host; --ignore CODE turns it into a warning.
     """
     inventory = stack.load()
     with show_progress(out) as listen:
-        found = gpu_provision.preflight(inventory, listen=listen, **part)
-    out.result(found.document(), found.text(out.style))
-    return ExitCode.FAILED if found.failed else ExitCode.OK
+        result = gpu_provision.preflight(inventory, listen=listen, **part)
+    out.result(result.document(), result.text(out.style))
+    return ExitCode.FAILED if result.failed else ExitCode.OK
 
 
 @click.command()
@@ -325,17 +324,16 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
 @options.on_stack
 @options.look_limit
 @options.phase_options
-@click.option("--junit", metavar="FILE", default="", help="Write JUnit XML there, too.")
+@click.option("--junit", metavar="FILE", default="", help="Also write the results as JUnit XML.")
 @options.output_options
 def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
-    """Run acceptance tests against hosts and cluster, and change nothing.
+    """Run acceptance tests against hosts and cluster; read-only.
 
-    They look for themselves: hosts are asked over SSH by testinfra, the cluster by plain GET requests. TESTS are
-    files or folders with pytest tests of your own, which run beside; docs/verify.md shows how to write them. It needs
-    pip install 'gpu-provision[verify]'.
+    Testinfra checks hosts over SSH, and plain GET requests check the cluster. TESTS are files or folders with your own
+    pytest tests; docs/verify.md shows how to write them. Needs pip install 'gpu-provision[verify]'.
     """
     inventory = stack.load()
     with show_progress(out) as listen:
-        found = gpu_provision.verify(inventory, listen=listen, **part)
-    out.result(found.document(), found.text(out.style))
-    return found.exit_code
+        result = gpu_provision.verify(inventory, listen=listen, **part)
+    out.result(result.document(), result.text(out.style))
+    return result.exit_code

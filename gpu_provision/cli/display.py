@@ -1,4 +1,4 @@
-"""Shows a run while it goes: a line per step in logs, a picture that is rewritten on a terminal."""
+"""Live display of a run: a line per step in logs, redrawn timelines on a terminal."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from gpu_provision.cli.output import Output
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import Event, State
 from gpu_provision.output.progress import NodeTimeline, Progress, add_transition, lines
-from gpu_provision.output.text import PLAIN, Style, for_terminal
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal
 from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-_TICK = 0.5  # seconds between looks at the clock
-_LASTING = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is rewritten
+_TICK = 0.5  # seconds between updates
+_PERMANENT = frozenset({State.FAILED, State.BLOCKED})  # stays on a terminal; all else is redrawn
 
 
 class Display:
-    """Listens to the events of a run; a context manager, which also keeps the heartbeat going.
+    """Displays the events of a run; a context manager, which also runs the heartbeat.
 
     Args:
         stream: Where to write, stderr in the command line; None to show nothing.
         style: Colors of that stream.
         live: Whether the stream is a terminal on which lines can be rewritten.
         timestamps: Whether lines begin with the time of day in UTC.
-        clock: Seconds that only go forward.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Display:
         timestamps: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to count from now; nothing is written before the first event."""
+        """Start the clock; write nothing before the first event."""
         self._stream, self._style, self._timestamps, self._clock = stream, style, timestamps, clock
         self._began = clock()
         self._progress = Progress(self._began)
@@ -60,36 +60,36 @@ class Display:
         self._picture: Live | None = None
 
     def __call__(self, event: Event) -> None:
-        """Take an event in; it is shown with the next tick, together with what happens at the same time."""
+        """Record an event for the next tick."""
         with self._lock:
             self._progress.observe(event)
             if (transition := self._timeline.observe(event, self._clock())) is not None:
                 add_transition(self._nodes, transition)
 
     def say(self, text: str) -> None:
-        """Write a text that stays, above the picture on a terminal."""
+        """Write a permanent text, above the timelines on a terminal."""
         with self._lock:
             self._write(text)
 
     def follow(self, plan: Plan) -> None:
-        """Take the waves of a plan in, so that the progress of its rollout can be told."""
+        """Record the waves of a plan for the progress of its rollout."""
         waves = plan.rollout.waves if plan.rollout else ()
         self._progress.waves = tuple(frozenset(node.node for node in wave.nodes) for wave in waves)
 
     def tick(self) -> None:
-        """Show what is new, and that the run goes on: the heartbeat in logs, the running seconds on a terminal."""
+        """Show new events and the heartbeat in logs, or redraw the terminal."""
         with self._lock:
             if self._is_live:
-                self._say_what_lasts()
+                self._print_permanent()
                 self._draw()
             else:
                 stamp = f"{datetime.now(UTC):%H:%M:%S}Z " if self._timestamps else ""
-                news = [*self._progress.news(self._clock(), self._style), self._progress.heartbeat(self._clock())]
-                self._write("\n".join(f"{stamp}{line}" for line in news if line))
+                new = [*self._progress.new_lines(self._clock(), self._style), self._progress.heartbeat(self._clock())]
+                self._write("\n".join(f"{stamp}{line}" for line in new if line))
 
-    def _say_what_lasts(self) -> None:
-        lasting = [event for event in self._progress.unsaid if event.state in _LASTING]
-        self._progress.unsaid.clear()
+    def _print_permanent(self) -> None:
+        lasting = [event for event in self._progress.unreported if event.state in _PERMANENT]
+        self._progress.unreported.clear()
         self._write("\n".join(lines(lasting, self._style)))
 
     def _draw(self) -> None:
@@ -100,10 +100,10 @@ class Display:
         from gpu_provision.output import screen
 
         if self._picture is None:
-            self._picture = screen.live(stream, color=self._style.enabled)
+            self._picture = screen.live_display(stream, color=self._style.enabled)
             self._picture.start()
         size = self._picture.console.size
-        self._picture.update(screen.picture(self._nodes, now - self._began, *size, summary), refresh=True)
+        self._picture.update(screen.timeline_picture(self._nodes, now - self._began, *size, summary), refresh=True)
 
     def __enter__(self) -> Self:
         """Start the heartbeat, and show reports of the connection to the API server as events."""
@@ -117,14 +117,14 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the heartbeat and take the picture away; one of a run that ends early stays, as nothing replaces it."""
+        """Stop the heartbeat and remove the timelines; those of a run that fails stay."""
         if self._stream is None:
             return
         self._reports.close()
         self._done.set()
         self._thread.join()
         if self._is_live and not (error or self._picture):
-            self._say_what_lasts()  # a picture that is taken away at once need not be drawn
+            self._print_permanent()  # no need to draw before the removal
         else:
             self.tick()
         if self._picture:
@@ -143,24 +143,24 @@ class Display:
 
             self._picture.console.print(rich_text(text))
         else:
-            self._stream.write(for_terminal(f"{text}\n"))
+            self._stream.write(escape_for_terminal(f"{text}\n"))
             self._stream.flush()
 
 
 def show_progress(out: Output) -> Display:
-    """Return where a command's run is shown: nowhere with ``--quiet``, else on stderr."""
+    """Return the display of a run on stderr; a silent one with ``--quiet``."""
     stream = None if out.quiet else sys.stderr
     is_live = sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}  # lines can be rewritten
     return Display(stream, style=out.error_style, live=is_live, timestamps=bool(out.verbose))
 
 
 class _Reports(logging.Handler):
-    """Shows what is logged, such as that a request is repeated; a traceback is for the log file."""
+    """Shows log messages, such as retried requests; tracebacks go to the log file."""
 
     show: Callable[[str], None] = staticmethod(lambda _message: None)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the message alone."""
+        """Show the message only."""
         self.show(record.getMessage())
 
 
@@ -168,7 +168,7 @@ _REPORTS = _Reports()
 
 
 def start(out: Output) -> None:
-    """Show reports on stderr from now on; with ``-v`` each request that is repeated, with ``-q`` nothing."""
+    """Show log messages on stderr; with ``-v`` every retried request, with ``-q`` nothing."""
     _REPORTS.show = out.note
     logger = logging.getLogger("gpu_provision")
     logger.addHandler(_REPORTS)
@@ -178,7 +178,7 @@ def start(out: Output) -> None:
 
 @contextmanager
 def redirect_reports(show: Callable[[str], None]) -> Iterator[None]:
-    """Pass reports to ``show``, such as a picture that other lines on the terminal would break."""
+    """Pass log messages to ``show``, such as a display that other lines on the terminal would break."""
     before, _REPORTS.show = _REPORTS.show, show
     try:
         yield

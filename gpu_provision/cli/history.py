@@ -1,4 +1,4 @@
-"""history, diff, rollback, unlock: what was applied, and back to its versions."""
+"""The commands history, diff, rollback and unlock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpu_provision.output.findings import document, plain
 @options.on_stack
 @options.output_options
 def history(*, stack: StackOptions, out: Output) -> None:
-    """Show the runs that wrote something, the newest first: when, by whom, and how they ended."""
+    """List the runs that wrote something, the newest first: time, user and result."""
     if not click.get_current_context().invoked_subcommand:
         out.show(gpu_provision.history(stack.load()))
 
@@ -37,19 +37,19 @@ def history(*, stack: StackOptions, out: Output) -> None:
 @click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
 @options.output_options
 def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
-    """Show one run with its inventory, without secrets, and what its validations printed if it ran on this machine."""
+    """Show one run with its inventory, without secrets; of a run on this machine also the output of validations."""
     from gpu_provision.history import rollback as records
     from gpu_provision.history import store
 
     inventory = stack.load()
-    found = gpu_provision.history(inventory)
-    record, changes = records.find_run(found, number), found.changes.get(number, ())
+    runs = gpu_provision.history(inventory)
+    record, changes = records.find_run(runs, number), runs.changes.get(number, ())
     if text_only:
         text = records.inventory_text(record)
     else:
-        text = view.one(record, store.local_details(record, inventory.name), out.style, changes)
-    run = {**view.document(record, changes), "text": record.text}
-    out.result(document("history show", inventory=inventory.name, runs=[run]), text)
+        text = view.record_text(record, store.local_details(record, inventory.name), out.style, changes)
+    document_of_run = {**view.document(record, changes), "text": record.text}
+    out.result(document("history show", inventory=inventory.name, runs=[document_of_run]), text)
 
 
 @click.command()
@@ -59,29 +59,29 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
 @options.detailed_exitcode
 @options.output_options
 def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show what changed from the inventory of run NUMBER to that of run OTHER, or to the file as it is now.
+    """Compare the inventory of run NUMBER with that of run OTHER, or with the inventory file.
 
-    As a unified diff of the inventories, without secrets, and as what it means for objects in the cluster.
+    Prints a unified diff without secrets, and the changes of objects in the cluster.
     """
-    from gpu_provision.api.options import meaning as meaning_of
+    from gpu_provision.api.options import object_changes as meaning_of
     from gpu_provision.history import rollback as records
 
     inventory = stack.load()
-    found = gpu_provision.history(inventory)
-    before = records.find_run(found, number)
-    after = records.find_run(found, other) if other else inventory
+    runs = gpu_provision.history(inventory)
+    before = records.find_run(runs, number)
+    after = records.find_run(runs, other) if other else inventory
     texts = records.inventory_text(before), records.inventory_text(after)
     lines = view.diff(*texts, (f"run {number}", f"run {other}" if other else inventory.path), out.style)
     problems, meaning = list[Finding](), ""
     if (changes := meaning_of(before, after, inventory)) is not None:
-        meaning = view.meaning(changes, out.style)
+        meaning = view.changes_text(changes, out.style)
     else:
         where = ", ".join(f"run {each.number}" for each in (before, after) if isinstance(each, Record))
-        what = "an inventory is not valid for this version of the tool, so what the difference means is not shown"
+        what = "an inventory is not valid for this version of the tool, so the changes of objects are not shown"
         problems = [Finding(code=codes.NOT_UNDERSTOOD, where=where, what=what, severity=Severity.WARNING)]
     parts = {"diff": lines.splitlines(), "changes": [plan_view.change_document(each) for each in changes or ()]}
-    told = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
-    out.result(document("diff", problems, inventory=inventory.name, **parts), told)
+    text = "\n\n".join(filter(None, [lines or "The inventories are the same.", meaning]))
+    out.result(document("diff", problems, inventory=inventory.name, **parts), text)
     out.findings(problems)
     return ExitCode.DIFFERENCES if detailed_exitcode and (lines or changes) else ExitCode.OK
 
@@ -90,24 +90,24 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @options.on_stack
 @options.on_part(runs=True, targets=False)
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; read-only.")
 @options.report
 @options.yes
 @options.output_options
 def rollback(  # noqa: PLR0913 - one argument per option
     *, number: int | None, stack: StackOptions, dry_run: bool, report: str | None, yes: bool, out: Output, **part: Any
 ) -> ExitCode:
-    """Go back to the versions of run NUMBER; without one, to those that succeeded before the last run's inventory.
+    """Apply the versions of run NUMBER. Default: the last run that succeeded before the current inventory.
 
-    Brings back the release and the versions of components, and nothing else: all other settings stay as the inventory
-    file has them now. The plan is shown, confirmed, applied and validated, and the run is on record. The file is not
-    changed: change it as well.
+    Restores the release and the versions of components only; all other settings come from the inventory file. Shows
+    the plan, asks for confirmation, then applies and validates it; the history records the run. The inventory file
+    stays unchanged: edit the versions there as well.
     """
     from gpu_provision.api.jobs import apply_job
 
-    report_path(report, dry_run=dry_run)  # refused before anything is asked
+    report_path(report, dry_run=dry_run)  # refuse before any question
     now = stack.load()
-    then, record, findings = gpu_provision.going_back(now, number)
+    then, record, findings = gpu_provision.prepare_rollback(now, number)
     work = apply_job(then, back_to=record.number, command="rollback", known=findings, **part)
     out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
     if dry_run:
@@ -124,10 +124,10 @@ def rollback(  # noqa: PLR0913 - one argument per option
 @options.yes
 @options.output_options
 def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitCode:
-    """Take the lock away from a run that is gone, so that the next one need not wait.
+    """Release the lock of a dead run, so that the next run need not wait.
 
-    Says who holds the lock and when it was last renewed, and waits a moment to see whether it still is. A run that
-    lives keeps its lock: the exit code is 75 then, unless --force is given. A free lock is no error.
+    Prints the holder of the lock and its last renewal, and watches briefly for another renewal. A live run keeps its
+    lock, and unlock exits with 75 unless --force is given. A free lock is no error.
     """
     inventory = stack.load()
 
@@ -136,7 +136,7 @@ def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitC
             return True
         output.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
-        return output.ask("Take it away?")
+        return output.ask("Release the lock?")
 
     held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
     text = "The lock is free."

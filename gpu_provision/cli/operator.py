@@ -1,4 +1,4 @@
-"""``gpu-provision operator``: the controller that keeps the stacks of a cluster, and how it stands."""
+"""``gpu-provision operator``: install, run and inspect the controller of GPUStacks."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from gpu_provision.operator.telemetry import StackEvent
 
 _NO_CONTROLLER = (
-    "No --image, so there is no controller in the cluster: build one of the Containerfile, or run it elsewhere."
+    "No --image, so the cluster gets no controller: build an image from the Containerfile, or run it elsewhere."
 )
-_image_name = options.matching(
+_image_name = options.pattern_callback(
     r"[A-Za-z0-9][\w.:/@-]*", "name of an image, such as registry.example.com/gpu-provision:0.1.0"
 )
-_version = options.matching(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
-_timeout = options.seconds("--timeout", default=300, show_default=True, help="How long each step may take.")
+_version = options.pattern_callback(r"v?1\.\d+([.+-]\S*)?", "version of Kubernetes, such as 1.27")
+_timeout = options.seconds("--timeout", default=300, show_default=True, help="Timeout of each step.")
 
 
 def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Take the name of a stack: it becomes part of a path at the API server."""
+    """Check the name of a stack, which becomes part of an API path."""
     from gpu_provision.inventory.json_schema import schema
 
     rule = schema()["$defs"]["name"]
@@ -52,15 +52,15 @@ def _stack_name(_context: click.Context, _parameter: click.Parameter, value: str
     return value
 
 
-def _installation(command: options.Command) -> options.Command:
-    """Add what the operator is made for and of: --inventory, --image, --replicas, --image-pull-secret."""
+def _install_options(command: options.Command) -> options.Command:
+    """Add --inventory, --image, --replicas and --image-pull-secret."""
     for option in (
         click.option(
             "--image-pull-secret",
             "pull_secrets",
             metavar="NAME",
             multiple=True,
-            help="Secret of its namespace; can be repeated.",
+            help="Image pull Secret in the operator's namespace; can be repeated.",
         ),
         click.option(
             "--replicas",
@@ -74,7 +74,7 @@ def _installation(command: options.Command) -> options.Command:
             metavar="IMAGE",
             default="",
             callback=_image_name,
-            help="The controller's image, made from the Containerfile.",
+            help="Controller image, built from the Containerfile.",
         ),
         click.option(
             "-i",
@@ -82,8 +82,8 @@ def _installation(command: options.Command) -> options.Command:
             "files",
             metavar="FILE",
             multiple=True,
-            help="The controller gets the rights for this inventory's stack; can be repeated."
-            " Default: stacks of any name in the usual namespaces.",
+            help="Grant the controller the rights for this inventory's stack; can be repeated."
+            " Default: stacks of any name in the default namespaces.",
         ),
     ):
         command = option(command)
@@ -92,22 +92,23 @@ def _installation(command: options.Command) -> options.Command:
 
 @click.group(cls=SuggestingGroup)
 def operator() -> None:
-    """Have a cluster hold itself to the stacks (GPUStack) that it declares."""
+    """Install and run the controller that reconciles GPUStack resources."""
 
 
 @operator.command()
 @options.inventory
 @options.output_options
 def stack(*, file: str | None, out: Output) -> None:
-    """Print an inventory as a GPUStack, for kubectl apply -f - or a repository that GitOps applies.
+    """Print an inventory as a GPUStack.
 
-    What is about hosts and connections is not in it; -v says what was left out.
+    The manifest is for kubectl apply -f - or a GitOps repository. Omits settings of hosts and connections;
+    -v lists the omitted settings.
     """
     from gpu_provision.inventory.document import read_source
     from gpu_provision.inventory.yaml_parser import parse
     from gpu_provision.operator.stack import local_values, spec_of, stack_of
 
-    load_inventory(file)  # an invalid inventory is reported as by every other command
+    load_inventory(file)  # reports an invalid inventory as every other command does
     document_of_file = parse(read_source(find_inventory(file)))[0]
     if refused := local_values(document_of_file):
         raise InvalidInventoryError(*refused)
@@ -124,30 +125,30 @@ def stack(*, file: str | None, out: Output) -> None:
 @options.output_options
 @options.on_cluster
 def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Output) -> ExitCode:
-    """Let the stack NAME go: its GPUStack is deleted, and all that it has installed stays and runs on.
+    """Delete the GPUStack NAME; its objects stay installed.
 
-    After that gpu-provision apply looks after the stack again.
+    Afterwards gpu-provision apply manages the stack again.
     """
     from gpu_provision.operator import remote_run as leaving
 
-    told = leaving.release_findings(cluster, name)
-    out.findings(told)
-    if not _has_agreed(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
+    findings = leaving.release_findings(cluster, name)
+    out.findings(findings)
+    if not _confirm(cluster, f"Release the stack {name}", look="operator status", yes=yes, out=out):
         return ExitCode.FAILED
     was_there = leaving.release_stack(cluster, name, seconds=timeout, say=out.note)
-    text = f"{name} is released; what it has installed stays." if was_there else f"There is no stack {name}."
-    out.result(document("operator release", told, cluster=cluster.name, released=was_there), text)
+    text = f"GPUStack {name} is released; its objects stay installed." if was_there else f"There is no stack {name}."
+    out.result(document("operator release", findings, cluster=cluster.name, released=was_there), text)
     return ExitCode.OK
 
 
 @operator.command()
-@_installation
+@_install_options
 @click.option(
     "--kubernetes",
     metavar="VERSION",
     default="",
     callback=_version,
-    help="Version of the cluster, such as 1.27, if it is older than 1.29.",
+    help="Kubernetes version of a cluster older than 1.29, such as 1.27.",
 )
 @click.option(
     "-o",
@@ -159,13 +160,14 @@ def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Out
 )
 @options.output_options
 def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape: Any) -> None:
-    """Print all that the operator consists of, without asking any cluster: definition, namespaces, rights, controller.
+    """Print the operator's manifests; makes no API calls.
 
-    With --output, a folder that kubectl apply -k takes.
+    These are the CRD, namespaces, RBAC roles and the controller Deployment.
+    With --output, writes a folder for kubectl apply -k.
     """
     from gpu_provision.operator.manifests import group_by_file, kustomization, manifests
 
-    made = manifests(_shape(out, **shape), [load_inventory(file) for file in files])
+    made = manifests(_manifest_options(out, **shape), [load_inventory(file) for file in files])
     if folder is None:
         out.result(document("operator render", manifests=made, files=[]), object_text.yaml_stream(made))
         return
@@ -175,7 +177,7 @@ def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape:
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
 
 
-def _shape(out: Output, **shape: Any) -> InstallOptions:
+def _manifest_options(out: Output, **shape: Any) -> InstallOptions:
     from gpu_provision.operator.manifests import InstallOptions
 
     if not shape["image"]:
@@ -184,10 +186,8 @@ def _shape(out: Output, **shape: Any) -> InstallOptions:
 
 
 @operator.command()
-@_installation
-@click.option(
-    "--take-over", is_flag=True, help="Take over fields that another field manager has applied, such as kubectl."
-)
+@_install_options
+@click.option("--take-over", is_flag=True, help="Take over fields from other field managers, such as kubectl.")
 @_timeout
 @options.yes
 @options.output_options
@@ -195,15 +195,15 @@ def _shape(out: Output, **shape: Any) -> InstallOptions:
 def install(  # noqa: PLR0913 - one argument per option
     *, files: tuple[str, ...], cluster: KubeClient, take_over: bool, timeout: int, yes: bool, out: Output, **shape: Any
 ) -> ExitCode:
-    """Put the operator into the cluster that kubectl speaks to, or bring it up to date; again, nothing changes."""
+    """Install or upgrade the operator; idempotent."""
     from gpu_provision.operator import install as installing
 
-    if not _has_agreed(cluster, "Install the operator", look="operator render", yes=yes, out=out):
+    if not _confirm(cluster, "Install the operator", look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
-    made, stacks = _shape(out, **shape), [load_inventory(file) for file in files]
-    written, told = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
+    made, stacks = _manifest_options(out, **shape), [load_inventory(file) for file in files]
+    written, findings = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
     closing = f"{len(written)} objects were made or changed." if written else "Everything is as it should be."
-    _tell(out, "operator install", told, cluster, "written", written, closing)
+    _print_result(out, "operator install", findings, cluster, "written", written, closing)
     return ExitCode.OK
 
 
@@ -214,34 +214,40 @@ def install(  # noqa: PLR0913 - one argument per option
 @options.output_options
 @options.on_cluster
 def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
-    """Take the operator off the cluster; not while there are stacks, unless they are to go as well.
+    """Uninstall the operator; refused while GPUStacks exist.
 
-    What stacks have installed is taken off by the controller, so that one has to run.
+    The controller has to run for --with-stacks: it uninstalls the stacks.
     """
     from gpu_provision.operator import install as installing
 
     what = "Remove the operator and all GPU stacks" if with_stacks else "Remove the operator"
-    if not _has_agreed(cluster, what, look="operator render", yes=yes, out=out):
+    if not _confirm(cluster, what, look="operator render", yes=yes, out=out):
         return ExitCode.FAILED
-    gone, told = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
+    gone, findings = installing.uninstall(cluster, with_stacks=with_stacks, seconds=timeout, say=out.note)
     closing = f"{len(gone)} objects were deleted." if gone else "There is no operator."
-    _tell(out, "operator uninstall", told, cluster, "deleted", gone, closing)
+    _print_result(out, "operator uninstall", findings, cluster, "deleted", gone, closing)
     return ExitCode.OK
 
 
-def _has_agreed(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
+def _confirm(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
     if not yes:
         output.require_terminal(out, look=look)
     return yes or output.ask(f"{what} on {cluster.name} ({cluster.server})?")
 
 
-def _tell(  # noqa: PLR0913, PLR0917 - what both commands say
-    out: Output, command: str, told: Iterable[Finding], cluster: KubeClient, key: str, refs: Iterable[object], last: str
+def _print_result(  # noqa: PLR0913, PLR0917 - the output of both commands
+    out: Output,
+    command: str,
+    findings: Iterable[Finding],
+    cluster: KubeClient,
+    key: str,
+    refs: Iterable[object],
+    end: str,
 ) -> None:
     names = [str(ref) for ref in refs]
     parts: dict[str, Any] = {"cluster": cluster.name, key: names}
-    out.result(document(command, told, **parts), "\n".join([*names, last]))
-    out.findings(told)
+    out.result(document(command, findings, **parts), "\n".join([*names, end]))
+    out.findings(findings)
 
 
 @operator.command()
@@ -249,26 +255,26 @@ def _tell(  # noqa: PLR0913, PLR0917 - what both commands say
 @options.output_options
 @options.on_cluster
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show who leads, and every stack as its status says; and what of the operator is of another version than this."""
+    """Show the leader and all GPUStacks; warns of a version skew."""
     from gpu_provision.operator.install import skew_findings
     from gpu_provision.operator.status import read_overview
 
-    found = read_overview(cluster)
-    warnings = skew_findings(cluster, found.version, found.lease)
-    told = {**asdict(found), "ready": found.is_healthy}
-    out.result(document("operator status", warnings, operator=told), _status_text(found, out))
+    overview = read_overview(cluster)
+    warnings = skew_findings(cluster, overview.version, overview.lease)
+    fields = {**asdict(overview), "ready": overview.is_healthy}
+    out.result(document("operator status", warnings, operator=fields), _status_text(overview, out))
     out.findings(warnings)
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_healthy else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and not overview.is_healthy else ExitCode.OK
 
 
-def _status_text(found: Overview, out: Output) -> str:
-    controllers = f"Controllers in the cluster: {found.controllers}" if found.controllers else ""
-    version = f", gpu-provision {found.version}" if found.version else ""
+def _status_text(overview: Overview, out: Output) -> str:
+    controllers = f"Controllers in the cluster: {overview.controllers}" if overview.controllers else ""
+    version = f", gpu-provision {overview.version}" if overview.version else ""
     leader = "There is no leader: no controller runs, or none can lead."
-    if found.leader:
-        leader = f"Leader: {found.leader}{version}"
+    if overview.leader:
+        leader = f"Leader: {overview.leader}{version}"
     rows = []
-    for row in found.stacks:
+    for row in overview.stacks:
         ready = out.style.paint("green", "yes") if row.is_ready else out.style.paint("yellow", "no")
         message = f"{row.message}{'' if row.is_current else ' (of what was declared before)'}"
         values = (row.name, row.release, ready, row.nodes, str(row.gpus), row.rollout, message)
@@ -286,22 +292,20 @@ def _status_text(found: Overview, out: Output) -> str:
     default="gpu-operator",
     show_default=True,
     metavar="NAME",
-    help="Where controllers agree on who leads.",
+    help="Namespace of the leader election Lease.",
 )
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="IP", help="Listen address; :: for all.")
 @click.option(
-    "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Where to answer probes; :: for everywhere."
-)
-@click.option(
-    "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free one."
+    "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free port."
 )
 @options.output_options
 def run(  # noqa: PLR0913 - one argument per option
     *, kubeconfig: str | None, context: str | None, namespace: str, address: str, port: int, out: Output
 ) -> ExitCode:
-    """Look after every stack of a cluster, until Ctrl-C or SIGTERM.
+    """Reconcile every GPUStack of a cluster, until Ctrl-C or SIGTERM.
 
     Several controllers may run; one of them leads. Events are lines on stderr, or with --json objects on stdout.
-    /healthz, /readyz and /metrics are answered at the port.
+    The port serves /healthz, /readyz and /metrics.
     """
     from gpu_provision.cli.display import redirect_reports
     from gpu_provision.kube.client import connect
@@ -317,8 +321,8 @@ def run(  # noqa: PLR0913 - one argument per option
 
     def on_event(note: StackEvent) -> None:
         if out.json:
-            told = {"time": _now(), "level": "warning" if note.is_warning else "info", "stack": note.stack}
-            write(sys.stdout, json.dumps({**told, "reason": note.reason, "message": note.message}, sort_keys=True))
+            fields = {"time": _now(), "level": "warning" if note.is_warning else "info", "stack": note.stack}
+            write(sys.stdout, json.dumps({**fields, "reason": note.reason, "message": note.message}, sort_keys=True))
         else:
             out.note(event_line(note))
 
@@ -326,17 +330,17 @@ def run(  # noqa: PLR0913 - one argument per option
     controller = Controller(cluster, retarget=retarget, on_event=on_event, namespace=namespace)
     try:
         probes = {"is_alive": controller.liveness_problem, "is_ready": controller.readiness_problem}
-        found = serve(address, port, read_metrics=controller.metrics, **probes)
+        bound_port = serve(address, port, read_metrics=controller.metrics, **probes)
     except OSError as error:
         finding = Finding(
             code=codes.NO_ENDPOINT,
-            what=f"nothing can be answered at {address}:{port}",
+            what=f"cannot listen on {address}:{port}",
             evidence=error.strerror or str(error),
-            fix="choose another --port or --address; --port 0 takes any that is free",
+            fix="choose another --port or --address; --port 0 takes any free port",
         )
         raise UsageError(finding) from error
-    place = f"[{address}]" if ":" in address else address
-    on_event(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
+    host = f"[{address}]" if ":" in address else address
+    on_event(StackEvent(reason="Answering", message=f"http://{host}:{bound_port}/metrics, /healthz and /readyz"))
     try:
         with redirect_reports(lambda message: on_event(StackEvent(reason="Waiting", message=message, is_warning=True))):
             controller.run()
@@ -347,9 +351,9 @@ def run(  # noqa: PLR0913 - one argument per option
 
 def event_line(note: StackEvent) -> str:
     """Return an event as one line of the log."""
-    place = f"{note.stack}: " if note.stack else ""
+    prefix = f"{note.stack}: " if note.stack else ""
     mark = "warning " if note.is_warning else ""
-    return f"{_now()} {mark}{place}{note.reason}: {one_line(note.message)}"
+    return f"{_now()} {mark}{prefix}{note.reason}: {one_line(note.message)}"
 
 
 def _now() -> str:

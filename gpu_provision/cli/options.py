@@ -1,4 +1,4 @@
-"""Options that commands share, each spelled once; their names are those of the library's arguments."""
+"""Options that commands share; their names are those of the library's arguments."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _VARIABLE, _API_TIMEOUT = "GPU_PROVISION_INVENTORY", "GPU_PROVISION_API_TIMEOUT"
 def find_inventory(option: str | None) -> Path:
     """Return the inventory's path: the option, the environment variable, or the sandbox's.
 
-    ``prod`` stands for ``inventories/prod.yaml`` where that exists. Raises UsageError if nothing is named, or a .py
-    file without a YAML file beside it: that is pyinfra's view of one.
+    ``prod`` is short for ``inventories/prod.yaml`` if that exists. Raises UsageError without any inventory, or for
+    pyinfra's .py inventory without a YAML file beside it.
     """
     named = option or os.environ.get(_VARIABLE, "")
     if not named and files.is_file(DEFAULT):
@@ -52,28 +52,30 @@ def find_inventory(option: str | None) -> Path:
 
 
 def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
-    """Return the inventory, on the cluster that the options name. Raises InvalidInventoryError."""
+    """Return the inventory for the cluster of the options. Raises InvalidInventoryError."""
     from gpu_provision.inventory import load
     from gpu_provision.inventory.loader import with_cluster
 
     return with_cluster(load(find_inventory(option)), kubeconfig=kubeconfig, context=context)
 
 
-def _inventories(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_inventories(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     names = (path.stem for path in sorted(DEFAULT.parent.glob("*.yaml")))
     return [*(CompletionItem(name) for name in names if name.startswith(incomplete)), CompletionItem("", type="file")]
 
 
-def _hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_hosts(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     with contextlib.suppress(ProvisionError):
-        found = load_inventory(context.params.get("file"))
-        words = (*(node.name for node in found.nodes), "gpu", "nodes", *(f"pool_{pool}" for pool in found.pools))
+        known = load_inventory(context.params.get("file"))
+        words = (*(node.name for node in known.nodes), "gpu", "nodes", *(f"pool_{pool}" for pool in known.pools))
         return [f"{before}{comma}{word}" for word in words if word.startswith(last)]
     return []
 
 
-def _components(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_components(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     with contextlib.suppress(ProvisionError):
         from gpu_provision.components import requirements
 
@@ -82,8 +84,8 @@ def _components(context: click.Context, _parameter: click.Parameter, incomplete:
     return []
 
 
-def _at_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
-    """Expand a tilde: no shell does in --kubeconfig=~/config."""
+def _expand_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+    """Expand a tilde, which no shell expands in --kubeconfig=~/config."""
     from gpu_provision.inventory.document import expand_home
 
     return str(expand_home(path)) if path else path
@@ -94,8 +96,8 @@ def _set_api_timeout(_context: click.Context, _option: click.Parameter, seconds:
         os.environ[_API_TIMEOUT] = str(seconds)
 
 
-def _ask(_context: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click calls it so
-    if asked:
+def _prompt_sudo_password(_context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
+    if wanted:
         from gpu_provision.inventory import pyinfra_inventory
 
         pyinfra_inventory.set_sudo_password(click.prompt("Password of sudo on the hosts", hide_input=True, err=True))
@@ -111,65 +113,65 @@ inventory = click.option(
     "--inventory",
     "file",
     metavar="FILE",
-    shell_complete=_inventories,
-    help="The inventory. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
+    shell_complete=_complete_inventories,
+    help="Inventory file. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
 kubeconfig = click.option(
-    "--kubeconfig", metavar="FILE", callback=_at_home, help="Override the inventory's kubeconfig."
+    "--kubeconfig", metavar="FILE", callback=_expand_home, help="Override the inventory's kubeconfig."
 )
 _context = click.option("--context", metavar="NAME", help="Override the inventory's context.")
 _api_timeout = seconds(
     "--api-timeout",
     expose_value=False,
     callback=_set_api_timeout,
-    help="How long to retry a request that the API server does not answer."
+    help="How long to retry an unanswered API request."
     f" Default: ${_API_TIMEOUT}, else 5 for the first answer and 60 afterwards.",
 )
-_limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_hosts)
+_limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_complete_hosts)
 look_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
-hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. The cluster is left out.")
+hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. Skips the cluster.")
 _part_limit = _limit(
-    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one a line."
-    " In the cluster: their labels, drivers and validations; what serves all nodes is as declared."
+    help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one per line."
+    " Limits hosts, node labels, drivers and validations; cluster-wide objects are always applied."
 )
 _target = click.option(
     "--target",
     "targets",
     metavar="COMPONENT",
     multiple=True,
-    shell_complete=_components,
+    shell_complete=_complete_components,
     callback=lambda _context, _option, words: words or None,
-    help="Only this component of the cluster, and what it requires; can be repeated.",
+    help="Only this component and those that it requires; can be repeated.",
 )
-_timeout = seconds("--timeout", help="Override the per-component timeout.")
+_timeout = seconds("--timeout", help="Override the inventory's timeout of each component.")
 lock_timeout = seconds(
     "--lock-timeout",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="How long to wait while another run writes; then exit with 75.",
+    help="How long to wait for another run's lock; then exit with 75.",
 )
 _take_over = click.option(
     "--take-over",
     is_flag=True,
-    help="Take over fields of the stack's resource from other field managers, where a controller manages the stack.",
+    help="Take over GPUStack fields from other field managers, if the operator manages the stack.",
 )
-yes = click.option("-y", "--yes", is_flag=True, help="Do not ask before a real cluster is changed.")
+yes = click.option("-y", "--yes", is_flag=True, help="Skip the confirmation before a change of a real cluster.")
 report = click.option(
     "--report",
     metavar="FILE.html",
-    help="Write a page about the run, however it ends: timeline, changes, validations, failures.",
+    help="Write an HTML report of the run, also of a failed one: timeline, changes, validations.",
 )
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something is not as declared."
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something differs from the inventory."
 )
 ask_sudo_password = click.option(
     "-K",
     "--ask-sudo-password",
     is_flag=True,
     expose_value=False,
-    callback=_ask,
-    help="Ask for the password of sudo on the hosts, once. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
+    callback=_prompt_sudo_password,
+    help="Prompt once for the sudo password of the hosts. Default: $GPU_PROVISION_SUDO_PASSWORD, else none.",
 )
 ignore = click.option(
     "--ignore",
@@ -181,18 +183,18 @@ ignore = click.option(
 
 
 def context(command: Command) -> Command:
-    """Add --context, and --api-timeout, which belongs to every connection to a cluster."""
+    """Add --context and --api-timeout."""
     return _context(_api_timeout(command))
 
 
 def phase_options(command: Command) -> Command:
     """Add --hosts-only and --cluster-only; the library refuses both at once."""
-    hosts_only = click.option("--hosts-only", is_flag=True, help="Leave the cluster alone.")
-    return hosts_only(click.option("--cluster-only", is_flag=True, help="Leave the hosts alone.")(command))
+    hosts_only = click.option("--hosts-only", is_flag=True, help="Skip the cluster.")
+    return hosts_only(click.option("--cluster-only", is_flag=True, help="Skip the hosts.")(command))
 
 
 def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
-    """Add what says which part takes part, with timeouts if it ``runs``: arguments of `gpu_provision.apply`."""
+    """Add the arguments of `gpu_provision.apply` that select a scope, with timeouts if the command ``runs``."""
     options: list[Callable[[Command], Command]] = [_part_limit, *([_target] if targets else [])]
     options += [phase_options, ignore, ask_sudo_password, *([_timeout, lock_timeout] if runs else []), _take_over]
 
@@ -206,21 +208,21 @@ def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """Which inventory a command is about, None for the default, and on which cluster instead of the inventory's."""
+    """The inventory file of a command, None for the default, and overrides of its cluster."""
 
     file: str | None
     kubeconfig: str | None
     context: str | None
 
     def load(self, default: str | None = None) -> Inventory:
-        """Return the inventory on the cluster. Raises InvalidInventoryError, UsageError."""
+        """Return the inventory with the overrides. Raises InvalidInventoryError, UsageError."""
         return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
 
 
 def on_stack(command: Command) -> Command:
-    """Add --inventory and what names its cluster, and pass them on as one ``stack``.
+    """Add --inventory, --kubeconfig and --context, and pass these as one ``stack``.
 
-    They may also stand before the name of a subcommand.
+    They may also precede the name of a subcommand.
     """
 
     @inventory
@@ -230,14 +232,14 @@ def on_stack(command: Command) -> Command:
     def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         parent = click.get_current_context().parent
         above = parent.params if parent else {}
-        given = {"file": file, "kubeconfig": kubeconfig, "context": context}
-        return command(stack=StackOptions(**{key: value or above.get(key) for key, value in given.items()}), **rest)
+        names = {"file": file, "kubeconfig": kubeconfig, "context": context}
+        return command(stack=StackOptions(**{key: value or above.get(key) for key, value in names.items()}), **rest)
 
     return wrapped
 
 
 def on_cluster(command: Command) -> Command:
-    """Add what names a cluster, and pass the connection on as ``cluster``; stands last, so that others fail first."""
+    """Add --kubeconfig and --context, and pass a connection as ``cluster``. Comes last: other options fail first."""
 
     @kubeconfig
     @context
@@ -251,15 +253,15 @@ def on_cluster(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """Add --json, --quiet, --verbose and --no-color, and pass them on as one ``out``."""
+    """Add --json, --quiet, --verbose and --no-color, and pass these as one ``out``."""
 
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout; never asks.")
-    @click.option("-q", "--quiet", is_flag=True, help="No progress and no hints.")
-    @click.option("-v", "--verbose", count=True, help="More: timestamps, what validations printed, tracebacks.")
-    @click.option("--no-color", is_flag=True, help="No colors; NO_COLOR and TERM=dumb do the same.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; never prompts.")
+    @click.option("-q", "--quiet", is_flag=True, help="Hide progress and hints.")
+    @click.option("-v", "--verbose", count=True, help="Show timestamps, output of validations and tracebacks.")
+    @click.option("--no-color", is_flag=True, help="Disable colors, as NO_COLOR and TERM=dumb do.")
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: int, no_color: bool, **rest: Any) -> Any:
-        out = output.make(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
+        out = output.make_output(as_json=as_json, quiet=quiet, verbose=verbose, no_color=no_color)
         if "context" in click.get_current_context().params:
             from gpu_provision.cli import display
 
@@ -270,8 +272,8 @@ def output_options(command: Command) -> Command:
     return wrapped
 
 
-def matching(pattern: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
-    """Return a click callback that takes an empty default, and what a pattern matches as a whole."""
+def pattern_callback(pattern: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Return a click callback that accepts an empty default and full matches of a pattern."""
 
     def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
         if value and not re.fullmatch(pattern, value):

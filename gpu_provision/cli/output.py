@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, all else to stderr; questions; how a failure becomes words and an exit code."""
+"""Output of commands: results on stdout, all else on stderr; questions; text and exit codes of failures."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import PLAIN, Style, counted, for_terminal, wants_color
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal, pluralize, wants_color
 
 if TYPE_CHECKING:
     from gpu_provision.model.inventory import Inventory
 
 
 class BrokenOutputError(ProvisionError):
-    """Nothing can be written where the output goes, such as on a full disk."""
+    """The output cannot be written, such as on a full disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """How this run speaks.
+    """The output options of a command.
 
     Attributes:
         json: One JSON document on stdout instead of text.
         quiet: No progress and no hints; results and errors remain.
-        verbose: How often ``-v`` was given: timestamps, and a traceback for internal errors.
+        verbose: Number of ``-v``: timestamps, and a traceback for internal errors.
         style: Colors of stdout.
         error_style: Colors of stderr.
     """
@@ -50,32 +50,32 @@ class Output:
     error_style: Style = PLAIN
 
     def result(self, document: Mapping[str, Any], text: str) -> None:
-        """Print what the command was asked for, in the form that was asked for."""
+        """Print the result of the command as text or JSON."""
         write(sys.stdout, as_json(document) if self.json else text)
 
-    def show(self, found: Any) -> None:
-        """Print a value of the API as `result` does, and on stderr what it found, which a document has itself."""
-        self.result(found.document(), found.text(self.style))
-        self.findings(found.findings)
+    def show(self, result: Any) -> None:
+        """Print a value of the API as `result` does, and its findings on stderr."""
+        self.result(result.document(), result.text(self.style))
+        self.findings(result.findings)
 
-    def findings(self, found: Iterable[Finding]) -> None:
-        """Say on stderr what was found; a JSON document has it."""
+    def findings(self, items: Iterable[Finding]) -> None:
+        """Print findings on stderr; a JSON document contains these."""
         if not self.json:
-            write(sys.stderr, findings_view.text(found, self.error_style))
+            write(sys.stderr, findings_view.text(items, self.error_style))
 
     def note(self, text: str) -> None:
-        """Say something on the way, for people; silent with ``--quiet``."""
+        """Print a progress note; silent with ``--quiet``."""
         if not self.quiet:
             write(sys.stderr, text)
 
     def hint(self, text: str) -> None:
-        """Add a line for people below a text result; absent from JSON and with ``--quiet``."""
+        """Print a line below a text result; nothing with ``--json`` or ``--quiet``."""
         if not (self.quiet or self.json):
             write(sys.stdout, text)
 
 
-def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
-    """Return the output that the options and the terminal ask for."""
+def make_output(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
+    """Return the output of the options and the terminal."""
 
     def style(stream: TextIO) -> Style:
         is_bounded = stream.isatty() or "COLUMNS" in os.environ  # a log keeps its lines whole
@@ -89,7 +89,7 @@ def make(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> Output:
 def writing(
     place: Path, what: str, fix: str, *, code: str = codes.NOT_WRITABLE, error_class: type[ProvisionError] = UsageError
 ) -> Iterator[None]:
-    """Turn an OSError of the block, which writes to a place, into a finding."""
+    """Turn an OSError of the block, which writes a file, into a finding."""
     try:
         yield
     except OSError as error:
@@ -103,12 +103,12 @@ def as_json(document: Mapping[str, Any]) -> str:
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write a text and end its last line; only the tool's own colors steer a terminal."""
+    """Write a text with a final newline; escapes control characters except the tool's own colors."""
     if not text:
         return
-    shown = for_terminal(text)
+    escaped = escape_for_terminal(text)
     try:
-        stream.write(shown if shown.endswith("\n") else f"{shown}\n")
+        stream.write(escaped if escaped.endswith("\n") else f"{escaped}\n")
         stream.flush()
     except BrokenPipeError:
         raise
@@ -120,44 +120,44 @@ def write(stream: TextIO, text: str) -> None:
 
 @dataclass(slots=True)
 class CliContext:
-    """One run of the command line; filled in as parsing goes on."""
+    """One run of the command line; filled during parsing."""
 
     command: str = ""
     output: Output = field(default_factory=Output)
 
 
 def must_ask(inventory: Inventory, *, yes: bool) -> bool:
-    """Return whether a person has to agree: always, but for a sandbox or with ``--yes``."""
+    """Return whether to ask for confirmation: always, except for a sandbox or with ``--yes``."""
     return not (yes or inventory.cluster.sandbox)
 
 
 def require_terminal(out: Output, *, look: str) -> None:
-    """Raise UsageError without a terminal to ask on, or with JSON output; ``look`` is the command that previews."""
+    """Raise UsageError without a terminal for the prompt, or with JSON output; ``look`` is the preview command."""
     if not has_terminal(out):
-        what = "this would change a real cluster, and there is no terminal to ask on"
+        what = "this would change a real cluster, and there is no terminal for the confirmation"
         fix = f"look with gpu-provision {look}, then add --yes"
         raise UsageError(Finding(code=codes.NOT_CONFIRMED, what=what, fix=fix))
 
 
 def has_terminal(out: Output) -> bool:
-    """Return whether a question can be asked and answered."""
+    """Return whether a prompt is possible."""
     return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(question: str) -> bool:
-    """Ask on the terminal; only "y" or "yes" is a yes."""
+    """Ask on the terminal; only "y" and "yes" confirm."""
     return click.confirm(visible(question), default=False, err=True)
 
 
 def describe_target(inventory: Inventory, cluster: str, hosts: int = 0) -> str:
-    """Return what a question is about: the cluster with its context, if it takes part, and how many hosts."""
+    """Return the target of a question: the cluster with its context, if it takes part, and the number of hosts."""
     context = f"context {inventory.cluster.context}" if inventory.cluster.context else "the current context"
     target = f"cluster {cluster}, {context}" if cluster else ""
-    return " and ".join(filter(None, (target, counted(hosts, "host") if hosts else "")))
+    return " and ".join(filter(None, (target, pluralize(hosts, "host") if hosts else "")))
 
 
 def report_error(error: BaseException, session: CliContext) -> ExitCode:
-    """Say what went wrong, as text on stderr or as a JSON document on stdout, and return the exit code."""
+    """Print an error, as text on stderr or as a JSON document on stdout, and return the exit code."""
     code, findings = _findings_of(error, session)
     out = session.output
     if out.json:
@@ -174,7 +174,7 @@ def _findings_of(error: BaseException, session: CliContext) -> tuple[ExitCode, t
         return error.exit_code, error.findings
     if isinstance(error, KeyboardInterrupt | click.Abort):
         notes = getattr(error.__cause__ or error, "__notes__", ())  # click wraps it
-        fix = "run the same command again: it goes on from where things stand"
+        fix = "run the same command again; it resumes the run"
         interrupted = Finding(code=codes.INTERRUPTED, what="interrupted", evidence="; ".join(notes), fix=fix)
         return ExitCode.INTERRUPTED, (interrupted, *attached_findings(error))
     if isinstance(error, click.ClickException):
@@ -192,12 +192,12 @@ def _findings_of(error: BaseException, session: CliContext) -> tuple[ExitCode, t
 
 
 def default_output(arguments: list[str]) -> Output:
-    """Return the output for failures that come before the options are parsed."""
+    """Return the output for failures before option parsing."""
     return Output(json="--json" in arguments)
 
 
 def log_traceback(error: BaseException, *, command: str) -> Path | None:
-    """Append an error's traceback to a file of the state folder; return the file, or None if it cannot be written."""
+    """Append an error's traceback to the log file; return the file, or None if it cannot be written."""
     file = files.state_folder() / "gpu-provision.log"
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entry = f"{now} gpu-provision {command}\n{''.join(traceback.format_exception(error))}\n"

@@ -1,6 +1,6 @@
-"""Plan files: written by ``plan --out``, carried out by ``apply PLAN`` if nothing has moved meanwhile.
+"""Plan files: ``plan --out`` writes one, ``apply PLAN`` applies it if hosts and cluster are unchanged.
 
-Their schema is plan.schema.json beside the views of output, their page docs/plan-files.md.
+The schema is output/plan.schema.json, the page docs/plan-files.md.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "gpu-provision plan", 1
 Document = Mapping[str, Any]
 
-_SEEN = ("resourceVersion", "generation")  # of the object that was looked at: they count status changes, too
-_LONGEST = 200  # characters of what does not fit
-_DIGITS = 64  # of digests: all that SHA-256 has
+_SEEN = ("resourceVersion", "generation")  # of the observed object; these change with its status, too
+_LONGEST = 200  # characters of a schema error
+_DIGITS = 64  # of a SHA-256 digest
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
-_TOLD = 20  # lines of what has moved; a fleet that has moved altogether would be thousands
+_TOLD = 20  # differences that are listed; a large fleet can have thousands
 _UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 
 
-def save(path: Path, work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...]) -> None:
+def save(path: Path, work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
-    document = create(work, found, ignored=ignored, cluster_uid=cluster_id(work))
+    document = plan_document(work, planned, ignored=ignored, cluster_uid=cluster_id(work))
     with writing(path, *_UNWRITABLE):
         files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
 
 def check_path(file: str) -> Path:
-    """Return where a plan goes. Raises UsageError if it cannot be written there."""
+    """Return the path of a plan file. Raises UsageError if it cannot be written."""
     path = Path(file)
     with writing(path, *_UNWRITABLE):
         files.try_place(path)
@@ -62,22 +62,22 @@ def check_path(file: str) -> Path:
 
 
 def cluster_id(work: ApplyJob) -> str:
-    """Return what no other cluster has, the uid of its namespace kube-system; empty if it takes no part."""
+    """Return the unique id of the cluster, the uid of namespace kube-system; empty if it takes no part."""
     if not work.cluster:
         return ""
     from gpu_provision.kube.observe import NAMESPACE
     from gpu_provision.reconcile.session import Session
 
-    found = Session(work.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
-    return str(found[0]["metadata"]["uid"]) if found else ""
+    namespaces = Session(work.inventory).cluster.list(NAMESPACE, field_selector="metadata.name=kube-system").items
+    return str(namespaces[0]["metadata"]["uid"]) if namespaces else ""
 
 
-def create(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
+def plan_document(work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...], cluster_uid: str) -> dict[str, Any]:
     """Return the document of a plan.
 
     Args:
         ignored: Findings of preflight that do not stop the run.
-        cluster_uid: What `cluster_id` returns.
+        cluster_uid: Result of `cluster_id`.
     """
     inventory, salt = work.inventory, secrets.token_hex(16)
     document = {
@@ -91,7 +91,7 @@ def create(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluste
             "salt": salt,
             "digest": _inventory_digest(inventory, salt),
         },
-        "cluster": {"id": cluster_uid, "name": found.cluster.cluster},
+        "cluster": {"id": cluster_uid, "name": planned.cluster.cluster},
         "scope": {
             "hosts": work.hosts,
             "cluster": work.cluster,
@@ -99,31 +99,31 @@ def create(work: ApplyJob, found: StackPlan, *, ignored: tuple[str, ...], cluste
             "targets": list(work.targets or ()),
             "ignored": list(ignored),
         },
-        "plan": _promised(found.cluster),
-        "hosts": status_view.hosts_document(found.hosts),
+        "plan": _plan_document(planned.cluster),
+        "hosts": status_view.hosts_document(planned.hosts),
     }
     return {**document, "seal": seal(document)}
 
 
-def _promised(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON, each change with a digest of the object to apply; that of none is empty."""
-    told = plan_view.document(plan)
-    for each, change in zip(told["changes"], plan.changes, strict=True):
+def _plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON, each change with a digest of its manifest; empty without a manifest."""
+    document = plan_view.document(plan)
+    for each, change in zip(document["changes"], plan.changes, strict=True):
         each["content"] = ""
         if (manifest := change.manifest) is not None:
             metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SEEN}
             each["content"] = digest(redacted({**manifest, "metadata": metadata}), _DIGITS)
-    return told
+    return document
 
 
 def _inventory_digest(inventory: Inventory, salt: str) -> str:
-    """Return a digest from which the file's content, which may hold passwords, cannot be found by trying."""
-    found = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
-    return found.hex()
+    """Return a digest that resists guessing: the inventory may contain passwords."""
+    key = hashlib.scrypt(inventory.digest.encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32)
+    return key.hex()
 
 
 def seal(document: Document) -> str:
-    """Return a digest of everything but the seal: it detects an edited or incomplete file, and is no signature."""
+    """Return a digest of all other fields. It detects edited and incomplete files, and is no signature."""
     return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
 
 
@@ -131,7 +131,7 @@ def schema() -> Document:
     """Return the JSON Schema (draft 2020-12) of plan files; some of its definitions are those of ``--json``."""
     own: Document = json.loads(resources("gpu_provision.output").joinpath("plan.schema.json").read_text("utf-8"))
     known, named, wanted = output_schema()["$defs"], set[str](), [own]
-    while wanted:  # also what definitions name in turn
+    while wanted:  # also definitions that definitions refer to
         new = {*re.findall(r'"#/\$defs/(\w+)', json.dumps(wanted))} - named
         named |= new
         wanted = [known[name] for name in new]
@@ -139,11 +139,11 @@ def schema() -> Document:
 
 
 def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
-    """Return what a plan made now would do otherwise in the cluster, a line for each object, field or node.
+    """Return the differences of the current plan of the cluster, a line for each object, field or node.
 
-    Of the rollout: which nodes go otherwise, who is evicted, whose cordon stays. Times and budgets pass.
+    Of the rollout: the waves of nodes, evictions and cordons. Times and budgets may differ.
     """
-    then, now = document["plan"], _promised(plan)
+    then, now = document["plan"], _plan_document(plan)
     before, after = then.get("resource") or {}, now["resource"] or {}
     moved = []
     if before.get("name") != after.get("name"):
@@ -151,19 +151,19 @@ def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
         moved.append(f"carried out by {after.get('name', alone)}, planned was: by {before.get('name', alone)}")
     elif before != after:
         moved.append(f"{after['name']} is to change otherwise than planned")
-    nodes = _moved(_nodes(then["rollout"]), _nodes(now["rollout"]), "its driver is not replaced")
-    return (*moved, *_moved_objects(_by_object(then), _by_object(now)), *nodes)
+    nodes = _differences(_nodes(then["rollout"]), _nodes(now["rollout"]), "its driver is not replaced")
+    return (*moved, *_object_differences(_by_object(then), _by_object(now)), *nodes)
 
 
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
-    """Return what a plan made now would do otherwise on hosts, a line for each host."""
-    found = status_view.hosts_document(on_hosts or NO_HOSTS)
-    then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], found))
-    return tuple(_moved(then, now, "takes no part"))
+    """Return the differences of the current plan of hosts, a line for each host."""
+    current = status_view.hosts_document(on_hosts or NO_HOSTS)
+    then, now = ({f"host {each['host']}": _host(each) for each in hosts} for hosts in (document["hosts"], current))
+    return tuple(_differences(then, now, "takes no part"))
 
 
-def _moved(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
-    """Yield what differs, by what it is about; the last element of a value is what it is called."""
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], missing: str) -> Iterator[str]:
+    """Yield differences by key; the last element of a value is its text."""
     for key in sorted({*then, *now}):
         before, after = then.get(key, (missing,)), now.get(key, (missing,))
         if before != after:
@@ -176,25 +176,28 @@ def _host(each: Document) -> tuple[str, ...]:
 
 
 def _by_object(plan: Document) -> dict[str, Document]:
-    """Index changes by what they do and to which object; that something is not ready yet is not a promise."""
-    found = {}
+    """Index changes by object and action, without objects that are only not ready."""
+    changes = {}
     for each in plan["changes"]:
         if each["action"] != Action.WAIT.value:
             ref = each["object"]
             name = f"{ref['namespace']}/{ref['name']}" if ref["namespace"] else ref["name"]
-            found[f"{ref['kind']} {name} would be {_ENDS[each['action']]}"] = each
-    return found
+            changes[f"{ref['kind']} {name} would be {_ENDS[each['action']]}"] = each
+    return changes
 
 
-def _moved_objects(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
+def _object_differences(then: Mapping[str, Document], now: Mapping[str, Document]) -> Iterator[str]:
     yield from (f"{name}, which was not planned" for name in now if name not in then)
     for name, before in then.items():
         if name in now:
-            about, moved = name.partition(" would be ")[0], [*_moved(_fields(before), _fields(now[name]), "as it is")]
+            about, moved = (
+                name.partition(" would be ")[0],
+                [*_differences(_fields(before), _fields(now[name]), "as it is")],
+            )
             yield from (f"{about}: {line.replace(': ', ' ', 1)}" for line in moved)
             if not moved and before["content"] != now[name]["content"]:
                 yield f"{about}: the content to apply differs"
-        # The lock of the run itself, which reboots hosts first, may have needed a namespace.
+        # A run that reboots hosts first may have created a namespace for its lock.
         elif before["object"]["kind"] != "Namespace" or before["action"] != Action.CREATE.value:
             yield f"no longer: {name}"
 
@@ -207,10 +210,10 @@ def _fields(change: Document) -> dict[str, tuple[Any, ...]]:
 
 
 def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
-    """Return what happens to each node; waves decide."""
+    """Return the text of each node's part in the rollout."""
     if rollout is None:
         return {}
-    found = {
+    nodes = {
         **dict.fromkeys(rollout.get("marked", ()), "keeps its driver"),
         **dict.fromkeys(rollout["under_way"], "is under way"),
         **{each["node"]: f"is skipped: {each['reason']}" for each in rollout["skipped"]},
@@ -218,24 +221,24 @@ def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:
     for number, wave in enumerate(rollout["waves"], start=1):
         for each in wave["nodes"]:
             parts = [f"wave {number}{', a canary' if wave['canary'] else ''}"]
-            # Whose pods they are: names of those that a controller makes change with every restart.
+            # Owners, as generated pod names change with every restart.
             owners = {f"{pod['namespace']}/{pod['owner'] or pod['name']}" for pod in each["evicts"]}
             parts += [f"evicts {', '.join(sorted(owners))}"] if owners else []
             parts += [f"cordoned by {each['cordoned_by']}"] if each["cordoned_by"] else []
-            found[each["node"]] = ", ".join(parts)
-    return {f"node {node}": (told,) for node, told in found.items()}
+            nodes[each["node"]] = ", ".join(parts)
+    return {f"node {node}": (text,) for node, text in nodes.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A reviewed plan: a run carries out exactly this, or nothing."""
+    """A reviewed plan: a run makes exactly its changes, or none."""
 
     path: Path
     document: Document
 
     @property
     def inventory(self) -> str:
-        """The file that the plan was made from."""
+        """Path of the inventory file of the plan."""
         return str(self.document["inventory"]["path"])
 
     @property
@@ -245,13 +248,13 @@ class SavedPlan:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """What takes part, as fields of an `ApplyJob`."""
+        """The scope, as fields of an `ApplyJob`."""
         scope = self.document["scope"]
         parts = {"limit": tuple(scope["limit"]), "targets": tuple(scope["targets"]) or None}
         return {**parts, "hosts": bool(scope["hosts"]), "cluster": bool(scope["cluster"])}
 
     def check_inventory(self, inventory: Inventory) -> None:
-        """Raise RunFailedError if this is not the inventory that the plan was made from."""
+        """Raise RunFailedError if the plan was made from another inventory."""
         then, what = self.document["inventory"], ""
         if inventory.name != then["name"]:
             what = f"the plan is of inventory {then['name']}, and this is {inventory.name}"
@@ -261,7 +264,7 @@ class SavedPlan:
             raise RunFailedError(self._finding(codes.OTHER_INVENTORY, what, inventory.path))
 
     def check_cluster(self, work: ApplyJob) -> None:
-        """Raise RunFailedError if the plan was made for another cluster than the one that answers."""
+        """Raise RunFailedError if the plan was made for another cluster."""
         then, now = self.document["cluster"], cluster_id(work)
         if now != then["id"]:
             what = f"the plan was made for another cluster: {then['name']}"
@@ -269,11 +272,11 @@ class SavedPlan:
             raise RunFailedError(self._finding(codes.OTHER_CLUSTER, what, evidence))
 
     def check_hosts(self, on_hosts: HostsResult | None) -> None:
-        """Raise RunFailedError if hosts would be changed otherwise than planned."""
+        """Raise RunFailedError if the changes of hosts differ from the plan."""
         self._refuse("hosts are no longer as they were planned for", host_changes(self.document, on_hosts))
 
     def check_plan(self, plan: Plan) -> None:
-        """Raise RunFailedError if the cluster would be changed otherwise than planned."""
+        """Raise RunFailedError if the changes of the cluster differ from the plan."""
         what = "the cluster is no longer as it was planned for; nothing is written there"
         self._refuse(what, cluster_changes(self.document, plan))
 
@@ -288,33 +291,33 @@ class SavedPlan:
 
 
 def load_plan(path: Path) -> SavedPlan:
-    """Return the plan of a file. Raises RunFailedError if it is none, or damaged, or of another version."""
+    """Return the plan of a file. Raises RunFailedError for a damaged or unknown file, or another version."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(document, ensure_ascii=False).encode()  # what cannot be written could not be reported, either
+        json.dumps(document, ensure_ascii=False).encode()  # text that cannot be encoded cannot be reported either
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
+        raise _damaged_error(path, getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _damaged(path, f'it has no "format": "{FORMAT}"')
+        raise _damaged_error(path, f'it has no "format": "{FORMAT}"')
     if document.get("version") != VERSION:
-        found = display_value(document.get("version"))
+        file_version = display_value(document.get("version"))
         finding = Finding(
             code=codes.OTHER_FORMAT,
             where=str(path),
-            what=f"the plan is of version {found} of plan files, and this tool knows {VERSION}",
+            what=f"the plan is of version {file_version} of plan files, and this tool knows {VERSION}",
             evidence=f"made by gpu-provision {display_value(document.get('tool', 'of an unknown version'))}",
             fix="make the plan with the same gpu-provision that applies it",
         )
         raise RunFailedError(finding)
     if document.get("seal") != seal(document):
-        raise _damaged(path, "its seal does not fit its content: it was changed, or is not complete")
-    if misfit := _misfit(document):
-        raise _damaged(path, f"it does not fit the schema of plan files at {misfit}")
+        raise _damaged_error(path, "its seal does not fit its content: it was changed, or is not complete")
+    if misfit := _schema_error(document):
+        raise _damaged_error(path, f"it does not fit the schema of plan files at {misfit}")
     return SavedPlan(path, document)
 
 
-def _misfit(document: Document) -> str:
-    """Return where a document does not fit the schema of plan files, and how; empty if it fits."""
+def _schema_error(document: Document) -> str:
+    """Return the first schema error of a plan file; empty for none."""
     from jsonschema.exceptions import best_match
     from jsonschema.validators import Draft202012Validator
 
@@ -327,13 +330,13 @@ def _misfit(document: Document) -> str:
     return f"{error.json_path}: {how[:_LONGEST]}"
 
 
-def _damaged(path: Path, why: str) -> RunFailedError:
+def _damaged_error(path: Path, why: str) -> RunFailedError:
     what, fix = "this is no plan that can be applied", "make a new one: gpu-provision plan --out FILE"
     return RunFailedError(Finding(code=codes.NO_PLAN, where=str(path), what=what, evidence=why, fix=fix))
 
 
 def refuse_options(given: Document) -> None:
-    """Raise UsageError for options beside a plan file that the file itself has decided; they are named by argument."""
+    """Raise UsageError for options that conflict with a plan file."""
     decided = {
         "--limit": "limit",
         "--target": "targets",

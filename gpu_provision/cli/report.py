@@ -1,4 +1,4 @@
-"""report and --report: the page of a run, of one that goes on or from its local record."""
+"""The command report and the option --report: the HTML report of a run."""
 
 from __future__ import annotations
 
@@ -26,36 +26,33 @@ from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult
 from gpu_provision.output.findings import document
 from gpu_provision.output.history import RunReport, last_states, report_of_record
-from gpu_provision.output.text import listed, ranges
+from gpu_provision.output.text import join_first, ranges
 from gpu_provision.reconcile.states import Timeline
 
 if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
-_UNWRITABLE = (
-    "the page of the run cannot be written there",
-    "name a file in a folder that exists and that you may write to",
-)
-_MOST_EVICTED = 50  # pods that the page names
+_UNWRITABLE = ("the report cannot be written", "name a file in an existing, writable folder")
+_MOST_EVICTED = 50  # pods that the report names
 
 
 @dataclass(slots=True, kw_only=True)
 class ReportCollector:
-    """One command's run, as far as it has come."""
+    """Collects the data of a run for its report."""
 
     inventory: Inventory
-    page: Path | None  # where the page goes; None for none
+    page: Path | None  # path of the report; None for none
     command: str
-    known: tuple[Finding, ...] = ()  # what a reader should know besides
-    hosts: HostsResult = NO_HOSTS  # how the host phase ended
-    removal: DestroyResult | None = None  # how the cluster phase of destroy ended
-    plan: Plan | None = None  # what is going to be changed in the cluster
-    run: StackRun | StackRemoval | None = None  # how all of it ended
+    known: tuple[Finding, ...] = ()  # further findings
+    hosts: HostsResult = NO_HOSTS  # result of the host phase
+    removal: DestroyResult | None = None  # result of the cluster phase of destroy
+    plan: Plan | None = None  # plan of the cluster
+    run: StackRun | StackRemoval | None = None  # result of the run
     _began: datetime = field(default_factory=lambda: datetime.now(UTC))
     _timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
-    def recording(self, listen: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return a listener that takes events down, and tells ``listen`` of them."""
+    def record_events(self, listen: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Return a listener that records events and passes these to ``listen``."""
 
         def both(event: Event) -> None:
             self._timeline.observe(event, time.monotonic())
@@ -65,9 +62,9 @@ class ReportCollector:
 
     @contextlib.contextmanager
     def write_page_at_end(self, out: Output) -> Iterator[None]:
-        """Write the page when the block ends, also if it is interrupted or fails.
+        """Write the report at the end of the block, also of an interrupted or failed one.
 
-        Raises ProvisionError if all went well and the page cannot be written after all.
+        Raises ProvisionError if the block succeeds and the report cannot be written.
         """
         try:
             yield
@@ -80,7 +77,7 @@ class ReportCollector:
             why: tuple[Finding, ...] = (Finding(code=codes.INTERNAL, what=what),)
             if is_interrupt or isinstance(error, ProvisionError):
                 why = error.findings if isinstance(error, ProvisionError) else attached_findings(error)
-            with contextlib.suppress(Exception):  # what is on its way matters more
+            with contextlib.suppress(Exception):  # the first exception matters more
                 self._write(outcome, out, why)
             raise
         self._write(Ending.SUCCEEDED if self.run and self.run.succeeded else Ending.FAILED, out)
@@ -95,7 +92,7 @@ class ReportCollector:
 
     def _story(self, outcome: Ending, findings: tuple[Finding, ...]) -> RunReport:
         timeline, result = tuple(self._timeline.transitions), self.run.cluster if self.run else None
-        if not isinstance(result, RunResult):  # it was interrupted, or has written nothing: how far it came
+        if not isinstance(result, RunResult):  # interrupted, or no writes: use the record or the last states
             record = store.find_local(self.inventory.name)
             is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
             states = last_states(timeline)
@@ -127,17 +124,17 @@ def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
         cluster=removal.cluster,
         plan=views.as_plan(removal, story.inventory),
         closing=views.removal_closing(removal, dry_run=False),
-        note=f"Evicted: {listed(evicted, _MOST_EVICTED)}." if evicted else "",
+        note=f"Evicted: {join_first(evicted, _MOST_EVICTED)}." if evicted else "",
         result=RunResult(changed=len(removal.changes)),
     )
 
 
 def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
-    """Return where a page goes, None for none. Raises UsageError if it cannot be written there, or has no run."""
+    """Return the path of the report, None for none. Raises UsageError for an unwritable file or a dry run."""
     if file is None:
         return None
     if dry_run:
-        raise UsageError(Finding(code=codes.USAGE, what="--report tells of a run, and --dry-run makes none"))
+        raise UsageError(Finding(code=codes.USAGE, what="--report needs a run, and --dry-run makes none"))
     path = Path(file).resolve()
     with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
         files.try_place(path)
@@ -145,7 +142,7 @@ def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write a page as a whole or not at all; only its owner can read it. Raises ProvisionError."""
+    """Write a report atomically; only its owner can read it. Raises ProvisionError."""
     with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT, error_class=ProvisionError):
         files.put(path, text, private=True)
 
@@ -153,32 +150,31 @@ def write_page(path: Path, text: str) -> None:
 @click.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
 @options.inventory
-@click.option("--out", "file_out", metavar="FILE.html", help="Where the page goes. Default: stdout.")
+@click.option("--out", "file_out", metavar="FILE.html", help="Output file. Default: stdout.")
 @options.output_options
 def report(*, run: int | None, file: str | None, file_out: str | None, out: Output) -> None:
-    """Write a page about a run: number RUN of gpu-provision history, or the newest one.
+    """Write an HTML report of run RUN of gpu-provision history. Default: the newest run.
 
-    It is made from the record that the run left on this machine, also if it failed or was interrupted; of one that goes
-    on it has what is known so far. No cluster is asked.
+    Reads the run's record on this machine, also of a failed, interrupted or unfinished run. Makes no API calls.
     """
     from gpu_provision.output.html_report import page
 
     inventory, target = load_inventory(file), report_path(file_out)
-    story = _story(inventory, run)
+    story = _read_report(inventory, run)
     html = page(story)
     if target:
         write_page(target, html)
         out.note(f"Report: {target}")
-    told: dict[str, Any] = {"report": str(target)} if target else {"html": html}
-    out.result(document("report", inventory=inventory.name, run=story.result.run, **told), "" if target else html)
+    output: dict[str, Any] = {"report": str(target)} if target else {"html": html}
+    out.result(document("report", inventory=inventory.name, run=story.result.run, **output), "" if target else html)
 
 
-def _story(inventory: Inventory, run: int | None) -> RunReport:
-    """Return what is on record here. Raises UsageError if there is nothing, RunFailedError if it cannot be read."""
+def _read_report(inventory: Inventory, run: int | None) -> RunReport:
+    """Return the local record of a run. Raises UsageError without a record, RunFailedError for a damaged one."""
     record, where = store.find_local(inventory.name, run), str(store.local_folder(inventory.name))
     if record is None:
         what = f"run {run} is not on record on this machine" if run else "no run is on record on this machine"
-        fix = "ask where the run was made; gpu-provision history tells by whom, and has the records of the cluster"
+        fix = "run the command on the machine of the run; gpu-provision history names its user"
         raise UsageError(Finding(code=codes.NO_LOCAL_RECORD, where=where, what=what, fix=fix))
     try:
         return report_of_record(record)

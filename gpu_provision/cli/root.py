@@ -24,10 +24,10 @@ from gpu_provision.model.findings import ExitCode
 
 
 class LazyCommand(NamedTuple):
-    """A command that is imported when it is asked for, so that `render` does not pay for `apply`, nor `--help` for all.
+    """A command that is imported on use, so that `render` does not import `apply`, nor `--help` all commands.
 
     Attributes:
-        module: The module of this package that has it, under its name.
+        module: The module of this package with the command.
         summary: Its line in the list of commands; it fits in 80 columns.
     """
 
@@ -36,46 +36,46 @@ class LazyCommand(NamedTuple):
 
 
 class SuggestingGroup(click.Group):
-    """A group that knows the nearest command to a mistyped one, and says which command runs.
+    """A group that suggests the nearest command for a mistyped one, and records the running command.
 
     Attributes:
-        elsewhere: Commands that are not imported yet, by name.
+        lazy_commands: Commands that are imported on use, by name.
     """
 
-    elsewhere: Mapping[str, LazyCommand] = MappingProxyType({})
+    lazy_commands: Mapping[str, LazyCommand] = MappingProxyType({})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, imported or not."""
-        return sorted({*super().list_commands(ctx), *self.elsewhere})
+        return sorted({*super().list_commands(ctx), *self.lazy_commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, imported if need be."""
-        if cmd_name in self.elsewhere and cmd_name not in self.commands:
-            module = import_module(f"gpu_provision.cli.{self.elsewhere[cmd_name].module}")
+        """Return a command; import it on first use."""
+        if cmd_name in self.lazy_commands and cmd_name not in self.commands:
+            module = import_module(f"gpu_provision.cli.{self.lazy_commands[cmd_name].module}")
             self.add_command(getattr(module, cmd_name), cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, and import none of them for it."""
+        """List the commands without an import."""
         names = self.list_commands(ctx)
         limit = formatter.width - 6 - max(map(len, names))  # as click has it
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._summary(ctx, name, limit)) for name in names])
 
     def _summary(self, ctx: click.Context, name: str, limit: int) -> str:
-        if name in self.elsewhere:
-            return self.elsewhere[name].summary
+        if name in self.lazy_commands:
+            return self.lazy_commands[name].summary
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit) if command else ""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands, and import none of them for it."""
+        """Complete commands without an import."""
         names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
-        found = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        items = [CompletionItem(name, help=self._summary(ctx, name, 80)) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Answer a bare group with its help, as a usage error."""
+        """Print the help of a bare group, as a usage error."""
         if not (args or self.invoke_without_command or ctx.resilient_parsing):
             click.echo(ctx.get_help(), err=True)
             ctx.exit(ExitCode.USAGE)
@@ -100,11 +100,11 @@ class SuggestingGroup(click.Group):
 EXIT_CODES = {
     ExitCode.OK: "done; for plan, no matter whether changes are pending",
     ExitCode.FAILED: "something failed: a host, the cluster, a validation",
-    ExitCode.DIFFERENCES: "only with --detailed-exitcode: something is not as declared",
+    ExitCode.DIFFERENCES: "only with --detailed-exitcode: something differs from the inventory",
     ExitCode.USAGE: "wrong usage",
     ExitCode.INVALID_INVENTORY: "the inventory is invalid",
     ExitCode.UNREACHABLE: "a host or the API server does not answer",
-    ExitCode.LOCKED: "another run writes, or has just written: try again",
+    ExitCode.LOCKED: "another run holds the lock, or has just written: try again",
     ExitCode.INTERRUPTED: "interrupted",
 }
 _EPILOG = "\n".join(["\b", "Exit codes:", *(f"  {code.value:>3}  {meaning}" for code, meaning in EXIT_CODES.items())])
@@ -120,27 +120,27 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
 
 
 _COMMANDS = {
-    "adopt": LazyCommand("adopt", "Take a cluster over from the GPU Operator and its chart."),
-    "apply": LazyCommand("apply", "Make hosts and cluster as declared, and wait until they are."),
-    "completion": LazyCommand("validate", "Print a script that completes commands, options and values."),
-    "diff": LazyCommand("history", "Show what changed from one run's inventory to another's."),
-    "drift": LazyCommand("apply", "Show what is not as it was applied, and who changed it."),
-    "explain": LazyCommand("validate", "Explain a finding: what a code means, its cause and its remedy."),
-    "history": LazyCommand("history", "Show the runs that wrote something, the newest first."),
-    "destroy": LazyCommand("apply", "Take everything of an inventory off cluster and hosts."),
-    "operator": LazyCommand("operator", "Have a cluster hold itself to the stacks that it has."),
-    "plan": LazyCommand("apply", "Show what apply would change, and change nothing."),
-    "preflight": LazyCommand("apply", "Say what would go wrong on hosts and in the cluster."),
-    "rbac": LazyCommand("validate", "Print the least rights that an account needs."),
-    "render": LazyCommand("validate", "Print the manifests of all components, without a cluster."),
-    "report": LazyCommand("report", "Write a page about a run."),
-    "rollback": LazyCommand("history", "Go back to what an earlier run declared."),
-    "sandbox": LazyCommand("sandbox", "Run a simulated cluster with GPU nodes on this machine."),
+    "adopt": LazyCommand("adopt", "Take over a cluster from the GPU Operator and its Helm chart."),
+    "apply": LazyCommand("apply", "Apply an inventory to hosts and cluster, and wait until ready."),
+    "completion": LazyCommand("validate", "Print the shell completion script."),
+    "diff": LazyCommand("history", "Compare the inventories of two runs."),
+    "drift": LazyCommand("apply", "Show changes since the last apply, and their field managers."),
+    "explain": LazyCommand("validate", "Print the meaning, cause and remedy of a finding."),
+    "history": LazyCommand("history", "List the runs that wrote something, the newest first."),
+    "destroy": LazyCommand("apply", "Uninstall an inventory's stack from cluster and hosts."),
+    "operator": LazyCommand("operator", "Install and run the controller that reconciles GPUStacks."),
+    "plan": LazyCommand("apply", "Show what apply would change; read-only."),
+    "preflight": LazyCommand("apply", "Check hosts and cluster before the first run; read-only."),
+    "rbac": LazyCommand("validate", "Print the minimal RBAC roles for an inventory."),
+    "render": LazyCommand("validate", "Print the manifests of all components; makes no API calls."),
+    "report": LazyCommand("report", "Write an HTML report of a run."),
+    "rollback": LazyCommand("history", "Apply the component versions of an earlier run."),
+    "sandbox": LazyCommand("sandbox", "Manage a simulated cluster with GPU nodes on this machine."),
     "schema": LazyCommand("validate", "Print the JSON Schema of inventories, for editors and CI."),
-    "status": LazyCommand("apply", "Show every component and node as it stands, and why."),
-    "unlock": LazyCommand("history", "Take the lock away from a run that is gone."),
-    "validate": LazyCommand("validate", "Check an inventory file and say all that is wrong with it."),
-    "verify": LazyCommand("apply", "Run acceptance tests against hosts and cluster."),
+    "status": LazyCommand("apply", "Show the state of every component and node, with reasons."),
+    "unlock": LazyCommand("history", "Release the lock of a dead run."),
+    "validate": LazyCommand("validate", "Check an inventory file and report every problem at once."),
+    "verify": LazyCommand("apply", "Run acceptance tests against hosts and cluster; read-only."),
 }
 
 
@@ -160,34 +160,34 @@ def cli() -> None:
     """
 
 
-cli.elsewhere = _COMMANDS
+cli.lazy_commands = _COMMANDS
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with a code of ExitCode."""
-    gc.set_threshold(50_000)  # imports and copies of objects are no garbage: searching them takes 5% of a plan
+    gc.set_threshold(50_000)  # imports and object copies are no garbage: collection takes 5% of a plan
     words = sys.argv[1:] if arguments is None else arguments
     click.UsageError.exit_code = ExitCode.USAGE  # click's own is 2, which means "differences" here
     signal.signal(signal.SIGTERM, _terminate)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller, as some daemons do: the run goes on
+        if getattr(sys, name) is None:  # closed by the caller, such as a daemon
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
     code = run(words)
-    gc.freeze()  # else the interpreter searches all modules for garbage before it ends: a tenth of a short command
+    gc.freeze()  # skips the collection at exit: 10% of a short command
     sys.exit(code)
 
 
 def run(words: list[str]) -> int:
-    """Run one command and return its exit code; every failure is reported on the way."""
+    """Run one command, report its failure, and return the exit code."""
     session = CliContext(output=output.default_output(words))
     try:
         returned: Any = cli.main(args=words, prog_name="gpu-provision", standalone_mode=False, obj=session)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        _drop_the_rest()
+    except BrokenPipeError:  # the reader, such as `head`, has exited
+        _discard_output()
         return 128 + signal.SIGPIPE
     except BrokenOutputError as lost:
-        _drop_the_rest()
-        with contextlib.suppress(OSError, BrokenOutputError):  # said on stderr, even if JSON was asked for
+        _discard_output()
+        with contextlib.suppress(OSError, BrokenOutputError):  # on stderr, also with --json
             return output.report_error(lost, CliContext(output=replace(session.output, json=False)))
         return lost.exit_code
     except click.exceptions.Exit as done:
@@ -198,13 +198,13 @@ def run(words: list[str]) -> int:
     return int(returned or ExitCode.OK)
 
 
-def _drop_the_rest() -> None:
-    """Spare the interpreter another try at what is still buffered."""
+def _discard_output() -> None:
+    """Discard buffered output, so that the interpreter does not write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class SigtermReceived(KeyboardInterrupt):
-    """SIGTERM, handled as Ctrl-C is: locks are given back."""
+    """SIGTERM, handled as Ctrl-C: locks are released."""
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:

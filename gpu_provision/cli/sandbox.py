@@ -22,13 +22,13 @@ _fleet = click.option(
     default="default",
     show_default=True,
     metavar="NAME|FILE",
-    help="Built-in fleet, or a YAML file that describes one.",
+    help="Built-in fleet, or a YAML file with a fleet.",
 )
 
 
 @click.group(cls=SuggestingGroup)
 def sandbox() -> None:
-    """Run a simulated cluster with GPU nodes on this machine."""
+    """Manage a simulated cluster with GPU nodes on this machine."""
 
 
 @sandbox.command()
@@ -38,9 +38,9 @@ def up(*, fleet: str, out: Output) -> None:
     """Start the sandbox, unless it is running."""
     from gpu_provision.kube.config import start_sandbox
 
-    found = start_sandbox(fleet)
-    out.result(document("sandbox up", sandbox=_document(found)), _text(found))
-    out.hint(f"\nexport KUBECONFIG={found.kubeconfig}")
+    running = start_sandbox(fleet)
+    out.result(document("sandbox up", sandbox=_document(running)), _text(running))
+    out.hint(f"\nexport KUBECONFIG={running.kubeconfig}")
 
 
 @sandbox.command()
@@ -74,19 +74,19 @@ def reset(*, fleet: str, out: Output) -> None:
 @_fleet
 @options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
-    """Show whether the sandbox runs; exit with 69 if it does not."""
+    """Show whether the sandbox runs; exits with 69 if it does not."""
     from gpu_provision.kube.config import find_sandbox
 
-    found = find_sandbox(fleet)
-    text = _text(found) if found else f"sandbox {fleet} is not running"
-    out.result(document("sandbox status", sandbox=_document(found) if found else None), text)
-    return ExitCode.OK if found else ExitCode.UNREACHABLE
+    running = find_sandbox(fleet)
+    text = _text(running) if running else f"sandbox {fleet} is not running"
+    out.result(document("sandbox status", sandbox=_document(running) if running else None), text)
+    return ExitCode.OK if running else ExitCode.UNREACHABLE
 
 
 @sandbox.command()
 @_fleet
 @click.option(
-    "--user", metavar="NAME", help="Write the kubeconfig of a user who may do what RBAC in the sandbox grants."
+    "--user", metavar="NAME", help="Write the kubeconfig of a user with the rights that RBAC in the sandbox grants."
 )
 @options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
@@ -94,21 +94,21 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     from gpu_provision.kube.config import find_sandbox
     from gpu_provision.sandbox import lifecycle
 
-    found = find_sandbox(fleet)
-    if found is None:
+    running = find_sandbox(fleet)
+    if running is None:
         fix = f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default")
         what = f"sandbox {fleet!r} is not running"
         raise UnreachableError(Finding(code=codes.NO_SANDBOX, where=f"sandbox {fleet}", what=what, fix=fix))
     if user:
-        found = replace(found, kubeconfig=lifecycle.write_kubeconfig(found, user))
-    out.result(document("sandbox kubeconfig", sandbox=_document(found)), str(found.kubeconfig))
+        running = replace(running, kubeconfig=lifecycle.write_kubeconfig(running, user))
+    out.result(document("sandbox kubeconfig", sandbox=_document(running)), str(running.kubeconfig))
 
 
-def _text(found: Sandbox) -> str:
-    where = f"kubeconfig {found.kubeconfig}, context {found.context}"
-    return f"sandbox {found.name} runs at {found.url} (process {found.pid})\n{where}"
+def _text(running: Sandbox) -> str:
+    where = f"kubeconfig {running.kubeconfig}, context {running.context}"
+    return f"sandbox {running.name} runs at {running.url} (process {running.pid})\n{where}"
 
 
-def _document(found: Sandbox) -> dict[str, object]:
-    own = {"kubeconfig": str(found.kubeconfig), "directory": str(found.directory)}
-    return {"name": found.name, "context": found.context, "url": found.url, "pid": found.pid, **own}
+def _document(running: Sandbox) -> dict[str, object]:
+    own = {"kubeconfig": str(running.kubeconfig), "directory": str(running.directory)}
+    return {"name": running.name, "context": running.context, "url": running.url, "pid": running.pid, **own}

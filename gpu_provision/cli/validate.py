@@ -1,4 +1,4 @@
-"""validate, render, schema, rbac, explain, completion: commands that need neither a cluster nor hosts."""
+"""The commands without a cluster or hosts: validate, render, schema, rbac, explain, completion."""
 
 from __future__ import annotations
 
@@ -16,30 +16,26 @@ from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document, output_schema
-from gpu_provision.output.text import counted
+from gpu_provision.output.text import pluralize
 from gpu_provision.rbac.roles import RbacSubject
 
 
 @click.command()
 @options.inventory
-@click.option("--user", "users", metavar="NAME", multiple=True, help="Give the rights to this user; can be repeated.")
-@click.option("--group", "groups", metavar="NAME", multiple=True, help="Give them to this group; can be repeated.")
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Bind the roles to this user; can be repeated.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Bind the roles to this group; can be repeated.")
 @click.option(
     "--service-account",
     "--serviceaccount",
     "accounts",
     metavar="NAMESPACE:NAME",
     multiple=True,
-    help="Give them to this service account; can be repeated.",
+    help="Bind the roles to this service account; can be repeated.",
 )
-@click.option("--read-only", is_flag=True, help="Only what looks need: status, plan, drift, history.")
-@click.option("--destroy", is_flag=True, help="What destroy needs, instead of what apply needs.")
-@click.option("--adopt", is_flag=True, help="What adopt needs: all that apply needs, and more.")
-@click.option(
-    "--operator",
-    is_flag=True,
-    help="What apply needs where a controller looks after the stack, instead of what it needs by itself.",
-)
+@click.option("--read-only", is_flag=True, help="Roles for read-only commands: status, plan, drift, history.")
+@click.option("--destroy", is_flag=True, help="Roles for destroy.")
+@click.option("--adopt", is_flag=True, help="Roles for adopt, which include those for apply.")
+@click.option("--operator", is_flag=True, help="Roles for apply where the operator manages the stack.")
 @options.output_options
 def rbac(
     *,
@@ -50,17 +46,17 @@ def rbac(
     out: Output,
     **wanted: bool,
 ) -> None:
-    """Print the least rights that an account needs for an inventory, without asking any cluster.
+    """Print the minimal RBAC roles that an account needs for an inventory; makes no API calls.
 
-    For every command but destroy and adopt: their rights are printed by --destroy and --adopt.
+    The roles cover every command except destroy and adopt, which need --destroy and --adopt.
 
-    An administrator applies them before the first run:
+    An administrator applies the roles before the first run:
 
     \b
     gpu-provision rbac -i prod --service-account ci:gpu-provision | kubectl apply -f -
 
-    A ClusterRole for what is not in a namespace, a Role in each of the stack's namespaces, and bindings to the users,
-    groups and service accounts that are named; without any, roles alone.
+    Prints a ClusterRole for cluster-scoped objects, a Role in each namespace of the stack, and bindings to the given
+    users, groups and service accounts. Without any, prints roles only.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     if sum(wanted.values()) > 1:
         message = "--read-only, --destroy, --adopt and --operator exclude each other."
@@ -70,7 +66,7 @@ def rbac(
     subjects = [
         *(RbacSubject("User", name) for name in users),
         *(RbacSubject("Group", name) for name in groups),
-        *map(_account, accounts),
+        *map(_parse_account, accounts),
     ]
     manifests = roles(load_inventory(file), subjects, **wanted)
     if not subjects:
@@ -78,18 +74,18 @@ def rbac(
     out.result(document("rbac", manifests=manifests), object_text.yaml_stream(manifests))
 
 
-def _account(word: str) -> RbacSubject:
+def _parse_account(word: str) -> RbacSubject:
     """Return ``NAMESPACE:NAME`` as a subject. Raises UsageError."""
     namespace, _, name = word.partition(":")
     if namespace and name and ":" not in name:
         return RbacSubject("ServiceAccount", name, namespace)
-    what, fix = "a service account is named by its namespace and its name", "--service-account NAMESPACE:NAME"
+    what, fix = "a service account needs a namespace and a name", "--service-account NAMESPACE:NAME"
     raise UsageError(Finding(code=codes.USAGE, where=f"--service-account {word}", what=what, fix=fix))
 
 
 @click.command()
-@click.option("--output", "of_output", is_flag=True, help="The schema of the --json documents instead.")
-@click.option("--plan-file", "of_plan_file", is_flag=True, help="The schema of the files of plan --out instead.")
+@click.option("--output", "of_output", is_flag=True, help="Schema of the --json documents.")
+@click.option("--plan-file", "of_plan_file", is_flag=True, help="Schema of the files of plan --out.")
 @options.output_options
 def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     """Print the JSON Schema of inventories, for editors and CI."""
@@ -103,7 +99,7 @@ def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh"]))
 def completion(*, shell: str) -> None:
-    """Print a script for SHELL that completes commands, options and values such as components and hosts.
+    """Print the completion script of SHELL, for commands, options, components and hosts.
 
     \b
     source <(gpu-provision completion bash)       now; in ~/.bashrc for every shell
@@ -115,65 +111,71 @@ def completion(*, shell: str) -> None:
         click.echo(made(root.command, {}, "gpu-provision", "_GPU_PROVISION_COMPLETE").source())
 
 
-def _codes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def _complete_codes(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     return [code for code in codes.meanings() if code.startswith(incomplete.upper())]
 
 
 @click.command()
-@click.argument("code", shell_complete=_codes)
+@click.argument("code", shell_complete=_complete_codes)
 @options.output_options
 def explain(*, code: str, out: Output) -> None:
-    """Print what the finding CODE means, why it occurs as a rule, and what to do about it."""
+    """Print the meaning, the usual cause and the remedy of the finding CODE."""
     meanings, code = codes.meanings(), code.upper()
     if code not in meanings:
         near = codes.find_nearest_code(code, meanings)
         fix = f"gpu-provision explain {near}" if near else "docs/findings.md lists all codes"
         raise UsageError(Finding(code=codes.USAGE, where=f"explain {code}", what="no finding has this code", fix=fix))
-    found = meanings[code]
-    text = f"{code}: {found.title}\n  cause: {found.cause}\n  remedy: {found.remedy}"
-    out.result(document("explain", explanation={"code": code, **found._asdict()}), text)
+    meaning = meanings[code]
+    text = f"{code}: {meaning.title}\n  cause: {meaning.cause}\n  remedy: {meaning.remedy}"
+    out.result(document("explain", explanation={"code": code, **meaning._asdict()}), text)
 
 
 @click.command()
 @options.inventory
-@click.option("--gpus", is_flag=True, help="Also run the vectorAdd validations again, on the cluster.")
+@click.option("--gpus", is_flag=True, help="Also repeat the vectorAdd validation of every GPU node.")
 @options.lock_timeout
 @options.output_options
 def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) -> ExitCode:
-    """Check an inventory file and report everything that is wrong with it at once.
+    """Check an inventory file and report every problem at once.
 
-    Of more than twenty findings the first twenty are shown, errors before warnings, and their number.
-    With --gpus, go on and let every GPU node of the cluster pass its vectorAdd validations again.
+    Shows the first twenty findings, errors before warnings, and the number of the others.
+    With --gpus, also repeats the vectorAdd validations of every GPU node of the cluster.
     """
     from gpu_provision.inventory import check, load
 
     path = find_inventory(file)
-    found = check(path)
-    if gpus and not found.errors:
+    problems = check(path)
+    if gpus and not problems.errors:
         from gpu_provision.cli.apply import revalidate
 
         return revalidate(load(path), out, lock_timeout=lock_timeout)
-    if found.errors:
-        number = f"{found.unshown:,} more findings" if found.unshown else counted(len(found.errors), "error")
+    if problems.errors:
+        number = f"{problems.unshown:,} more findings" if problems.unshown else pluralize(len(problems.errors), "error")
         summary = f"{path}: {number}"
     else:
         valid = load(path)
-        nodes = f"{counted(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
+        nodes = f"{pluralize(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
         summary = f"{path} is valid: release {valid.release}, {nodes}"
-    text = "\n".join(filter(None, [findings_view.text(found.all, out.style), summary]))
-    out.result(document("validate", found.all, inventory=str(path), unshown=found.unshown), text)
-    return ExitCode.INVALID_INVENTORY if found.errors else ExitCode.OK
+    text = "\n".join(filter(None, [findings_view.text(problems.all, out.style), summary]))
+    out.result(document("validate", problems.all, inventory=str(path), unshown=problems.unshown), text)
+    return ExitCode.INVALID_INVENTORY if problems.errors else ExitCode.OK
 
 
 @click.command()
 @options.inventory
-@click.option("--output", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write files there.")
+@click.option(
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write one file per component to this folder.",
+)
 @options.output_options
 def render(*, file: str | None, folder: Path | None, out: Output) -> None:
-    """Print the manifests of all components, without asking any cluster.
+    """Print the manifests of all components; makes no API calls.
 
-    With --output, one file per component is written, numbered in the order in which they depend on one
-    another; files of an earlier render that are no longer wanted are removed.
+    With --output, writes one file per component, numbered in dependency order, and deletes outdated files of an
+    earlier render.
     """
     from gpu_provision.api.options import render as rendered
 
@@ -196,9 +198,9 @@ _HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 
 
 def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write YAML files by name, and remove those of an earlier render that are no longer wanted.
+    """Write YAML files by name, and delete outdated files of an earlier render.
 
-    Raises UsageError if the folder cannot be written. Files that we did not write are left alone.
+    Keeps all other files. Raises UsageError if the folder cannot be written.
     """
     texts = {folder / name: _HEADER + text for name, text in named.items()}
     with writing(folder, "the files cannot be written", "name another folder with --output"):

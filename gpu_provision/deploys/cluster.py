@@ -31,7 +31,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, Severity, Usag
 from gpu_provision.model.plan import Action
 from gpu_provision.operator.executor import OperatorExecutor
 from gpu_provision.output import object_text, rollout
-from gpu_provision.output.plan import effects, resource
+from gpu_provision.output.plan import effects, resource_text
 from gpu_provision.reconcile.session import Session
 
 TAKE_OVER = "gpu_take_over"
@@ -87,7 +87,7 @@ def component_ready(component: str) -> Commands:
         host.noop("as declared")
         return
     if component == _FIRST:  # who carries this out is said of the stack as a whole
-        _log(resource(plan.resource))
+        _log(resource_text(plan.resource))
     for change in changes if state.config.DIFF and not state.is_executing else ():
         in_full = change.action in {Action.CREATE, Action.UPDATE}
         for line in (*(object_text.diff_lines(change) if in_full else (str(change.ref),)), *effects(change)):

@@ -1,4 +1,4 @@
-"""Findings, and a judgement of hosts, as text; and the JSON documents of ``--json``: one per command.
+"""Findings as text, and the JSON documents of ``--json``: one per command.
 
 output.schema.json beside this module describes the documents.
 """
@@ -22,22 +22,22 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 
 def text(findings: Iterable[Finding], style: Style = PLAIN) -> str:
-    """Return every finding as a few lines: severity, code, where and what; then what was seen and the fix."""
+    """Return every finding as a few lines: severity, code, where and what; then evidence and fix."""
     return "\n".join(finding_text(finding, style) for finding in merged(findings))
 
 
 def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings that differ in nothing but the place as one, which names the places."""
-    places: dict[Finding, list[str]] = {}
+    """Yield findings that differ only in ``where`` as one."""
+    groups: dict[Finding, list[str]] = {}
     for finding in findings:
-        places.setdefault(replace(finding, where=""), []).append(finding.where)
-    for finding, found in places.items():
-        named = [*dict.fromkeys(filter(None, found))]
+        groups.setdefault(replace(finding, where=""), []).append(finding.where)
+    for finding, group in groups.items():
+        named = [*dict.fromkeys(filter(None, group))]
         yield replace(finding, where=ranges(named) if len(named) > 1 else "".join(named))
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return whether anything was found that is more than a warning."""
+    """Return whether any finding is an error."""
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
@@ -47,7 +47,7 @@ def finding_text(finding: Finding, style: Style = PLAIN) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: dataclasses as dicts, sequences as lists, enumerations as their values."""
+    """Return a JSON-able value: dataclasses become dicts, sequences lists, enumerations their values."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
@@ -60,20 +60,20 @@ def plain(value: Any) -> Any:
 
 
 def split(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Return the two lists that every document has: ``errors`` and ``warnings``."""
-    found = list(findings)
+    """Return the lists ``errors`` and ``warnings`` of every document."""
+    every = list(findings)
     return {
-        "errors": [plain(finding) for finding in found if finding.severity is Severity.ERROR],
-        "warnings": [plain(finding) for finding in found if finding.severity is Severity.WARNING],
+        "errors": [plain(finding) for finding in every if finding.severity is Severity.ERROR],
+        "warnings": [plain(finding) for finding in every if finding.severity is Severity.WARNING],
     }
 
 
 def document(command: str, findings: Iterable[Finding] = (), **parts: Any) -> dict[str, Any]:
-    """Return the document of a command: what all have in common, and its own parts."""
+    """Return the document of a command: the common fields and its own parts."""
     return {"schema": VERSION, "command": command, **split(findings), **parts}
 
 
 def output_schema() -> Mapping[str, Any]:
-    """Return the JSON Schema (draft 2020-12) that every document fits."""
+    """Return the JSON Schema (draft 2020-12) of every document."""
     schema: Mapping[str, Any] = json.loads(Path(__file__).with_name("output.schema.json").read_text(encoding="utf-8"))
     return schema

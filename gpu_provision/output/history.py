@@ -1,4 +1,4 @@
-"""Runs as they are on record: a table, one run, and all that the page of a run tells."""
+"""Recorded runs: the table, one run, and the data of the HTML report."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from gpu_provision.model.plan import Change, Plan
 from gpu_provision.model.progress import NodeState, RunResult, Transition
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output.object_text import image_version, paint_diff
-from gpu_provision.output.text import PLAIN, Style, indented, table
+from gpu_provision.output.text import PLAIN, Style, indent, table
 
 _COLORS = {Ending.RUNNING: "cyan", Ending.SUCCEEDED: "green", Ending.FAILED: "red", Ending.INTERRUPTED: "yellow"}
 
 
 def changes_by_run(records: Iterable[Record], now: Inventory) -> dict[int, tuple[str, ...]]:
-    """Return what each run declared otherwise than the run before it: versions as old -> new, and other settings."""
-    told, before, versions = dict[int, tuple[str, ...]](), "", dict[str, str]()
+    """Return the changes of each run to the run before: versions as old -> new, and other settings."""
+    changes, before, versions = dict[int, tuple[str, ...]](), "", dict[str, str]()
     for record in records:
         if record.only or not record.text:
             continue
         declared = dict(versions_on_record(record, now))
         if before and record.text != before:
             changed = tuple(_version_changes(versions, declared)) if versions and declared else ()
-            told[record.number] = changed or ("other settings",)
+            changes[record.number] = changed or ("other settings",)
         before, versions = record.text, declared
-    return told
+    return changes
 
 
 def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Ite
     if of_drivers and len({pairs.get(name) for name in of_drivers}) == 1:
         same = [pairs.pop(name) for name in of_drivers if name in pairs]
         yield from (f"driver {each}" for each in same[:1])
-    yield from (f"{name} {told}" for name, told in pairs.items())
+    yield from (f"{name} {versions}" for name, versions in pairs.items())
 
 
 def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str, ...]] = MappingProxyType({})) -> str:
@@ -67,22 +67,22 @@ def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str
             record.ended or "-",
             style.paint(_COLORS[record.ending], record.ending.value),
             record.release,
-            str(record.changed) if record.ended else "-",  # a run that was killed has not said it
+            str(record.changed) if record.ended else "-",  # unknown for a killed run
             record.who,
-            _what(record, changes.get(record.number, ())),
+            _summary(record, changes.get(record.number, ())),
         )
         for record in reversed(history.records)
     ]
     return table(("RUN", "BEGAN", "ENDED", "RESULT", "RELEASE", "WRITTEN", "BY", "WHAT"), rows, style)
 
 
-def _what(record: Record, changes: Iterable[str] = ()) -> str:
-    """Return what there is to say of a run: what changed, that it was a rollback, why it failed, what is missing."""
+def _summary(record: Record, changes: Iterable[str] = ()) -> str:
+    """Return the summary of a run: rollback, changes, reason of a failure, missing parts."""
     back = f"rollback to run {record.back_to}" if record.back_to else ""
     return "; ".join(filter(None, (back, *changes, record.reason, record.lacks)))
 
 
-def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, changes: Iterable[str] = ()) -> str:
+def record_text(record: Record, details: Mapping[str, Any], style: Style = PLAIN, changes: Iterable[str] = ()) -> str:
     """Return everything about a run; ``details`` is its local record, or empty."""
     lines = {
         "began": record.began,
@@ -94,18 +94,18 @@ def one(record: Record, details: Mapping[str, Any], style: Style = PLAIN, change
         "release": record.release,
         "written": f"{record.changed} objects" if record.ended else "-",
         "plan": record.plan,
-        "what": _what(record, changes),
+        "what": _summary(record, changes),
     }
     width = max(map(len, lines))
-    told = [style.bold(f"Run {record.number}")]
-    told += [f"  {name.ljust(width)}  {value}" for name, value in lines.items() if value]
+    rows = [style.bold(f"Run {record.number}")]
+    rows += [f"  {name.ljust(width)}  {value}" for name, value in lines.items() if value]
     proofs = [f"{proof['pod']}: {proof['lines'][-1]}" for proof in details.get("evidence") or () if proof.get("lines")]
-    parts = ["\n".join(told)]
+    parts = ["\n".join(rows)]
     for title, body in (
         ("What validations printed last", "\n".join(proofs)),
         ("The inventory, without secrets", record.text),
     ):
-        parts += [f"{style.bold(title)}\n{indented(body)}"] if body else []
+        parts += [f"{style.bold(title)}\n{indent(body)}"] if body else []
     return "\n\n".join(parts)
 
 
@@ -121,19 +121,19 @@ def diff(before: str, after: str, names: tuple[str, str], style: Style = PLAIN) 
     return paint_diff(difflib.unified_diff(before.splitlines(), after.splitlines(), *names, lineterm=""), style)
 
 
-def meaning(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
-    """Return what the difference of two inventories means for objects, as a plan says it."""
+def changes_text(changes: tuple[Change, ...], style: Style = PLAIN) -> str:
+    """Return the changes of objects between two inventories, as text of a plan."""
     if not changes:
         return "For the cluster they mean the same."
     components = tuple(dict.fromkeys(change.component for change in changes))
     plan = Plan(inventory="", release="", cluster="", components=components, changes=changes)
-    told = "\n\n".join(filter(None, (plan_view.changes(plan, style), plan_view.validations(plan, style))))
-    return f"{style.bold('What it means for the cluster')}\n\n{told}"
+    body = "\n\n".join(filter(None, (plan_view.changes(plan, style), plan_view.validations(plan, style))))
+    return f"{style.bold('What it means for the cluster')}\n\n{body}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """One run, for its page."""
+    """One run, for its HTML report."""
 
     command: str
     inventory: str
@@ -141,16 +141,16 @@ class RunReport:
     outcome: Ending
     began: datetime  # in UTC
     seconds: float  # hosts included
-    cluster: str = ""  # empty if it was not asked
-    plan: Plan | None = None  # what was to change; None if the run ended before
-    hosts: HostsResult | None = None  # None if they took no part
+    cluster: str = ""  # empty if unknown
+    plan: Plan | None = None  # None if the run ended before the plan
+    hosts: HostsResult | None = None  # None if the hosts took no part
     result: RunResult = field(default_factory=RunResult)  # with the findings and the timeline of the whole run
-    closing: str = ""  # how it ended, in a sentence; empty for that of the result
-    note: str = ""  # what else the reader should know
+    closing: str = ""  # sentence with the outcome; empty for that of the result
+    note: str = ""  # further remark
 
 
 def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
-    """Return where everything stood in the end: for a run that was not asked, since it was interrupted."""
+    """Return the last state of every component and node, for an interrupted run."""
     last = {(each.component, each.node): each for each in timeline}
     return tuple(
         NodeState(component=each.component, node=each.node, state=each.state, reason=each.reason, step=each.step)
@@ -158,17 +158,17 @@ def last_states(timeline: Iterable[Transition]) -> tuple[NodeState, ...]:
     )
 
 
-_NOTE = "Told from the local record of the run, which has neither its hosts nor the fields that changed."
-_GOES_ON = "The run goes on: this is what it had written down a few seconds ago. Ask again for more."
+_NOTE = "Source: the local record of the run, which has neither its hosts nor the fields that changed."
+_GOES_ON = "The run is in progress: this is its state a few seconds ago."
 
 
 def report_of_record(record: Mapping[str, Any]) -> RunReport:
-    """Return the story of a run that is on record.
+    """Return the report of a recorded run.
 
-    Raises KeyError, TypeError, ValueError or AttributeError if the record is none.
+    Raises KeyError, TypeError, ValueError or AttributeError for an invalid record.
     """
     timeline = tuple(transition_of(line) for line in record.get("timeline", ()))
-    # What a newer record holds besides is left out.
+    # Unknown fields of a newer record are dropped.
     result = convert({**record, "run": record.get("number", 0), "timeline": ()}, RunResult)
     cluster = record.get("cluster", "")
     outcome = Ending(record["ending"])

@@ -1,4 +1,4 @@
-"""A run as one HTML file: no scripts, nothing from elsewhere, everything escaped, bounded in size."""
+"""A run as one HTML file: no scripts, no external resources, everything escaped, bounded in size."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import has_errors
 from gpu_provision.output.history import RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, TimelineSpan, count_activities, duration, timelines_of
-from gpu_provision.output.text import natural
+from gpu_provision.output.text import natural_key
 
 _MOST_ROWS = 1000
 _MOST_BARS = 40_000  # in the whole chart
 _LEAST_LETTER = 3.0  # percent that a bar needs to hold its letter
-_THINNEST = 0.3  # percent: what is there can be seen
+_THINNEST = 0.3  # percent, so that every bar is visible
 _MOST_TOLD = 8  # spans of a bar that are named
 _TICKS = 5
 _MOST_LINES = 3000  # of a diff, of a plan
 _MOST_WIDE = 500  # characters of a line
-_MOST_GROUPS = 200  # of validations that printed the same; of findings
+_MOST_GROUPS = 200  # of validations with the same output; of findings
 _MOST_PRINTED = 300  # lines of one validation
 _BROKEN = (Activity.FAILED, Activity.BLOCKED)
 _KINDS = {"+": "added", "-": "removed", "~": "changed", "@": "changed", ">": "run"}
 
 
 class ChartBar(NamedTuple):
-    """One thing that a node was about; several, where each is too short to be seen. ``x`` and ``width`` in percent."""
+    """One activity of a node, or several that are too short to be visible. ``x`` and ``width`` in percent."""
 
     x: float
     width: float
-    doing: Activity
+    activity: Activity
     title: str
     letter: str
 
 
 def chart(lanes: Mapping[str, NodeTimeline], seconds: float) -> dict[str, Any]:
-    """Return the chart of a run: nodes that ended badly first, then in the order in which they were begun."""
+    """Return the chart of a run: failed and blocked nodes first, then the order of their begin."""
     ordered = sorted(
-        lanes.values(), key=lambda lane: (lane.current.doing not in _BROKEN, lane.started, natural(lane.node))
+        lanes.values(), key=lambda lane: (lane.current.activity not in _BROKEN, lane.started, natural_key(lane.node))
     )
-    shown, seconds = ordered[:_MOST_ROWS], max(seconds, 0.001)
-    least = max(_THINNEST, 200 * len(shown) / _MOST_BARS)
-    rows = [(lane, _bars(lane, seconds, least)) for lane in shown]
-    used = {bar.doing for _, bars in rows for bar in bars}
+    visible_lanes, seconds = ordered[:_MOST_ROWS], max(seconds, 0.001)
+    least = max(_THINNEST, 200 * len(visible_lanes) / _MOST_BARS)
+    rows = [(lane, _bars(lane, seconds, least)) for lane in visible_lanes]
+    used = {bar.activity for _, bars in rows for bar in bars}
     return {
         "rows": rows,
         "ticks": [(100 * tick / _TICKS, duration(seconds * tick / _TICKS)) for tick in range(_TICKS)],
-        "legend": [doing for doing in Activity if doing in used],
+        "legend": [activity for activity in Activity if activity in used],
         "rest": count_activities(ordered[_MOST_ROWS:]),
     }
 
 
 def _bars(lane: NodeTimeline, seconds: float, least: float) -> list[ChartBar]:
-    """Return spans as bars; neighbors that are shorter than ``least`` percent of the run share one."""
+    """Return spans as bars; consecutive spans shorter than ``least`` percent of the run share a bar."""
     groups: list[list[TimelineSpan]] = []
     was_short, spans = False, lane.spans(seconds)
     for span in spans:
@@ -79,13 +79,13 @@ def _bars(lane: NodeTimeline, seconds: float, least: float) -> list[ChartBar]:
         was_short = is_short
     bars = []
     for group in groups:
-        doing = max(group, key=lambda span: span.end - span.begin).doing
+        activity = max(group, key=lambda span: span.end - span.begin).activity
         width = max((group[-1].end - group[0].begin) / seconds * 100, _THINNEST)
         x = min(group[0].begin / seconds * 100, 100 - width)
-        told = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MOST_TOLD]]
+        texts = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MOST_TOLD]]
         more = [f"and {len(group) - _MOST_TOLD} more"] if group[_MOST_TOLD:] else []
-        letter = doing.letter if width >= _LEAST_LETTER else ""
-        bars.append(ChartBar(round(x, 2), round(width, 2), doing, "\n".join([lane.node, *told, *more]), letter))
+        letter = activity.letter if width >= _LEAST_LETTER else ""
+        bars.append(ChartBar(round(x, 2), round(width, 2), activity, "\n".join([lane.node, *texts, *more]), letter))
     return bars
 
 
@@ -94,27 +94,27 @@ def page(story: RunReport) -> str:
     folder = files("gpu_provision.output")
     css = folder.joinpath("report.css").read_text(encoding="utf-8").strip()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.finalize = _clean
+    environment.finalize = _strip_control_characters
     template = environment.from_string(folder.joinpath("report.html").read_text(encoding="utf-8"))
     css_hash = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()  # for its Content-Security-Policy
-    return template.render(css=Markup(css), css_hash=css_hash, **_parts(story))  # noqa: S704 - our own file
+    return template.render(css=Markup(css), css_hash=css_hash, **_parts(story))  # noqa: S704 - a file of the package
 
 
-def _clean(value: Any) -> Any:
-    """Return a text without the characters that HTML does not allow: logs are full of them."""
+def _strip_control_characters(value: Any) -> Any:
+    """Make characters visible that HTML does not allow."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _parts(story: RunReport) -> dict[str, Any]:
     findings = sorted(story.result.findings, key=lambda finding: finding.severity is not Severity.ERROR)
-    told, diff, disruption = "", list[str](), list[str]()
+    text, diff, disruption = "", list[str](), list[str]()
     if plan := story.plan:
-        told = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
+        text = "\n".join(filter(None, (plan_view.changes(plan), plan_view.validations(plan))))
         disruption = plan_view.disruption(plan).splitlines()[1:]
-        # Of a run on record the objects are not kept: there is nothing to compare.
+        # A recorded run has no objects to compare.
         known = (each for each in plan.changes if each.manifest is not None or each.action is Action.DELETE)
-        shown = (each for each in known if each.action not in {Action.WAIT, Action.RUN})
-        diff = [line for change in shown for line in object_text.diff_lines(change)]
+        changes = (each for each in known if each.action not in {Action.WAIT, Action.RUN})
+        diff = [line for change in changes for line in object_text.diff_lines(change)]
     groups = sorted(status_view.evidence_groups(story.result.evidence), key=lambda group: group[0].passed)
     return {
         "story": story,
@@ -125,12 +125,14 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "more_findings": max(len(findings) - _MOST_GROUPS, 0),
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
         "components": status_view.component_rows(story.result.states),
-        "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _cut(told.splitlines())],
-        "rollout": _cut(disruption),
-        "diff": [("head" if line[:3] in {"---", "+++"} else _KINDS.get(line[:1], ""), line) for line in _cut(diff)],
-        "hosts": _cut(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
+        "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _truncate(text.splitlines())],
+        "rollout": _truncate(disruption),
+        "diff": [
+            ("head" if line[:3] in {"---", "+++"} else _KINDS.get(line[:1], ""), line) for line in _truncate(diff)
+        ],
+        "hosts": _truncate(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": [
-            (status_view.evidence_title(group), group[0].passed, "\n".join(_cut(group[0].lines[-_MOST_PRINTED:])))
+            (status_view.evidence_title(group), group[0].passed, "\n".join(_truncate(group[0].lines[-_MOST_PRINTED:])))
             for group in groups[:_MOST_GROUPS]
         ],
     }
@@ -138,17 +140,17 @@ def _parts(story: RunReport) -> dict[str, Any]:
 
 def _closing(story: RunReport) -> str:
     if story.outcome is Ending.INTERRUPTED:
-        return "Interrupted. The same command goes on from where things stand."
+        return "Interrupted. The same command resumes the run."
     if story.outcome is Ending.RUNNING:
-        return "It is under way."
+        return "In progress."
     is_early = not (story.result.states or story.closing)
     if story.outcome is Ending.FAILED and has_errors(story.result.findings) and is_early:
-        return "It ended early, see below."
+        return "Ended early, see below."
     return story.closing or status_view.closing(story.result)
 
 
-def _cut(lines: Iterable[str]) -> list[str]:
-    """Return as many lines, and as much of them, as fits a page, and how many are missing."""
-    found = list(lines)
-    kept = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in found[:_MOST_LINES]]
-    return kept + ([f"... and {len(found) - _MOST_LINES} more lines"] if found[_MOST_LINES:] else [])
+def _truncate(lines: Iterable[str]) -> list[str]:
+    """Return the lines that fit a page, cut to its width, and the number of missing lines."""
+    rows = list(lines)
+    shortened = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in rows[:_MOST_LINES]]
+    return shortened + ([f"... and {len(rows) - _MOST_LINES} more lines"] if rows[_MOST_LINES:] else [])

@@ -1,7 +1,7 @@
-"""Objects of the cluster as people may see them: fields, YAML and diffs, on one line where it fits, without secrets.
+"""Objects of the cluster as text: fields, YAML and diffs, without secrets.
 
-Of an environment, those variables are shown that the inventory's schema exempts. Digests of whole environments are
-hidden as well: a digest tells whether a guess at a short secret is right.
+Environment variables are hidden, except those that the inventory's schema exempts. Digests of environments are hidden
+as well: a digest confirms a guess at a short secret.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DIFF_COLORS = {"+": "green", "-": "red", "@": "cyan"}
 
 def diff_text(plan: Plan, style: Style = PLAIN) -> str:
     """Return the diff of every object that would be created, updated or deleted. Secrets are hidden."""
-    shown = (change for change in plan.changes if change.action not in {Action.WAIT, Action.RUN})
-    return paint_diff((line for change in shown for line in diff_lines(change)), style)
+    changes = (change for change in plan.changes if change.action not in {Action.WAIT, Action.RUN})
+    return paint_diff((line for change in changes for line in diff_lines(change)), style)
 
 
 def diff_lines(change: Change) -> list[str]:
-    """Return the lines of one object's diff: as far as it is managed, with the old values put back."""
+    """Return the lines of one object's diff, of managed fields only."""
     name, after, before = str(change.ref), change.manifest or {}, dict[str, Any]()
     if change.action is Action.DELETE:
         return [f"--- {name}", "+++ /dev/null"]
@@ -43,8 +43,8 @@ def diff_lines(change: Change) -> list[str]:
     if before or change.action is not Action.UPDATE:
         old, new = (to_yaml(redacted(each)).splitlines() if each else [] for each in (before, after))
         source = name if before else "/dev/null"
-        if told := [*difflib.unified_diff(old, new, fromfile=source, tofile=name, lineterm="")]:
-            return told
+        if lines := [*difflib.unified_diff(old, new, fromfile=source, tofile=name, lineterm="")]:
+            return lines
     return [f"--- {name}", *(f"@ {field_line(change.ref.kind, field)}" for field in change.fields)]
 
 
@@ -69,24 +69,24 @@ class ListStep(str):
 def path_steps(path: str) -> tuple[str, ...]:
     """Return the steps of a path."""
     return tuple(
-        ListStep(found["item"]) if found["item"] is not None else found["quoted"] or found["plain"]
-        for found in _STEP.finditer(path)
+        ListStep(step["item"]) if step["item"] is not None else step["quoted"] or step["plain"]
+        for step in _STEP.finditer(path)
     )
 
 
 def put_field(value: Any, path: str, new: Any) -> Any:
-    """Return a copy of a JSON value with another value at ``path``; None removes what is there.
+    """Return a copy of a JSON value with another value at ``path``; None removes it.
 
     Raises LookupError, AttributeError or TypeError if the path leads nowhere.
     """
     result = copy.deepcopy(value)
-    *way, last = path_steps(path)
+    *steps, last = path_steps(path)
     parent = result
-    for step in way:
+    for step in steps:
         parent = parent[_position(parent, step)] if isinstance(step, ListStep) else parent.setdefault(step, {})
     if isinstance(last, ListStep):
-        place = _position(parent, last, len(parent) if new is not None else None)
-        parent[place : place + 1] = [] if new is None else [new]
+        position = _position(parent, last, len(parent) if new is not None else None)
+        parent[position : position + 1] = [] if new is None else [new]
     elif new is None:
         parent.pop(last, None)
     else:
@@ -113,28 +113,28 @@ _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
 
 
 def is_secret(kind: str, path: str) -> bool:
-    """Return whether a field's value must not be shown: any of a Secret, of most variables, and digests of those."""
-    way = path_steps(path)
-    variable, inside = _variable(way)
+    """Return whether a field's value is secret: of a Secret, of most variables, or a digest of these."""
+    steps = path_steps(path)
+    variable, inside = _variable_of(steps)
     hidden = bool(variable) and not is_shown_variable(variable) and inside in {(), ("value",)}
-    return kind == "Secret" or way[-1:] == (_DIGEST,) or hidden
+    return kind == "Secret" or steps[-1:] == (_DIGEST,) or hidden
 
 
-def _variable(way: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the variable whose field a path names, and the way on from it; empty if the path names none."""
-    keys = (number for number, step in enumerate(way[:-1], start=1) if step == "env" and not isinstance(step, ListStep))
-    position = next(keys, 0)
-    return (way[position], way[position + 1 :]) if position else ("", ())
+def _variable_of(steps: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the variable whose field a path names, and the steps below it; empty if the path names none."""
+    names = enumerate(steps[:-1], start=1)
+    position = next((number for number, step in names if step == "env" and not isinstance(step, ListStep)), 0)
+    return (steps[position], steps[position + 1 :]) if position else ("", ())
 
 
 def display_value(value: Any) -> str:
-    """Return a value on one line; ``(none)`` for None, long ones cut or counted."""
+    """Return a value on one line; ``(none)`` for None, long values are cut or counted."""
     if value is None:
         return "(none)"
     if isinstance(value, str) and "\n" in value:
         return f"({len(value.splitlines())} lines)"
-    shown = redacted_value(value)
-    text = shown if isinstance(value, str) else json.dumps(shown, sort_keys=True)
+    safe = redacted_value(value)
+    text = safe if isinstance(value, str) else json.dumps(safe, sort_keys=True)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -169,70 +169,71 @@ def field_document(kind: str, field: FieldChange) -> dict[str, Any]:
 
 
 def field_value(kind: str, path: str, value: Any) -> Any:
-    """Return a field's value as a document may hold it."""
+    """Return a field's value for a document, without secrets."""
     if is_secret(kind, path):
         return HIDDEN
-    way = path_steps(path)
-    return hide_credentials(value) if _variable(way)[0] and isinstance(value, str) else _below(way[-1], value)
+    steps = path_steps(path)
+    is_variable = bool(_variable_of(steps)[0]) and isinstance(value, str)
+    return hide_credentials(value) if is_variable else _redact_item(steps[-1], value)
 
 
 def visible_fields(change: Change) -> tuple[FieldChange, ...]:
-    """Return the fields worth a reader's time: digests that follow from other fields are left out."""
-    told = tuple(field for field in change.fields if not field.path.endswith(_DIGESTS))
-    return told or change.fields
+    """Return the fields to show: all except digests that follow from other fields."""
+    fields = tuple(field for field in change.fields if not field.path.endswith(_DIGESTS))
+    return fields or change.fields
 
 
 def redacted_value(value: Any) -> Any:
-    """Return a JSON value without secrets: of environments, arguments named like one, users of addresses."""
+    """Return a JSON value without secrets of environments, arguments and URLs."""
     if isinstance(value, str):
         named = _ARGUMENT.match(value)
         return f"{named['name']}={HIDDEN}" if named and looks_secret(named["name"]) else hide_users(value)
     if isinstance(value, dict):
-        return {key: _below(key, item) for key, item in value.items()}
+        return {key: _redact_item(key, item) for key, item in value.items()}
     return [redacted_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _below(key: str, value: Any) -> Any:
-    """Return what a mapping has under a key, without secrets."""
+def _redact_item(key: str, value: Any) -> Any:
+    """Return a mapping's value without secrets."""
     match key, value:
         case ("env", list()):
             return [
-                {**item, "value": _of_variable(str(item.get("name", "")), item["value"])}
+                {**item, "value": _redact_variable(str(item.get("name", "")), item["value"])}
                 if isinstance(item, Mapping) and "value" in item
                 else redacted_value(item)
                 for item in value
             ]
         case ("env", dict()):  # of a GPUStack
-            return {name: _of_variable(name, item) for name, item in value.items()}
+            return {name: _redact_variable(name, item) for name, item in value.items()}
         case (str(name), str()) if name == _DIGEST:
             return HIDDEN
         case _:
             return redacted_value(value)
 
 
-def _of_variable(name: str, value: Any) -> Any:
+def _redact_variable(name: str, value: Any) -> Any:
     if not isinstance(value, str):  # a reference
         return value
     return hide_credentials(value) if is_shown_variable(name) else HIDDEN
 
 
 def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest that may be shown: no Secret's data, and no secret as `redacted_value` knows them."""
-    shown: dict[str, Any] = redacted_value(manifest)
+    """Return a manifest without a Secret's data and without the secrets of `redacted_value`."""
+    safe: dict[str, Any] = redacted_value(manifest)
     for key in ("data", "stringData") if manifest.get("kind") == "Secret" else ():
-        if key in shown:
-            shown[key] = dict.fromkeys(shown[key] or {}, HIDDEN)
-    return shown
+        if key in safe:
+            safe[key] = dict.fromkeys(safe[key] or {}, HIDDEN)
+    return safe
 
 
 try:
-    from yaml import CSafeDumper as _Fastest  # several times as fast, where it was built
+    from yaml import CSafeDumper as _Fastest  # several times as fast, if available
 except ImportError:
     from yaml import SafeDumper as _Fastest  # type: ignore[assignment]
 
 
 class _Dumper(_Fastest):
-    """Writes multi-line strings as block text and repeats what occurs twice instead of aliasing it."""
+    """Writes multi-line strings as block text, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         del data

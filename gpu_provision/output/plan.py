@@ -1,7 +1,7 @@
 """A plan as text and as JSON.
 
-The text is in the order of decisions: what changes on which nodes, what is disrupted, validated, and what blocks it.
-`+ ~ -` are changes and nothing else; records that the tool keeps for itself are in JSON alone.
+The text has the order of decisions: changes, disruption, validations, blocking findings.
+`+ ~ -` mark changes only; the tool's own records are in JSON only.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import plain
 from gpu_provision.output.object_text import field_document, field_line, image_version, is_downgrade, visible_fields
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, listed, ranges, wrapped
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first, pluralize, ranges, wrap
 
 SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
 _DRIVER = "driver"
-_RECORDS = ("", "-history", "-validations")  # what their names have behind the inventory's
+_RECORDS = ("", "-history", "-validations")  # suffixes to the inventory's name
 _FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
-_FEW = 3  # pods that are named
+_FEW = 3  # pods that are named; labels of a node that are counted
 _MAY = "  (may)"
 _COUNTED = {
     Action.CREATE: "to create",
@@ -37,17 +37,17 @@ _COUNTED = {
 
 
 def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = None) -> str:
-    """Return the whole plan, that of the hosts before that of the cluster."""
+    """Return the whole plan, hosts before cluster."""
     hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     last = closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))
     body = [*_parts(plan, style, hosts), _obstacles(plan.findings, style), style.bold(last)]
-    return wrapped("\n\n".join(filter(None, body)), style.columns)
+    return wrap("\n\n".join(filter(None, body)), style.columns)
 
 
-def announced(plan: Plan, style: Style = PLAIN) -> str:
-    """Return what a run is about to change in the cluster; its findings come when it is over."""
-    return wrapped("\n\n".join(filter(None, _parts(plan, style))), style.columns)
+def announcement(plan: Plan, style: Style = PLAIN) -> str:
+    """Return the cluster plan at the start of a run, without findings, which the run prints at its end."""
+    return wrap("\n\n".join(filter(None, _parts(plan, style))), style.columns)
 
 
 def _parts(plan: Plan, style: Style, hosts: str = "") -> Iterator[str]:
@@ -56,17 +56,17 @@ def _parts(plan: Plan, style: Style, hosts: str = "") -> Iterator[str]:
     yield changes(plan, style)
     yield disruption(plan, style)
     yield validations(plan, style)
-    yield resource(plan.resource, style)
+    yield resource_text(plan.resource, style)
 
 
 def _section(title: str, body: str, style: Style) -> str:
-    return f"{style.bold(title)}\n{indented(body)}" if body else ""
+    return f"{style.bold(title)}\n{indent(body)}" if body else ""
 
 
 def changes(plan: Plan, style: Style = PLAIN) -> str:
-    """Return the changes of every component that has any, and the names of those that have none."""
-    shown = [change for change in _told(plan) if change.action in SIGNS]
-    blocks = [_component(name, own, style) for name, own in _by_component(shown, plan.components).items()]
+    """Return the changes of every component, and the names of unchanged components."""
+    visible = [change for change in _visible_changes(plan) if change.action in SIGNS]
+    blocks = [_component(name, own, style) for name, own in _by_component(visible, plan.components).items()]
     unchanged = [name for name in plan.components if not plan.changes_of(name)]
     if plan.changes and unchanged:
         blocks.append(style.paint("dim", f"unchanged: {', '.join(unchanged)}"))
@@ -75,25 +75,22 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     return "\n".join(blocks)
 
 
-def _told(plan: Plan) -> Sequence[Change]:
-    """Return the changes that people see: the lock, the history and the list of members only if nothing else changes.
-
-    Those are records that the tool keeps for itself.
-    """
+def _visible_changes(plan: Plan) -> Sequence[Change]:
+    """Return all changes but those of lock, history and members, which are returned only without others."""
     records = {f"{plan.inventory}{of}" for of in _RECORDS}
     kinds = {"ConfigMap", "Lease"}
     return [each for each in plan.changes if each.ref.kind not in kinds or each.ref.name not in records] or plan.changes
 
 
 def disruption(plan: Plan, style: Style = PLAIN) -> str:
-    """Return which pods restart or are evicted, for how long and in which waves; empty if none."""
+    """Return pod restarts, evictions, their durations and waves; empty if none."""
     restarts = (change for change in plan.changes if change.nodes and change.action in SIGNS)
-    told = []
-    for (component, by_node), group in grouped(restarts, lambda each: (each.component, _is_by_node(each))).items():
+    lines = []
+    for (component, by_node), group in group_by(restarts, lambda each: (each.component, _is_by_node(each))).items():
         nodes = {node for change in group for node in change.nodes}
-        told.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
-    told += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
-    return _section("disruption", "\n".join(told), style)
+        lines.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
+    lines += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
+    return _section("disruption", "\n".join(lines), style)
 
 
 def _restarts(verb: str, where: str, nodes: int, *, by_node: bool) -> str:
@@ -103,22 +100,24 @@ def _restarts(verb: str, where: str, nodes: int, *, by_node: bool) -> str:
 
 
 def validations(plan: Plan, style: Style = PLAIN) -> str:
-    """Return which validations will run, and where something is as declared but not ready yet."""
+    """Return the pending validations, and the objects that are not ready yet."""
     runs, waits = list[str](), list[str]()
-    for group in grouped((each for each in plan.changes if each.action not in SIGNS), _likeness).values():
-        change, nodes = group[0], ranges(_node(each) for each in group)
+    for group in group_by((each for each in plan.changes if each.action not in SIGNS), _group_key).values():
+        change, nodes = group[0], ranges(_node_name(each) for each in group)
         if change.action is Action.WAIT:
             waits += [f"{change.component}: {_title(group)}", *(f"    {effect}" for effect in effects(change))]
             continue
-        told = [_future(_on(effect, _node(change), nodes)) for effect in change.effects] or [f"will run on {nodes}"]
-        runs.append(f"{style.paint('cyan', '>')} {change.component}: {told[0]}{'' if change.certain else _MAY}")
-        runs += [f"    {effect}" for effect in told[1:]]
+        node = _node_name(change)
+        lines = [_in_future_tense(_replace_node(effect, node, nodes)) for effect in change.effects]
+        lines = lines or [f"will run on {nodes}"]
+        runs.append(f"{style.paint('cyan', '>')} {change.component}: {lines[0]}{'' if change.certain else _MAY}")
+        runs += [f"    {effect}" for effect in lines[1:]]
     parts = _section("validation", "\n".join(runs), style), _section("not ready yet", "\n".join(waits), style)
     return "\n\n".join(filter(None, parts))
 
 
 def _obstacles(findings: Iterable[Finding], style: Style) -> str:
-    by_severity = grouped(findings_view.merged(findings), lambda finding: finding.severity)
+    by_severity = group_by(findings_view.merged(findings), lambda finding: finding.severity)
     blocks = []
     for severity, (title, color) in _OBSTACLES.items():
         mark = style.paint(color, "!")
@@ -128,35 +127,35 @@ def _obstacles(findings: Iterable[Finding], style: Style) -> str:
 
 
 def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
-    """Return the one sentence with the counts, those of hosts that would change or be rebooted among them."""
-    counts = Counter(change.action for change in _told(plan))
+    """Return one sentence with the counts of changes, hosts and reboots."""
+    counts = Counter(change.action for change in _visible_changes(plan))
     problems = sum(finding.severity is Severity.ERROR for finding in plan.findings)
     if plan.is_empty and not (problems or hosts):
         return "Plan: everything is as declared. Nothing was changed."
-    parts = [f"{counted(hosts, 'host')} to change"] if hosts else []
+    parts = [f"{pluralize(hosts, 'host')} to change"] if hosts else []
     parts += [f"{reboots} of them to reboot"] if reboots else []
     parts += [f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in SIGNS]
     nodes = plan.rollout.nodes if plan.rollout else ()
     drivers, pods = sum(not node.leaves for node in nodes), sum(len(node.evicts) for node in nodes)
-    waves = f" in {counted(len(plan.rollout.waves), 'wave')}" if plan.rollout else ""
-    parts += [f"{counted(drivers, 'driver')} to replace{waves}"] if drivers else []
-    parts += [f"{counted(pods, 'pod')} to evict"] if pods else []
-    parts += [counted(problems, "conflict")] if problems else []
+    waves = f" in {pluralize(len(plan.rollout.waves), 'wave')}" if plan.rollout else ""
+    parts += [f"{pluralize(drivers, 'driver')} to replace{waves}"] if drivers else []
+    parts += [f"{pluralize(pods, 'pod')} to evict"] if pods else []
+    parts += [pluralize(problems, "conflict")] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
 
 
 def upgrades(plan: Plan) -> list[str]:
     """Return ``driver 595.91.07 -> 580.126.20 on 3 nodes in 2 waves`` for each component with another version."""
-    told = []
+    lines = []
     for component, own in _by_component(plan.changes, plan.components).items():
         nodes, waves = {node for change in own for node in change.nodes}, ""
         if component == _DRIVER and plan.rollout:
             nodes = {node.node for node in plan.rollout.nodes if not node.leaves}
-            waves = f" in {counted(len(plan.rollout.waves), 'wave')}" if nodes else ""
-        where = f" on {counted(len(nodes), 'node')}{waves}" if nodes else ""
+            waves = f" in {pluralize(len(plan.rollout.waves), 'wave')}" if nodes else ""
+        where = f" on {pluralize(len(nodes), 'node')}{waves}" if nodes else ""
         version = _version_change(own) or (f"{component} replaced" if waves else "")
-        told += [f"{version}{where}"] if version else []
-    return told
+        lines += [f"{version}{where}"] if version else []
+    return lines
 
 
 def _version_change(own: Iterable[Change]) -> str:
@@ -168,24 +167,31 @@ def _version_change(own: Iterable[Change]) -> str:
         if _is_own_image(field) and isinstance(field.old, str) and isinstance(field.new, str)
     ]
     versions = dict.fromkeys((image_version(field.old), image_version(field.new)) for _, field in images)
-    told = [f"{old} -> {new}" for old, new in versions if old != new]
-    return f"{images[0][0]} {', '.join(told)}" if told else ""
+    parts = [f"{old} -> {new}" for old, new in versions if old != new]
+    return f"{images[0][0]} {', '.join(parts)}" if parts else ""
+
+
+def _created_versions(own: Iterable[Change]) -> dict[str, None]:
+    """Return the versions of a component's new workloads: of the first container of each, which is its own."""
+    specs = [(change.manifest or {}).get("spec") or {} for change in own if change.action is Action.CREATE]
+    pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
+    return dict.fromkeys(image_version(pod["containers"][0]["image"]) for pod in pods)
 
 
 def _is_own_image(field: FieldChange) -> bool:
-    """Whether a field is a component's image; its init containers are of the validator, or the driver manager."""
+    """Whether a field is a component's image; init containers run the validator or the driver manager."""
     return ".containers[" in field.path and field.path.endswith(".image")
 
 
-def _by_component(found: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
-    """Return changes by component, in its order; one that is off now, and is removed, comes last."""
-    groups = grouped(found, lambda change: change.component)
+def _by_component(pending: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:
+    """Return changes by component in dependency order; removed components come last."""
+    groups = group_by(pending, lambda change: change.component)
     known = [name for name in components if name in groups]
     return {name: groups[name] for name in (*known, *sorted(groups.keys() - set(components)))}
 
 
-def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
-    """Return the lines that say by what resource a plan is carried out; empty if no controller does it."""
+def resource_text(change: ResourceChange | None, style: Style = PLAIN) -> str:
+    """Return the changes of the GPUStack that carries out the plan; empty without an operator."""
     if change is None:
         return ""
     if not change.fields:
@@ -195,7 +201,7 @@ def resource(change: ResourceChange | None, style: Style = PLAIN) -> str:
 
 
 def effects(change: Change) -> tuple[str, ...]:
-    """Return what else happens, in words; many nodes are ranges."""
+    """Return the side effects as sentences, with ranges of nodes."""
     if not change.nodes:
         return change.effects
     where = ranges(change.nodes)
@@ -209,7 +215,7 @@ def _is_by_node(change: Change) -> bool:
     return bool(spec.get("updateStrategy", {}).get("type") == "OnDelete")
 
 
-def _future(effect: str) -> str:
+def _in_future_tense(effect: str) -> str:
     """Return ``will run vectorAdd`` for ``runs vectorAdd``."""
     verb, _, rest = effect.partition(" ")
     return f"will {_FUTURE[verb]} {rest}" if verb in _FUTURE else effect
@@ -217,42 +223,62 @@ def _future(effect: str) -> str:
 
 def _component(name: str, own: list[Change], style: Style) -> str:
     is_back = any(_is_own_image(field) and is_downgrade(field) for change in own for field in change.fields)
-    lines = [style.bold(f"{_version_change(own) or name}{' (downgrade)' if is_back else ''}")]
-    for group in grouped(own, _likeness).values():
+    heading = _version_change(own) or f"{name} {', '.join(_created_versions(own))}".rstrip()
+    lines = [style.bold(f"{heading}{' (downgrade)' if is_back else ''}")]
+    for group in group_by(own, _group_key).values():
         change = group[0]
         sign, color = SIGNS[change.action]
-        lines.append(f"  {style.paint(color, sign)} {_title(group)}{'' if change.certain else _MAY}")
+        fields, labels = _shown_fields(change)
+        count = f"  {labels} labels" if labels else ""
+        lines.append(f"  {style.paint(color, sign)} {_title(group)}{count}{'' if change.certain else _MAY}")
+        lines += [f"      {field_line(change.ref.kind, field)}" for field in fields]
         if not change.departure:
-            nodes = ranges(_node(each) for each in group)
-            lines += [f"      {field_line(change.ref.kind, field)}" for field in visible_fields(change)]
-            lines += [f"      {_future(_on(effect, _node(change), nodes))}" for effect in change.effects]
+            nodes = ranges(_node_name(each) for each in group)
+            lines += [
+                f"      {_in_future_tense(_replace_node(effect, _node_name(change), nodes))}"
+                for effect in change.effects
+            ]
     return "\n".join(lines)
 
 
-def _likeness(change: Change) -> tuple[object, ...]:
-    """Return what changes have in common that are shown as one."""
+def _group_key(change: Change) -> tuple[object, ...]:
+    """Return the key of changes that share a line."""
     if change.departure:
         return change.certain, change.departure.users is None, bool(change.departure.users)
-    node, name = _node(change), change.ref.name
+    node, name = _node_name(change), change.ref.name
     if node:
         name = _stem(name, node) if change.ref.kind == "Pod" else ""
-    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in visible_fields(change))
-    told = tuple(_on(effect, node, "*") for effect in effects(change))
-    return change.action, change.ref.type, change.ref.namespace, name, fields, told, change.certain
+    shown, labels = _shown_fields(change)
+    fields = tuple((field.path, repr(field.old), repr(field.new)) for field in shown)
+    words = tuple(_replace_node(effect, node, "*") for effect in effects(change))
+    is_plain = change.action in {Action.CREATE, Action.DELETE} and not (node or fields or change.effects)
+    kind, words = (None, ()) if is_plain else (change.ref.type, words)
+    return change.action, kind, change.ref.namespace, name, fields, labels, words, change.certain
 
 
-def _on(effect: str, node: str, where: str) -> str:
-    """Return an effect on one node as an effect on others."""
+def _shown_fields(change: Change) -> tuple[Sequence[FieldChange], int]:
+    """Return the fields to show, and how many labels of a node are counted instead of shown: three or more."""
+    fields = () if change.departure else visible_fields(change)
+    if change.ref.kind != "Node":
+        return fields, 0
+    others = [field for field in fields if not field.path.startswith("metadata.labels.")]
+    labels = len(fields) - len(others)
+    return (others, labels) if labels >= _FEW else (fields, 0)
+
+
+def _replace_node(effect: str, node: str, where: str) -> str:
+    """Replace the node of an effect by other nodes."""
     return effect.replace(f"on {node}", f"on {where}") if node else effect
 
 
 def _title(group: list[Change]) -> str:
     change = group[0]
-    node, nodes = _node(change), ranges(_node(each) for each in group)
+    node, nodes = _node_name(change), ranges(_node_name(each) for each in group)
     if not node:
-        return str(change.ref)
+        kinds = dict.fromkeys(each.ref.kind for each in group)
+        return str(change.ref._replace(kind=", ".join(kinds)))
     if change.departure:
-        return _departure([each.departure for each in group if each.departure], nodes)
+        return _departure_text([each.departure for each in group if each.departure], nodes)
     if change.ref.kind == "Node":
         return f"Node {nodes}"
     title = change.ref.name if len(group) == 1 else f"{_stem(change.ref.name, node)}-*"
@@ -260,28 +286,28 @@ def _title(group: list[Change]) -> str:
 
 
 def _stem(name: str, node: str) -> str:
-    """Return what the names of alike pods have in common: all before the node, or before what a controller appends."""
-    stem, found, _ = name.partition(f"-{node}")
-    return stem if found else name.rpartition("-")[0]
+    """Return the common prefix of pod names: all before the node, or before the suffix of a controller."""
+    stem, separator, _ = name.partition(f"-{node}")
+    return stem if separator else name.rpartition("-")[0]
 
 
-def _departure(group: list[Departure], nodes: str) -> str:
-    """Return in one line what nodes that left the inventory lose; their labels are in the diff and in JSON."""
+def _departure_text(group: list[Departure], nodes: str) -> str:
+    """Return in one line the pods of nodes that left the inventory; the diff and JSON have their labels."""
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
     which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
-    told = [f"{counted(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    parts = [f"{pluralize(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
     if users:
         verb = "uses" if len(users) == 1 else "use"
-        told.append(f"{counted(len(users), 'GPU pod')} {verb} {whose} ({listed(users, _FEW)})")
+        parts.append(f"{pluralize(len(users), 'GPU pod')} {verb} {whose} ({join_first(users, _FEW)})")
     elif group[0].users is not None:
-        told.append(f"no GPU pod uses {whose}")
-    return f"takes the GPU stack off {which} {nodes}: {', '.join(told)}"
+        parts.append(f"no GPU pod uses {whose}")
+    return f"takes the GPU stack off {which} {nodes}: {', '.join(parts)}"
 
 
-def _node(change: Change) -> str:
-    """Return the node that a change is about: of a Node object, or of a pod that is pinned to one.
+def _node_name(change: Change) -> str:
+    """Return the node of a change: of a Node object, or of a pod that is pinned to a node.
 
-    A pod names it in ``spec.nodeName``, in the host name selector, or in a required node affinity.
+    A pod names its node in ``spec.nodeName``, in the host name selector, or in a required node affinity.
     """
     if change.ref.kind != "Pod":
         return change.ref.name if change.ref.kind == "Node" else ""
@@ -323,7 +349,7 @@ def change_document(change: Change) -> dict[str, Any]:
         "component": change.component,
         "action": change.action.value,
         "object": change.ref._asdict(),
-        "node": _node(change),
+        "node": _node_name(change),
         "fields": [field_document(change.ref.kind, field) for field in change.fields],
         "nodes": list(change.nodes),
         "effects": list(effects(change)),

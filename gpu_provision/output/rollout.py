@@ -1,7 +1,6 @@
-"""How drivers are going to be replaced, as text and as JSON.
+"""The rollout of drivers as text and as JSON.
 
-Text is for any number of nodes: equal waves share a line, and so do pods of one owner; what is longer
-than that is counted. JSON has all of it.
+In the text equal waves share a line, and so do pods of one owner; long lists are cut and counted. JSON has everything.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.output.findings import plain
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, in_order, ranges
+from gpu_provision.output.text import PLAIN, Style, group_by, ordered_ranges, pluralize, ranges
 
 _MOST = 12  # lines of one kind
 _FEW = 6  # waves with a line each
@@ -22,12 +21,12 @@ _RESTARTS = "; the stack's other pods on a node restart with its driver"
 
 
 def text(schedule: Schedule, style: Style = PLAIN) -> str:
-    """Return what happens to nodes and pods while drivers are replaced, if nothing fails."""
+    """Return the changes of nodes and pods during the rollout, if nothing fails."""
     return "\n".join([style.bold(_heading(schedule)), *(f"  {line}" for line in lines(schedule))])
 
 
 def is_reported(schedule: Schedule) -> bool:
-    """Return whether there is anything for people: that a node's state of upgrades is written is for the tool."""
+    """Return whether the schedule has anything to report besides upgrade states."""
     return bool(schedule.under_way or schedule.waves or schedule.skipped)
 
 
@@ -37,9 +36,9 @@ def _heading(schedule: Schedule) -> str:
         return "rollout of the driver"
     leave = all(outlook.leaves for outlook in nodes)
     pods, bounds = sum(len(outlook.evicts) for outlook in nodes), [outlook.seconds for outlook in nodes]
-    leaving = f", {counted(pods, 'pod')} to evict" if pods else ""
+    leaving = f", {pluralize(pods, 'pod')} to evict" if pods else ""
     minutes = f", up to {-(-max(bounds) // 60)} min a node" if all(bounds) else ""
-    size = f"{counted(len(nodes), 'node')} in {counted(len(schedule.waves), 'wave')}{leaving}{minutes}"
+    size = f"{pluralize(len(nodes), 'node')} in {pluralize(len(schedule.waves), 'wave')}{leaving}{minutes}"
     return f"nodes that leave: {size}" if leave else f"rollout of the driver: {size}{_RESTARTS}"
 
 
@@ -48,49 +47,49 @@ def lines(schedule: Schedule) -> Iterator[str]:
     nodes = schedule.nodes
     if schedule.under_way:
         yield f"first, what an earlier run began is finished: {ranges(schedule.under_way)}"
-    for why, members in grouped(nodes, lambda outlook: outlook.why).items():
+    for why, members in group_by(nodes, lambda outlook: outlook.why).items():
         yield f"{why}: {ranges(outlook.node for outlook in members)}"
-    yield from _short(_waves(schedule.waves))
+    yield from _limit_lines(_waves(schedule.waves))
     if len(schedule.waves) > 1:
-        failures = counted(schedule.stop_after, "node")
+        failures = pluralize(schedule.stop_after, "node")
         yield f"each wave follows only if those before it go well: no further node starts once {failures} failed"
-    yield from _short(f"waits for {_pods(*each)} to end" for each in _by_owner(nodes, "waits_for"))
-    yield from _short(_eviction(*each) for each in _by_owner(nodes, "evicts"))
-    yield from _short(
-        f"leaves {_pods(where, group)}, {_which(group)} {group[0].use} and may keep the driver"
+    yield from _limit_lines(f"waits for {_pods(*each)} to end" for each in _by_owner(nodes, "waits_for"))
+    yield from _limit_lines(_eviction(*each) for each in _by_owner(nodes, "evicts"))
+    yield from _limit_lines(
+        f"leaves {_pods(where, group)}, {_pronoun(group)} {group[0].use} and may keep the driver"
         for where, group in _by_owner(nodes, "stays")
     )
-    cordoned = grouped((each for each in nodes if each.cordoned_by), lambda outlook: outlook.cordoned_by)
-    yield from _short(
+    cordoned = group_by((each for each in nodes if each.cordoned_by), lambda outlook: outlook.cordoned_by)
+    yield from _limit_lines(
         f"stays cordoned, as {whose} left it: {ranges(outlook.node for outlook in members)}"
         for whose, members in cordoned.items()
     )
-    yield from _short(
+    yield from _limit_lines(
         f"skipped: {ranges(node for node, _ in members)}: {reason}"
-        for reason, members in grouped(schedule.skipped, lambda each: each[1]).items()
+        for reason, members in group_by(schedule.skipped, lambda each: each[1]).items()
     )
 
 
-def _short(found: Iterable[str]) -> Iterator[str]:
-    """Yield the first lines of one kind, and how many more there are."""
-    told = list(found)
-    most = _MOST if len(told) > _MOST + 1 else len(told)
-    yield from told[:most]
-    if told[most:]:
-        yield f"and {len(told) - most} more lines of this kind; --json has all of them"
+def _limit_lines(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the first lines of one kind, and the number of the others."""
+    every = list(texts)
+    most = _MOST if len(every) > _MOST + 1 else len(every)
+    yield from every[:most]
+    if every[most:]:
+        yield f"and {len(every) - most} more lines of this kind; --json has all of them"
 
 
 def _waves(waves: Sequence[Wave]) -> Iterator[str]:
-    """Yield a line for each of a few waves; of many, one for those in a row that start under the same conditions."""
+    """Yield a line for each of a few waves; of many, one for consecutive waves with the same conditions."""
     number, are_few = 0, len(waves) <= _FEW
 
     def likeness(numbered: tuple[int, Wave]) -> Hashable:
-        place, wave = numbered
-        return place if are_few else None, wave.is_canary, wave.not_before
+        position, wave = numbered
+        return position if are_few else None, wave.is_canary, wave.not_before
 
     for _, members in groupby(enumerate(waves), likeness):
         alike = [wave for _, wave in members]
-        names = in_order(outlook.node for wave in alike for outlook in wave.nodes)
+        names = ordered_ranges(outlook.node for wave in alike for outlook in wave.nodes)
         first, number = number + 1, number + len(alike)
         which, size, most = f"wave {first}", "", max(len(wave.nodes) for wave in alike)
         if len(alike) > 1:
@@ -104,7 +103,7 @@ def _waves(waves: Sequence[Wave]) -> Iterator[str]:
 
 def _eviction(nodes: list[str], group: list[Eviction]) -> str:
     pod = group[0]
-    why = f", {_which(group)} {pod.use}" if pod.use else ", if evicting GPU pods is not enough"
+    why = f", {_pronoun(group)} {pod.use}" if pod.use else ", if evicting GPU pods is not enough"
     budget = (
         f"; slowed: PodDisruptionBudget {', '.join(pod.slowed_by)} lets fewer go at a time" if pod.slowed_by else ""
     )
@@ -115,14 +114,14 @@ def _eviction(nodes: list[str], group: list[Eviction]) -> str:
 
 
 def _by_owner(outlooks: Iterable[NodePreview], kind: str) -> Iterator[tuple[list[str], list[Eviction]]]:
-    """Yield the nodes and the pods of each owner, of those that are treated alike; ``kind`` is where they stand."""
+    """Yield the nodes and the pods of each owner; ``kind`` is the field of `NodePreview` with the pods."""
 
     def likeness(each: tuple[str, Eviction]) -> Hashable:
         pod = each[1]
         return pod.namespace, pod.owner or pod.name, pod.use, pod.certain, pod.budgets, pod.slowed_by, pod.returns
 
     placed = ((outlook.node, pod) for outlook in outlooks for pod in getattr(outlook, kind))
-    for group in grouped(placed, likeness).values():
+    for group in group_by(placed, likeness).values():
         yield [node for node, _ in group], [pod for _, pod in group]
 
 
@@ -135,7 +134,7 @@ def _pods(nodes: list[str], group: list[Eviction]) -> str:
     return f"{pod.namespace}/{pod.name}{owner} on {where}"
 
 
-def _which(group: list[Eviction]) -> str:
+def _pronoun(group: list[Eviction]) -> str:
     return "which" if len(group) == 1 else "each of which"
 
 

@@ -1,6 +1,7 @@
-"""Tables, and the picture of a run on a terminal, drawn by rich, which costs 97 ms: imported where one is drawn.
+"""Tables and the timelines of a run on a terminal, drawn by rich.
 
-Text from elsewhere is never markup: every cell is a `rich.text.Text`, and control characters become visible.
+Callers import this module late: the import of rich takes 97 ms.
+Foreign text is never markup: every cell is a `rich.text.Text`, and control characters become visible.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from rich.text import Text
 
 from gpu_provision.model.findings import one_line, visible
 from gpu_provision.output.progress import AT_REST, Activity, NodeTimeline, TimelineSpan, count_activities
-from gpu_provision.output.text import Style, natural, painted_parts
+from gpu_provision.output.text import Style, natural_key, painted_parts
 
-_ENDLESS = 100_000  # columns, where no terminal limits a line
+_ENDLESS = 100_000  # columns without a terminal
 _GAP = (0, 2, 0, 0)  # right of a cell
-_LEAST = 40  # columns that the last one needs, if it has so much to say
+_LEAST = 40  # least width of a long last column
 _ACTIVITY_COLORS = {
     Activity.WAITS: "dim",
     Activity.READY: "green",
@@ -31,7 +32,7 @@ _ACTIVITY_COLORS = {
     Activity.EVICTION: "yellow",
     Activity.DRAIN: "yellow",
 }
-_RANKS = {Activity.FAILED: 1, Activity.BLOCKED: 2, Activity.WAITS: 3, Activity.READY: 4}  # what goes on comes first
+_RANKS = {Activity.FAILED: 1, Activity.BLOCKED: 2, Activity.WAITS: 3, Activity.READY: 4}  # progress comes first
 _MAX_NAME, _MAX_BAR, _MIN_BAR, _MAX_ROWS = 24, 40, 12, 24
 _OTHER_LINES = 4  # the summary above, the legend and the number of other nodes below
 
@@ -51,8 +52,8 @@ def console(stream: TextIO, *, color: bool, columns: int | None = None, terminal
     )
 
 
-def live(stream: TextIO, *, color: bool) -> Live:
-    """Return a display of a terminal that is drawn again on request, and removed at the end."""
+def live_display(stream: TextIO, *, color: bool) -> Live:
+    """Return a display that is redrawn on request and removed at the end."""
     drawn = console(stream, color=color, terminal=True)
     return Live(console=drawn, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
 
@@ -71,7 +72,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style) -
     Where a terminal is too narrow the last column wraps; what has no room even so stands below its row.
     """
     cells = [[rich_text(cell.replace("\n", r"\n")) for cell in row] for row in rows]
-    widths = [max(len(header), *(row[place].cell_len for row in cells)) for place, header in enumerate(headers)]
+    widths = [max(len(header), *(row[position].cell_len for row in cells)) for position, header in enumerate(headers)]
     widths[-1] = min(widths[-1], _LEAST)
     columns = style.columns or _ENDLESS
     kept = next((some for some in range(len(headers), 0, -1) if sum(widths[:some]) + 2 * (some - 1) <= columns), 1)
@@ -104,13 +105,13 @@ def _line(parts: Iterable[Segment], style: Style) -> str:
     return painted.rstrip()
 
 
-def picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int, summary: str = "") -> Group:
-    """Return a summary and a row for each node: what it was about over time, and what it is about.
+def timeline_picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int, summary: str = "") -> Group:
+    """Return a summary and a row for each node: its timeline and its current activity.
 
-    Nodes that something is being done to come first, then failed ones, then those that wait. A narrow terminal loses
-    the past first; what a node waits for is wrapped and never cut.
+    Nodes with progress come first, then failed, then waiting ones. A narrow terminal omits timelines first; the
+    current activity is wrapped and never cut.
     """
-    ranked = sorted(nodes.values(), key=lambda node: (_RANKS.get(node.current.doing, 0), natural(node.node)))
+    ranked = sorted(nodes.values(), key=lambda node: (_RANKS.get(node.current.activity, 0), natural_key(node.node)))
     room = min(lines - _OTHER_LINES, _MAX_ROWS)
     if not ranked or room < 1:
         return Group(Text(one_line(summary))) if summary else Group()
@@ -125,33 +126,34 @@ def picture(nodes: dict[str, NodeTimeline], now: float, columns: int, lines: int
     begin = min(node.spans(now)[0].begin for node in ranked)
     for node in shown:
         past = (_bar(node, begin, now, bar),) if bar >= _MIN_BAR else ()
-        grid.add_row(Text(one_line(node.node)), *past, _current(node.current, now))
+        grid.add_row(Text(one_line(node.node)), *past, _current_text(node.current, now))
     parts: list[Text | Table] = [Text(one_line(summary)), grid] if summary else [grid]
     if rest:
         parts.append(Text(f"and {len(rest)} more: {count_activities(rest)}", style="dim"))
     if bar >= _MIN_BAR:
-        seen = {span.doing for node in shown for span in node.spans(now)}
-        legend = ", ".join(f"{doing.letter} {doing.word}" for doing in Activity if doing in seen)
+        seen = {span.activity for node in shown for span in node.spans(now)}
+        legend = ", ".join(f"{activity.letter} {activity.word}" for activity in Activity if activity in seen)
         parts.append(Text(legend, style="dim"))
     return Group(*parts)
 
 
 def _bar(node: NodeTimeline, begin: float, now: float, width: int) -> Text:
-    """Return spans as one letter per cell of time: that of what began last in it."""
+    """Return spans as one letter per cell of time: of the last activity that began in it."""
     letters: list[Activity | None] = [None] * width
     scale = width / max(now - begin, 0.001)
     for span in node.spans(now):
         first, last = (min(int((at - begin) * scale), width - 1) for at in (span.begin, span.end))
-        letters[first : last + 1] = [span.doing] * (last + 1 - first)
+        letters[first : last + 1] = [span.activity] * (last + 1 - first)
     text = Text()
-    for doing in letters:
-        text.append(doing.letter if doing else " ", style=_ACTIVITY_COLORS.get(doing, "cyan") if doing else "")
+    for activity in letters:
+        style = _ACTIVITY_COLORS.get(activity, "cyan") if activity else ""
+        text.append(activity.letter if activity else " ", style=style)
     return text
 
 
-def _current(span: TimelineSpan, now: float) -> Text:
-    since = "" if span.doing in AT_REST else f" {max(now - span.begin, 0):.0f} s"
+def _current_text(span: TimelineSpan, now: float) -> Text:
+    since = "" if span.activity in AT_REST else f" {max(now - span.begin, 0):.0f} s"
     head, _, reason = one_line(span.text).partition(": ")
-    text = Text(head, style=_ACTIVITY_COLORS.get(span.doing, "cyan"))
+    text = Text(head, style=_ACTIVITY_COLORS.get(span.activity, "cyan"))
     text.append(f"{since}{': ' if reason else ''}{reason}", style="default")
     return text

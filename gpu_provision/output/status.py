@@ -1,4 +1,4 @@
-"""How a stack, a run and its hosts stand: components, nodes, and what the validations printed."""
+"""The state of a stack, a run and its hosts: components, nodes and the output of validations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_provision.model.progress import (
     Status,
 )
 from gpu_provision.output.findings import has_errors, plain
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table
 
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
 _MAX_REASON = 160
@@ -26,9 +26,9 @@ _BACK_OFF = re.compile(r": back-off \S+ restarting failed container=\S+ pod=\S+\
 
 
 def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
-    """Return the heading, both tables, and the evidence; all that validations printed if ``verbose``."""
-    found = evidence(status.evidence, style, verbose=verbose)
-    tables = (components(status.components, style), nodes(status.nodes, style, with_os=verbose), found)
+    """Return the heading, both tables and the evidence; with ``verbose`` all output of validations."""
+    printed = evidence(status.evidence, style, verbose=verbose)
+    tables = (components(status.components, style), nodes(status.nodes, style, with_os=verbose), printed)
     parts = [
         style.bold(f"Inventory {status.inventory}, release {status.release}, cluster {status.cluster}"),
         style.paint("yellow", f"A run is writing: {status.lock}") if status.lock else "",
@@ -38,12 +38,12 @@ def text(status: Status, style: Style = PLAIN, *, verbose: bool = False) -> str:
 
 
 def not_installed(inventory: str, cluster: str) -> str:
-    """Return the one sentence about a cluster without the stack."""
+    """Return the sentence for a cluster without the stack."""
     return f"Not installed: cluster {cluster} has nothing of inventory {inventory}."
 
 
 def is_ready(status: Status) -> bool:
-    """Return whether every component and every GPU node is ready; a node that the inventory does not name is none."""
+    """Return whether every component and every declared GPU node is ready."""
     states: list[State | Outside] = [row.state for row in status.components]
     states += [row.state for row in status.nodes if has_gpu(row) and row.state is not Outside.UNDECLARED]
     return all(state is State.READY for state in states)
@@ -52,7 +52,7 @@ def is_ready(status: Status) -> bool:
 def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
     """Return the table of components."""
     cells = [
-        (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _short(row.reason))
+        (row.component, _versions(row), f"{row.ready}/{row.desired}", style.state(row.state), _shorten(row.reason))
         for row in rows
     ]
     return table(("COMPONENT", "VERSION", "READY", "STATE", "REASON"), cells, style)
@@ -60,7 +60,7 @@ def components(rows: Iterable[ComponentStatus], style: Style = PLAIN) -> str:
 
 def _versions(row: ComponentStatus) -> str:
     """Return the version, or ``580.126.20 (h100, l40s), 595.91.07 (t4)`` where pools differ."""
-    pools = grouped(sorted(row.versions), lambda pool: row.versions[pool])
+    pools = group_by(sorted(row.versions), lambda pool: row.versions[pool])
     by_pool = ", ".join(f"{version} ({', '.join(names)})" for version, names in sorted(pools.items()))
     return by_pool or row.version or "-"
 
@@ -68,10 +68,10 @@ def _versions(row: ComponentStatus) -> str:
 def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = False) -> str:
     """Return the table of nodes, with a column for cordons if there are any.
 
-    GPUS are those that pods can have, of those that the node has.
+    GPUS is allocatable/total.
     """
-    found = tuple(rows)
-    optional = {"OS": with_os, "CORDONED BY": any(row.cordoned for row in found)}
+    every = tuple(rows)
+    optional = {"OS": with_os, "CORDONED BY": any(row.cordoned for row in every)}
     cells = [
         {
             "NODE": row.node,
@@ -82,13 +82,13 @@ def nodes(rows: Iterable[NodeStatus], style: Style = PLAIN, *, with_os: bool = F
             "DRIVER": _driver(row),
             "STATE": style.state(row.state),
             "CORDONED BY": row.cordoned_by,
-            "REASON": _short(row.reason),
+            "REASON": _shorten(row.reason),
         }
-        for row in found
+        for row in every
     ]
-    shown = [header for header in (cells[0] if cells else ()) if optional.get(header, True)]
+    headers = [header for header in (cells[0] if cells else ()) if optional.get(header, True)]
     return table(
-        shown, [[row[header] or ("" if header == "REASON" else "-") for header in shown] for row in cells], style
+        headers, [[row[header] or ("" if header == "REASON" else "-") for header in headers] for row in cells], style
     )
 
 
@@ -98,7 +98,7 @@ def _gpus(row: NodeStatus) -> str:
 
 
 def has_gpu(row: NodeStatus) -> bool:
-    """Return whether a node is declared or seen with a GPU."""
+    """Return whether a node is declared or observed with a GPU."""
     return bool(row.gpu or row.gpus)
 
 
@@ -109,29 +109,29 @@ def _driver(row: NodeStatus) -> str:
     return "not loaded" if is_expected else "-"
 
 
-def _short(reason: str) -> str:
-    """Return a reason that fits a table: without what a kubelet says of back-offs, cut; ``--json`` has all of it."""
-    told = _BACK_OFF.sub("", reason)
-    return told if len(told) <= _MAX_REASON else f"{told[: _MAX_REASON - 3]}..."
+def _shorten(reason: str) -> str:
+    """Return a reason that fits a table: without the kubelet's back-off details, and cut."""
+    short = _BACK_OFF.sub("", reason)
+    return short if len(short) <= _MAX_REASON else f"{short[: _MAX_REASON - 3]}..."
 
 
-def evidence(found: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
-    """Return how validations ended, and what their pods printed: of those that failed, of all if ``verbose``."""
+def evidence(results: Iterable[Evidence], style: Style = PLAIN, *, verbose: bool = True) -> str:
+    """Return the results of validations, with the output of failed ones, or of all if ``verbose``."""
     blocks = []
-    for group in evidence_groups(found):
+    for group in evidence_groups(results):
         blocks.append(evidence_title(group, style))
         if verbose or not group[0].passed:
-            blocks.append(indented("\n".join(group[0].lines)))
+            blocks.append(indent("\n".join(group[0].lines)))
     return "\n".join(filter(None, blocks))
 
 
-def evidence_groups(found: Iterable[Evidence]) -> list[list[Evidence]]:
-    """Return validations that printed the same and ended in the same way together."""
-    return list(grouped(found, lambda each: (each.component, each.passed, each.lines)).values())
+def evidence_groups(results: Iterable[Evidence]) -> list[list[Evidence]]:
+    """Group validations with the same result and the same output."""
+    return list(group_by(results, lambda each: (each.component, each.passed, each.lines)).values())
 
 
 def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
-    """Return which validation it was, on which nodes, and how it ended."""
+    """Return the component, the nodes and the result of a group of validations."""
     first = group[0]
     verdict = style.paint("green", "passed") if first.passed else style.paint("red", "failed")
     pods = f"pod {first.pod}" if len(group) == 1 else f"{len(group)} pods, such as {first.pod}"
@@ -144,7 +144,7 @@ def document(status: Status) -> dict[str, Any]:
 
 
 def has_succeeded(result: RunResult) -> bool:
-    """Return whether every component is ready on every node, and nothing else was found wrong."""
+    """Return whether every component is ready on every node, without errors."""
     return not has_errors(result.findings) and all(each.state is State.READY for each in result.states)
 
 
@@ -156,8 +156,8 @@ def run_text(result: RunResult, style: Style = PLAIN) -> str:
 
 
 def closing(result: RunResult, style: Style = PLAIN) -> str:
-    """Return the one sentence with the outcome, the writes, the requests and the seconds."""
-    written = f"{counted(result.changed, 'object')} written" if result.changed else "No changes"
+    """Return one sentence with the outcome, the writes, the requests and the seconds."""
+    written = f"{pluralize(result.changed, 'object')} written" if result.changed else "No changes"
     figures = f"{written}, {result.requests} API requests, {result.seconds:.1f} s"
     unready = [each for each in result.states if each.state is not State.READY]
     if unready:
@@ -170,16 +170,16 @@ def closing(result: RunResult, style: Style = PLAIN) -> str:
 
 
 def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tuple[str, str, str, str]]:
-    """Return a row per component: its name, how many are ready, the worst state, and why.
+    """Return a row per component: name, ready count, worst state and reasons.
 
-    The reasons are ``nodes: reason`` for what is not ready, equal ones together.
+    Reasons are ``nodes: reason``, with equal reasons together.
     """
     rows = []
-    for component, own in grouped(states, lambda each: each.component).items():
+    for component, own in group_by(states, lambda each: each.component).items():
         on_nodes = [each for each in own if each.node] or own
         unready = [each for each in own if each.state is not State.READY]
         reasons = []
-        for reason, group in grouped(unready, lambda each: each.reason or each.state.value).items():
+        for reason, group in group_by(unready, lambda each: each.reason or each.state.value).items():
             named = ranges(each.node for each in group if each.node)
             reasons.append(f"{named}: {reason}" if named else reason)
         ready = sum(each.state is State.READY for each in on_nodes)
@@ -191,18 +191,18 @@ def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tu
 def run_document(result: RunResult) -> dict[str, Any]:
     """Return the run's own parts of its JSON document."""
     states = [{key: value for key, value in each.items() if key != "step"} for each in plain(result.states)]
-    kept = {key: plain(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
-    return {**kept, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
+    fields = {key: plain(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
+    return {**fields, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
 
 
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:
-    """Return one block per group of equal hosts: sign, names, GPUs, then what was changed, or is still to do."""
+    """Return one block per group of equal hosts: sign, names, GPUs, then the changes or the pending changes."""
     blocks = []
-    for group in grouped(result.hosts, lambda host: (*_own(host).values(), host.changes)).values():
+    for group in group_by(result.hosts, lambda host: (*_common_fields(host).values(), host.changes)).values():
         host = group[0]
         sign, color = ("!", "red") if host.failed else ("~", "yellow") if host.changes else ("=", "dim")
         head = [f"{style.paint(color, sign)} {ranges(each.name for each in group)}"]
-        head += [] if host.gpus is None else [counted(host.gpus, "GPU")]
+        head += [] if host.gpus is None else [pluralize(host.gpus, "GPU")]
         head += [f"host driver {host.driver}"] if host.driver else []
         head += ["reboot needed"] if host.reboot_needed else []
         head += ["will be done:"] if host.changes and not done else []
@@ -214,16 +214,16 @@ def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) 
 def hosts_document(result: HostsResult) -> list[dict[str, Any]]:
     """Return the hosts as JSON-able dicts."""
     return [
-        {"host": host.name, "changes": list(host.changes), "rebooted": is_rebooted(host), **_own(host)}
+        {"host": host.name, "changes": list(host.changes), "rebooted": is_rebooted(host), **_common_fields(host)}
         for host in result.hosts
     ]
 
 
-def _own(host: HostOutcome) -> dict[str, Any]:
-    """Return what the text and the document of a host have in common."""
+def _common_fields(host: HostOutcome) -> dict[str, Any]:
+    """Return the fields that the text and the document of a host share."""
     return {key: getattr(host, key) for key in ("failed", "reason", "reboot_needed", "gpus", "driver")}
 
 
 def is_rebooted(host: HostOutcome) -> bool:
-    """Return whether this run rebooted a host, or would."""
+    """Return whether this run rebooted a host, or would reboot it."""
     return any(change.startswith(REBOOTED) for change in host.changes)

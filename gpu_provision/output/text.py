@@ -1,4 +1,4 @@
-"""Colors, tables and short lists of names for terminals and logs; colors never carry meaning alone."""
+"""Colors, tables and short lists of names for terminals and logs. No meaning depends on colors alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_provision.model.progress import Outside, State
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 COLORS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-# Random, so that no text from elsewhere can hold a color of the tool's own: what it holds becomes visible.
+# Random, so that foreign text cannot contain the tool's own colors.
 _KEY = int.from_bytes(os.urandom(8), "big")
 _MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
 _STATE_COLORS: Mapping[State | Outside, str] = {
@@ -30,7 +30,7 @@ _STATE_COLORS: Mapping[State | Outside, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colors text, or leaves it as it is.
+    """Colors text, or returns it unchanged.
 
     Attributes:
         enabled: Whether there are colors.
@@ -41,7 +41,7 @@ class Style:
     columns: int = 0
 
     def paint(self, color: str, text: str) -> str:
-        """Return the text in a color: bold, dim, red, green, yellow or cyan; as it is for none."""
+        """Return the text in a color: bold, dim, red, green, yellow or cyan; unchanged for none."""
         if not (self.enabled and color and text):
             return text
         return f"\x1b[{_KEY};{COLORS[color]}m{text}\x1b[{_KEY};0m"
@@ -51,15 +51,15 @@ class Style:
         return self.paint("bold", text)
 
     def state(self, state: State | Outside, word: str = "") -> str:
-        """Return the state's own word, or another one, in its color."""
+        """Return the state's word, or another word, in the state's color."""
         return self.paint(_STATE_COLORS[state], word or state.value)
 
 
 PLAIN = Style()
 
 
-def for_terminal(text: str) -> str:
-    """Return a text as it is printed: the colors of `Style` take effect, other control characters become visible."""
+def escape_for_terminal(text: str) -> str:
+    """Return a text for printing: with the colors of `Style`, and other control characters made visible."""
     parts = _MARK.split(text)  # every second one is a color's code
     parts[::2] = map(visible, parts[::2])
     parts[1::2] = [f"\x1b[{code}m" for code in parts[1::2]]
@@ -97,30 +97,30 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -
     return screen.table(headers, rows, style)
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return ``1 node`` or ``2 nodes``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return items by what ``key`` says of them, in their order."""
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return items by key, in their order."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
 
 
-def indented(text: str, spaces: int = 2) -> str:
-    """Return the text with every line moved to the right."""
+def indent(text: str, spaces: int = 2) -> str:
+    """Indent every line of a text."""
     return "\n".join(f"{' ' * spaces}{line}" if line else line for line in text.splitlines())
 
 
-def wrapped(text: str, columns: int) -> str:
-    """Return the text with lines that are no longer than ``columns``, wrapped between words; as it is for 0."""
-    return "\n".join(_wrapped_line(line, columns) if columns else line for line in text.split("\n"))
+def wrap(text: str, columns: int) -> str:
+    """Wrap lines that are longer than ``columns`` between words; 0 wraps nothing."""
+    return "\n".join(_wrap_line(line, columns) if columns else line for line in text.split("\n"))
 
 
-def _wrapped_line(line: str, columns: int) -> str:
+def _wrap_line(line: str, columns: int) -> str:
     indent = " " * (len(line) - len(line.lstrip()))
     done, width = "", 0
     for word in line.strip().split(" "):
@@ -141,14 +141,14 @@ def ranges(names: Iterable[str], most: int = 8) -> str:
 
     After ``most`` parts the rest is counted: ``a, b, ... and 12 more``.
     """
-    return in_order(sorted(set(names), key=natural), most)
+    return ordered_ranges(sorted(set(names), key=natural_key), most)
 
 
-def in_order(names: Iterable[str], most: int = 8) -> str:
-    """Return names as `ranges` does, but in the order in which they are given."""
+def ordered_ranges(names: Iterable[str], most: int = 8) -> str:
+    """Return names as `ranges` does, in their given order."""
     runs: list[list[str]] = []
     for name in names:
-        if runs and _follows(runs[-1][-1], name):
+        if runs and _is_successor(runs[-1][-1], name):
             runs[-1].append(name)
         else:
             runs.append([name])
@@ -157,22 +157,22 @@ def in_order(names: Iterable[str], most: int = 8) -> str:
         last = _NUMBERED.match(run[-1])
         end = last["digits"] if last and not last["tail"] else run[-1]
         parts += [f"{run[0]}..{end}"] if run[2:] else run
-    return listed(parts, most)
+    return join_first(parts, most)
 
 
-def listed(parts: Sequence[str], most: int, separator: str = ", ") -> str:
+def join_first(parts: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return the first parts, and how many more there are: ``a, b and 3 more``."""
     more = len(parts) - most
     return f"{separator.join(parts[:most])}{f' and {more} more' if more > 0 else ''}"
 
 
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key in which ``gpu-2`` comes before ``gpu-10``."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name))
 
 
-def _follows(before: str, name: str) -> bool:
-    """Whether two names differ by one in their last number alone."""
+def _is_successor(before: str, name: str) -> bool:
+    """Whether two names differ only by one in their last number."""
     one, two = _NUMBERED.match(before), _NUMBERED.match(name)
     if not (one and two) or (one["head"], one["tail"]) != (two["head"], two["tail"]):
         return False

@@ -1,4 +1,4 @@
-"""Everything but plans and runs, as text and as JSON: drift, adoption, removal, acceptance tests, preflight."""
+"""Text and JSON of drift, adoption, removal, acceptance tests and preflight."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from gpu_provision.model.findings import Severity
 from gpu_provision.model.plan import Action, DestroyResult, Difference, Drift, FieldDrift, Origin, Plan
 from gpu_provision.output.findings import finding_text, has_errors, merged, plain
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
-from gpu_provision.output.plan import change_document, changes, resource, resource_document
+from gpu_provision.output.plan import change_document, changes, resource_document, resource_text
 from gpu_provision.output.status import not_installed
-from gpu_provision.output.text import PLAIN, Style, counted, grouped, indented, ranges, table, wrapped
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table, wrap
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.preflight import Judgement
 
 _MOST_FIELDS = 6
-_FATES = {
-    Disposition.TAKEN: ("~", "taken over: the same objects, from now on ours"),
-    Disposition.REPLACED: ("-+", "replaced: ours have another name or selector"),
-    Disposition.REMOVED: ("-", "removed: they do nothing any more"),
-    Disposition.LEFT: (".", "left as they are: no program manages or updates them any more"),
+_DISPOSITIONS = {
+    Disposition.TAKEN: ("~", "taken over: the same objects, now managed by gpu-provision"),
+    Disposition.REPLACED: ("-+", "replaced: gpu-provision uses another name or selector"),
+    Disposition.REMOVED: ("-", "removed: no longer used"),
+    Disposition.LEFT: (".", "left as they are: no program manages or updates them"),
 }
 
 
 def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
-    """Return what an adoption does, in the order in which it does it."""
+    """Return the steps of an adoption in their order."""
     if adoption.is_over:
         return ""
     names = ", ".join(policy["metadata"]["name"] for policy in adoption.policies)
@@ -45,27 +45,28 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
             " write over what is taken over."
         )
     if adoption.drivers:
-        kept = [each.node for each in adoption.drivers if each.keeps]
-        lines = [style.bold("drivers"), *([f"  . {len(kept)} keep running: {', '.join(sorted(kept))}"] if kept else [])]
+        running = [each.node for each in adoption.drivers if each.keeps]
+        lines = [style.bold("drivers")]
+        lines += [f"  . {len(running)} keep running: {', '.join(sorted(running))}"] if running else []
         restarted = (each for each in adoption.drivers if not each.keeps)
         lines += [f"  > {each.node} is restarted: {'; '.join(each.differs)}" for each in restarted]
         parts.append("\n".join(lines))
-    parts += ["\n".join(_of_fate(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
+    parts += ["\n".join(_disposition_lines(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
     if adoption.created:
         parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator has not")
     return "\n\n".join(parts)
 
 
-def _of_fate(adoption: Adoption, fate: Disposition, style: Style) -> Iterator[str]:
-    sign, head = _FATES[fate]
+def _disposition_lines(adoption: Adoption, fate: Disposition, style: Style) -> Iterator[str]:
+    sign, head = _DISPOSITIONS[fate]
     yield style.bold(head)
     alike: dict[str, list[str]] = {}
     for item in adoption.of(fate):
         if not (item.fields or item.effects):
             alike.setdefault(item.ref.kind, []).append(str(item.ref).partition(" ")[2])
             continue
-        told = f"  ({'; '.join(item.effects)})" if item.effects else ""
-        yield f"  {sign} {item.ref}{told}"
+        effects = f"  ({'; '.join(item.effects)})" if item.effects else ""
+        yield f"  {sign} {item.ref}{effects}"
         yield from (f"      {field_line(item.ref.kind, change)}" for change in item.fields[:_MOST_FIELDS])
         if item.fields[_MOST_FIELDS:]:
             yield f"      and {len(item.fields) - _MOST_FIELDS} more fields; --json has all"
@@ -112,34 +113,34 @@ _WHAT = {Action.CREATE: " is not there", Action.DELETE: " is not wanted", Action
 
 
 def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:
-    """Return what differs. ``hosts`` is the text of the hosts that differ; nothing of hosts that do not."""
+    """Return the differences. ``hosts`` is the text of the hosts that differ."""
     counts = Counter(origin for origin, _ in {(each.origin, each.ref) for each in drift.differences})
-    told = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
-    told += [f"{counted(changed_hosts, 'host')} not as declared"] if changed_hosts else []
-    parts = [] if drift.installed else [not_installed(drift.inventory, drift.cluster)]
-    if not told:
-        return parts[0] if parts else f"No drift: everything is as inventory {drift.inventory} declares."
-    closing = " ".join([*parts, f"Drift: {', '.join(told)}. Nothing was changed."])
+    parts = [f"{counts[each]} {words}" for each, (_, _, words) in _ORIGINS.items() if counts[each] and drift.installed]
+    parts += [f"{pluralize(changed_hosts, 'host')} not as declared"] if changed_hosts else []
+    head = [] if drift.installed else [not_installed(drift.inventory, drift.cluster)]
+    if not parts:
+        return head[0] if head else f"No drift: everything is as inventory {drift.inventory} declares."
+    closing = " ".join([*head, f"Drift: {', '.join(parts)}. Nothing was changed."])
     body = [style.bold(f"Inventory {drift.inventory}, release {drift.release}, cluster {drift.cluster}")]
     for origin, (title, color, _) in _ORIGINS.items() if drift.installed else ():
-        groups = grouped(drift.with_origin(origin), lambda each: (each.ref, each.action)).values()
-        lines = [f"  {line}" for group in groups for line in _differences(group)]
+        groups = group_by(drift.with_origin(origin), lambda each: (each.ref, each.action)).values()
+        lines = [f"  {line}" for group in groups for line in _difference_lines(group)]
         body += ["\n".join([style.paint(color, title), *lines])] if lines else []
     if changed_hosts:
-        body.append(f"{style.bold('hosts that are not as declared')}\n{indented(hosts)}")
-    return "\n\n".join(filter(None, [*body, resource(drift.resource, style), style.bold(closing)]))
+        body.append(f"{style.bold('hosts that are not as declared')}\n{indent(hosts)}")
+    return "\n\n".join(filter(None, [*body, resource_text(drift.resource, style), style.bold(closing)]))
 
 
-def _differences(group: list[Difference]) -> Iterator[str]:
+def _difference_lines(group: list[Difference]) -> Iterator[str]:
     first = group[0]
     yield f"{first.ref}{_WHAT.get(first.action, '')}  ({first.component})"
     for each in group:
         where = f"{ranges(each.nodes)}: " if each.nodes else ""
-        yield from (f"  {_field(each, field)}" for field in each.fields)
+        yield from (f"  {_field_line(each, field)}" for field in each.fields)
         yield from (f"  {where}{note}" for note in each.notes)
 
 
-def _field(each: Difference, field: FieldDrift) -> str:
+def _field_line(each: Difference, field: FieldDrift) -> str:
     by = f"  by {field.writer}" if field.writer else ""
     also = f"  ({_ORIGINS[field.origin][2]})" if field.origin is not each.origin else ""
     if is_secret(each.ref.kind, field.path):
@@ -154,9 +155,9 @@ def drift_document(drift: Drift) -> dict[str, Any]:
     for each in drift.differences:
         document = plain(each)
         document["object"] = document.pop("ref")
-        for told, field in zip(document["fields"], each.fields, strict=True):
-            told["declared"] = field_value(each.ref.kind, field.path, field.declared)
-            told["found"] = field_value(each.ref.kind, field.path, field.found)
+        for entry, field in zip(document["fields"], each.fields, strict=True):
+            entry["declared"] = field_value(each.ref.kind, field.path, field.declared)
+            entry["found"] = field_value(each.ref.kind, field.path, field.found)
         differences.append(document)
     return {
         "inventory": drift.inventory,
@@ -170,14 +171,14 @@ def drift_document(drift: Drift) -> dict[str, Any]:
     }
 
 
-def preflight_text(found: Judgement, style: Style = PLAIN) -> str:
+def preflight_text(report: Judgement, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
-    blocks = [finding_text(finding, style) for finding in merged(found.findings)]
-    errors = sum(finding.severity is Severity.ERROR for finding in found.findings)
-    counts = f"{counted(errors, 'error')}, {counted(len(found.findings) - errors, 'warning')}"
-    read = sum(host.gpus is not None for host in found.hosts.hosts)
-    verdict = counts if found.findings else "nothing to say against a run"
-    return "\n\n".join([*blocks, f"{counted(read, 'host')} read, nothing changed: {verdict}"])
+    blocks = [finding_text(finding, style) for finding in merged(report.findings)]
+    errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
+    counts = f"{pluralize(errors, 'error')}, {pluralize(len(report.findings) - errors, 'warning')}"
+    read = sum(host.gpus is not None for host in report.hosts.hosts)
+    verdict = counts if report.findings else "no problem found"
+    return "\n\n".join([*blocks, f"{pluralize(read, 'host')} read, nothing changed: {verdict}"])
 
 
 _BAD = (CheckOutcome.FAILED, CheckOutcome.UNREACHABLE)
@@ -185,35 +186,36 @@ _COLORS = {CheckOutcome.FAILED: "red", CheckOutcome.UNREACHABLE: "red", CheckOut
 _CLUSTER = "(cluster)"
 
 
-def verification_text(found: Verification, style: Style = PLAIN) -> str:
-    """Return a row per node, what did not pass with its reason, and one closing sentence."""
-    if not found.checks:
-        return "no check was asked for"
+def verification_text(verification: Verification, style: Style = PLAIN) -> str:
+    """Return a row per node, failed and skipped checks with their reasons, and one closing sentence."""
+    if not verification.checks:
+        return "no check selected"
     rows = []
-    for node, own in grouped(found.checks, lambda check: check.node).items():
+    for node, own in group_by(verification.checks, lambda check: check.node).items():
         counts = Counter(check.outcome for check in own)
         failed = sum(counts[outcome] for outcome in _BAD)
-        told = style.paint("red", str(failed)) if failed else "0"
-        rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), told, str(counts[CheckOutcome.SKIPPED])))
+        failures = style.paint("red", str(failed)) if failed else "0"
+        rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), failures, str(counts[CheckOutcome.SKIPPED])))
     blocks = []
-    for group in _alike(found.of(*_COLORS)):
+    for group in _group_checks(verification.of(*_COLORS)):
         first = group[0]
         where = ranges(check.node for check in group if check.node) or _CLUSTER
         what = "; ".join(dict.fromkeys(check.sentence for check in group))
         if first.outcome is CheckOutcome.UNREACHABLE:
             what = f"{len(group)} checks"
         word = style.paint(_COLORS[first.outcome], first.outcome.value)
-        blocks.append(f"{word}: {where}: {what}\n{indented(first.reason)}")
-    sums = ((outcome, len(found.of(outcome))) for outcome in CheckOutcome)
-    closing = f"{len(found.checks)} checks: {', '.join(f'{count} {outcome.value}' for outcome, count in sums if count)}"
+        blocks.append(f"{word}: {where}: {what}\n{indent(first.reason)}")
+    sums = ((outcome, len(verification.of(outcome))) for outcome in CheckOutcome)
+    counted = ", ".join(f"{count} {outcome.value}" for outcome, count in sums if count)
+    closing = f"{len(verification.checks)} checks: {counted}"
     parts = [table(("NODE", "PASSED", "FAILED", "SKIPPED"), rows, style), "\n".join(blocks), closing]
     return "\n\n".join(filter(None, parts))
 
 
-def _alike(checks: Iterable[Check]) -> list[list[Check]]:
-    """Return checks that differ in nothing but the node together; all that an unreachable host says is one.
+def _group_checks(checks: Iterable[Check]) -> list[list[Check]]:
+    """Group checks that differ only in the node, and all checks of an unreachable host.
 
-    Checks that the same nodes skip for the same reason are one, too.
+    Checks that the same nodes skip for the same reason are one group, too.
     """
 
     def likeness(check: Check) -> tuple[str, str, str]:
@@ -221,32 +223,32 @@ def _alike(checks: Iterable[Check]) -> list[list[Check]]:
         return check.outcome, sentence, check.reason
 
     groups: dict[tuple[str, ...], list[Check]] = {}
-    for key, group in grouped(checks, likeness).items():
+    for key, group in group_by(checks, likeness).items():
         is_skipped = group[0].outcome is CheckOutcome.SKIPPED
         shared = (group[0].reason, *(check.node for check in group)) if is_skipped else key
         groups.setdefault(shared, []).extend(group)
     return sorted(groups.values(), key=lambda group: [*_COLORS].index(group[0].outcome))
 
 
-def verification_document(found: Verification) -> dict[str, Any]:
+def verification_document(verification: Verification) -> dict[str, Any]:
     """Return the verification's own parts of its JSON document."""
-    checks = [plain(check) for check in found.checks]
+    checks = [plain(check) for check in verification.checks]
     for check in checks:
         check["check"] = check.pop("sentence")
-    return {"passed": not found.of(*_BAD), "checks": checks}
+    return {"passed": not verification.of(*_BAD), "checks": checks}
 
 
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
-    shown = changes(replace(as_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
+    objects = changes(replace(as_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
     evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
-    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), shown, evicted]
+    parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), objects, evicted]
     parts.append(removal_closing(result, style, dry_run=dry_run))
-    return wrapped("\n\n".join(filter(None, parts)), style.columns)
+    return wrap("\n\n".join(filter(None, parts)), style.columns)
 
 
 def removal_closing(result: DestroyResult, style: Style = PLAIN, *, dry_run: bool) -> str:
-    """Return the one sentence with the outcome and the counts."""
+    """Return one sentence with the outcome and the counts."""
     counts = Counter("nodes" if each.ref.kind == "Node" else each.action for each in result.changes)
     figures = [
         f"{counts[Action.DELETE]} objects {'to remove' if dry_run else 'removed'}",
@@ -277,7 +279,7 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
 
 
 def as_plan(result: DestroyResult, inventory: str) -> Plan:
-    """Return what went, or would go, as a plan."""
+    """Return the removal as a plan."""
     changes = tuple(replace(change, component=change.component or "left by components") for change in result.changes)
     components = tuple(dict.fromkeys(change.component for change in changes))
     return Plan(inventory=inventory, release="", cluster=result.cluster, components=components, changes=changes)

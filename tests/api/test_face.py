@@ -1,4 +1,4 @@
-"""What `import gpu_provision` gives: all that a function takes, returns or raises, with types and docstrings."""
+"""`import gpu_provision` exports every type that a function takes, returns or raises, with docstrings."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def hints_of(kind: type) -> Iterator[Any]:
             yield from get_type_hints(function).values()
 
 
-def reached() -> set[type]:
+def find_reachable_classes() -> set[type]:
     """Return every class of this package that the annotations of public functions lead to."""
     left = [hint for name in FUNCTIONS for hint in get_type_hints(getattr(gpu_provision, name)).values()]
-    found: set[type] = set()
+    classes: set[type] = set()
     while left:
         for kind in own_classes(left.pop()):
-            if kind not in found:
-                found.add(kind)
+            if kind not in classes:
+                classes.add(kind)
                 left.extend(hints_of(kind))
-    return found
+    return classes
 
 
 def test_the_verbs_are_there() -> None:
@@ -60,7 +60,7 @@ def test_the_verbs_are_there() -> None:
 
 def test_every_type_of_a_signature_is_exported() -> None:
     """Down to the fields of fields: a program can name each type without knowing its module."""
-    unnamed = {kind for kind in reached() if getattr(gpu_provision, kind.__name__, None) is not kind}
+    unnamed = {kind for kind in find_reachable_classes() if getattr(gpu_provision, kind.__name__, None) is not kind}
     assert {kind.__qualname__ for kind in unnamed} == set()
 
 
@@ -75,7 +75,7 @@ def test_every_exported_error_is_raised_as_its_own_class() -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_signature_reads_without_its_source(name: str) -> None:
-    """A default is a value, each argument has a type, and the docstring says what each option does."""
+    """A default is a value, each argument has a type, and the docstring describes each option."""
     function: Callable[..., Any] = getattr(gpu_provision, name)
     parameters = inspect.signature(function).parameters.values()
     assert not [each.name for each in parameters if callable(each.default) and each.default is not each.empty]
@@ -83,18 +83,20 @@ def test_a_signature_reads_without_its_source(name: str) -> None:
     text = inspect.getdoc(function) or ""
     options = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
     inherited = [gpu_provision.plan, gpu_provision.apply] if "those of `" in text else []
-    told = "\n".join([text, *(inspect.getdoc(each) or "" for each in inherited)])
-    assert [option for option in options if not re.search(rf"\b{option}\b.*:", told)] == []
+    texts = "\n".join([text, *(inspect.getdoc(each) or "" for each in inherited)])
+    assert [option for option in options if not re.search(rf"\b{option}\b.*:", texts)] == []
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_and_its_members_have_docstrings(name: str) -> None:
     kind = getattr(gpu_provision, name)
     members = {each: member for each, member in vars(kind).items() if not each.startswith("_")}
-    spoken = {each for each, member in members.items() if inspect.isfunction(member) or isinstance(member, property)}
+    documented = {
+        each for each, member in members.items() if inspect.isfunction(member) or isinstance(member, property)
+    }
     assert kind.__doc__
     assert not kind.__doc__.startswith(f"{name}(")
-    assert {each for each in spoken if not inspect.getdoc(getattr(kind, each))} == set()
+    assert {each for each in documented if not inspect.getdoc(getattr(kind, each))} == set()
 
 
 def test_checkers_see_what_python_sees() -> None:

@@ -1,4 +1,4 @@
-"""Waiting for the lock of another run, without a cluster and without a clock."""
+"""The wait for the lock of another run, with a fake cluster and clock."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ from gpu_provision.reconcile.session import Session
 HOLDER = "ada@ci pid 7 start 1 on 0"
 
 
-def held(silent_seconds: float) -> LockState:
+def held_lock(silent_seconds: float) -> LockState:
     """Return a lock that was renewed so long ago."""
     return LockState(LockHolder(holder=HOLDER, since="2026-11-21T08:00:00Z", silent_seconds=silent_seconds), "1")
 
 
-HELD, SILENT, FREE = held(2.0), held(60.0), LockState(None, "")
+HELD, SILENT, FREE = held_lock(2.0), held_lock(60.0), LockState(None, "")
 Call = Callable[..., tuple[str, float, list[str]]]
 
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Call a function that finds the lock taken; return its result, the seconds that passed and what was said."""
+    """Call a function that finds the lock held; return its result, the seconds and the messages."""
 
-    def wait_and_call(seconds: int, states: list[LockState], taken: list[str]) -> tuple[str, float, list[str]]:
-        slept, said = list[float](), list[str]()
+    def wait_and_call(seconds: int, states: list[LockState], raised: list[str]) -> tuple[str, float, list[str]]:
+        slept, messages = list[float](), list[str]()
 
         def work() -> str:
-            if taken:
-                raise LockedError(Finding(code=taken.pop(0), what="locked"))
+            if raised:
+                raise LockedError(Finding(code=raised.pop(0), what="locked"))
             return "done"
 
         monkeypatch.setattr(Session, "cluster", None)
         monkeypatch.setattr(lock, "read_lock", lambda *_: states.pop(0) if len(states) > 1 else states[0])
         monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
-        waiter = jobs.lock_waiter(load("inventories/sandbox.yaml"), seconds, lambda event: said.append(event.message))
-        return waiter(work), sum(slept), said
+        waiter = jobs.lock_waiter(
+            load("inventories/sandbox.yaml"), seconds, lambda event: messages.append(event.message)
+        )
+        return waiter(work), sum(slept), messages
 
     return wait_and_call
 

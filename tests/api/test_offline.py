@@ -1,4 +1,4 @@
-"""The library's face, as far as no cluster is needed."""
+"""The library without a cluster."""
 
 from __future__ import annotations
 

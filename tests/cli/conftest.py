@@ -19,7 +19,7 @@ from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import LockHolder
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
-from tests.cli.harness import Fakes, Ran, Run
+from tests.cli.harness import CommandResult, Fakes, Run
 
 
 @pytest.fixture
@@ -30,18 +30,18 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
     monkeypatch.delenv("GPU_PROVISION_INVENTORY", raising=False)
 
-    def runner(*words: object) -> Ran:
+    def runner(*words: object) -> CommandResult:
         capsys.readouterr()
         code = root.run([str(word) for word in words])
         captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
     return runner
 
 
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    """Replace what reaches hosts and clusters."""
+    """Replace all access to hosts and clusters."""
     fakes = Fakes()
 
     def answer(value: Any) -> Any:

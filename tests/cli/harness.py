@@ -1,4 +1,4 @@
-"""What the command line's tests share: its outcome as a value, and hand-made answers of the library."""
+"""Helpers for tests of the command line: its result, and fake results of the library."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PROD = REPOSITORY / "inventories" / "prod.yaml"
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What one command returned and printed; its document fits the published schema."""
+class CommandResult:
+    """Exit code and output of one command; its document fits the published schema."""
 
     code: int
     out: str
@@ -45,7 +45,7 @@ def _validator() -> Draft202012Validator:
     return Draft202012Validator(output_schema())
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CommandResult]
 
 
 def plan_of(*changes: Change) -> Plan:
@@ -59,10 +59,10 @@ CHANGE = Change(
 
 
 class Fakes:
-    """What the library answers; an exception is raised instead of returned."""
+    """Fake results of the library; an exception is raised instead of returned."""
 
     def __init__(self) -> None:
-        """One object is to create, and nothing fails."""
+        """Plan one object to create; nothing fails."""
         self.plan: Plan | BaseException = plan_of(CHANGE)
         self.result: RunResult | BaseException = RunResult(changed=1, requests=5, seconds=1.0)
         self.status = Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=())

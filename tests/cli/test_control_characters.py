@@ -28,7 +28,7 @@ from gpu_provision.model.progress import Event, LockHolder, State
 from gpu_provision.operator.telemetry import StackEvent
 from gpu_provision.reconcile.preflight import Judgement
 from tests.cli.harness import SANDBOX, Fakes, Run
-from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, left_in
+from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, find_control_characters
 from tests.output.samples import PLAN, RESULT, STATUS, WARNING
 
 Plant = Callable[[Fakes, str], None]
@@ -122,10 +122,11 @@ def test_a_command_steers_no_terminal(
     plant(fakes, f"{MIXED}{red}")
     colored, plain = run(*words, "-i", SANDBOX), run(*words, "-i", SANDBOX, "--no-color")
     assert f"{MIXED_SHOWN}{red_shown}" in colored.out + colored.err
-    assert left_in(plain.out + plain.err) == left_in(OWN_COLOR.sub("", colored.err)) == set()
+    assert find_control_characters(plain.out + plain.err) == set()
+    assert find_control_characters(OWN_COLOR.sub("", colored.err)) == set()
     assert OWN_COLOR.sub("", colored.out) == plain.out
     document = run(*words, "-i", SANDBOX, "--json", "--no-color")
-    assert left_in(document.out + document.err) == set()
+    assert find_control_characters(document.out + document.err) == set()
     assert document.out.isascii()
     assert MIXED in "\n".join(_strings(document.document)) or plant is _crash  # whose traceback only -vv has
 
@@ -150,7 +151,7 @@ def test_names_of_files_and_words_are_shown(run: Run, tmp_path: Path) -> None:
     ):
         ran = run(*words)
         assert ran.code != 0
-        assert left_in(ran.out + ran.err) == set()
+        assert find_control_characters(ran.out + ran.err) == set()
         assert MIXED_SHOWN in ran.out + ran.err
 
 
@@ -160,7 +161,7 @@ def test_values_of_an_inventory_are_shown(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_text(yaml.safe_dump({**document, "release": MIXED, MIXED: 1}))
     ran = run("validate", "-i", path)
-    assert left_in(ran.out + ran.err) == set()
+    assert find_control_characters(ran.out + ran.err) == set()
     assert MIXED_SHOWN in ran.out + ran.err
     assert json.dumps(MIXED) in ran.out + ran.err
 
@@ -176,7 +177,7 @@ def test_progress_is_shown(text: str, shown: str, live: bool) -> None:  # noqa: 
     display(Event(component="toolkit", node=text, state=State.PROGRESSING, message=text))
     display.tick()
     told = re.sub(r"\r|\x1b\[[?\d]*[AKhl]", "", stream.getvalue()) if live else stream.getvalue()
-    assert left_in(told) == set()
+    assert find_control_characters(told) == set()
     assert shown in told or live
 
 

@@ -28,7 +28,7 @@ FAILED = Event(component="driver", node="t4-2", state=State.FAILED, message="doe
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A manual clock."""
 
     now = 0.0
 
@@ -39,7 +39,7 @@ class Clock:
 
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_a_log_gets_a_line_per_step_and_a_heartbeat(timestamps: bool) -> None:  # noqa: FBT001 - data
-    """No control characters, ever; with -v it can be compared with a cluster's. Leaving loses nothing."""
+    """No control characters; with -v lines have UTC times. The exit loses no event."""
     stream, clock = io.StringIO(), Clock()
     with Display(stream, clock=clock, timestamps=timestamps) as display:
         display(WAITING)
@@ -58,11 +58,11 @@ def test_a_log_gets_a_line_per_step_and_a_heartbeat(timestamps: bool) -> None:  
 
 
 class Terminal(io.StringIO):
-    """As much of a terminal as a rewritten picture needs: what a person sees after all that was written."""
+    """A minimal terminal emulator: the visible lines after all output."""
 
     @property
     def screen(self) -> list[str]:
-        """The lines that are there now."""
+        """The visible lines."""
         screen, row = [""], 0
         for part in re.split(r"(\r|\n|\x1b\[[?\d]*[A-Za-z])", self.getvalue()):
             if part == "\x1b[2K":
@@ -85,7 +85,7 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_shows_a_picture_that_is_rewritten() -> None:
-    """A row for each node, what goes on first; only a failure stays above."""
+    """A row for each node, progress first; only a failure stays above."""
     stream, clock = Terminal(), Clock()
     display = Display(stream, live=True, clock=clock)
     display(WAITING)
@@ -133,7 +133,7 @@ def test_a_picture_of_many_nodes_fits_the_terminal(columns: str, lines: str, mon
 
 
 def test_leaving_takes_the_picture_away_unless_interrupted() -> None:
-    """What comes next starts on a clean line; what was under way is what the reader of an interrupt wants to know."""
+    """Further output starts on a new line; the timelines of an interrupted run stay."""
     stream = Terminal()
     with Display(stream, live=True) as display:
         display(WAITING)
@@ -151,7 +151,7 @@ def test_leaving_takes_the_picture_away_unless_interrupted() -> None:
     ("live", "order"), [(True, ["a plan", "i coming up"]), (False, [". driver t4-1 progressing", "a plan"])]
 )
 def test_what_is_said_stays_above_the_picture(live: bool, order: list[str]) -> None:  # noqa: FBT001 - a table
-    """In a log it is a line like any other."""
+    """A log has a normal line for it."""
     stream = Terminal()
     display = Display(stream, live=live, clock=Clock())
     display(WAITING)
@@ -178,7 +178,7 @@ class _Overloaded(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def overloaded(tmp_path: Path) -> Iterator[Path]:
-    """Give the kubeconfig of a server that is overloaded."""
+    """Return the kubeconfig of an overloaded server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Overloaded) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpu_provision.api.jobs import ApplyJob
-from gpu_provision.api.options import components_of, with_ignored
+from gpu_provision.api.options import select_components, with_ignored
 from gpu_provision.api.results import StackPlan
 from gpu_provision.cli import plan_file
 from gpu_provision.cli.options import find_inventory, load_inventory
@@ -40,7 +40,9 @@ def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(hashlib, "scrypt", lambda *_, salt, **__: hashlib.sha256(salt).digest())
     work = ApplyJob(inventory=INVENTORY, limit=("t4-1",), targets=["driver"])
     found = StackPlan(cluster=WHOLE, hosts=HOSTS)
-    made: dict[str, Any] = json.loads(json.dumps(plan_file.create(work, found, ignored=("GP620",), cluster_uid="u")))
+    made: dict[str, Any] = json.loads(
+        json.dumps(plan_file.plan_document(work, found, ignored=("GP620",), cluster_uid="u"))
+    )
     return made
 
 
@@ -51,7 +53,7 @@ def apply(path: Path) -> None:
     steps = [
         lambda: reviewed.check_inventory(INVENTORY if find_inventory(named) == SANDBOX else load_inventory(named)),
         lambda: with_ignored(INVENTORY, reviewed.ignored),
-        lambda: components_of(reviewed.scope["targets"], requirements(INVENTORY)),
+        lambda: select_components(reviewed.scope["targets"], requirements(INVENTORY)),
         lambda: reviewed.check_cluster(ApplyJob(inventory=INVENTORY, cluster=False)),
         *(lambda hosts=hosts: reviewed.check_hosts(hosts) for hosts in (HOSTS, None)),
         *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
@@ -76,7 +78,7 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
     """Every value may be another one, of another kind, elsewhere or missing."""
 
     def made(dice: Random) -> Any:
-        found = fuzzing.mutated_value(dice, document)
+        found = fuzzing.mutate_value(dice, document)
         if not isinstance(found, dict) or dice.random() < 0.05:
             return found
         return {**found, "seal": seal(found)}
@@ -86,7 +88,7 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
         path.write_text(json.dumps(found))
         told(lambda: apply(path))
 
-    fuzzing.fuzz(made, read)
+    fuzzing.check_reader(made, read)
 
 
 def test_a_malformed_plan_file_is_reported_with_the_place(document: dict[str, Any], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A command and its function say and do the same: the text, the JSON document, the findings, what is left alone."""
+"""A command and its function do the same: text, JSON document, findings, scope."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def inventory() -> Inventory:
 
 
 def _result(words: str, inventory: Inventory) -> Any:
-    """Return what the function of a command returns, or what its error has."""
+    """Return the result of a command's function, or that of its error."""
     try:
         return getattr(gpu_provision, words.split(maxsplit=1)[0])(inventory, **COMMANDS[words])
     except RunFailedError as failure:
@@ -74,7 +74,7 @@ def test_a_result_prints_as_its_command(
 
 
 def test_a_failure_has_its_result(fakes: Fakes, inventory: Inventory) -> None:
-    """Also where the host phase alone was over; of a removal that leaves something, hosts are not touched."""
+    """Also after only the host phase; an incomplete removal skips the hosts."""
     fakes.hosts, fakes.result = CHANGED, RunFailedError(CONFLICT)
     with pytest.raises(RunFailedError) as caught:
         gpu_provision.apply(inventory)

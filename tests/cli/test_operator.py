@@ -1,4 +1,4 @@
-"""Stacks and the operator as files; what asks a cluster is shown by scenarios."""
+"""Stacks and the operator as files; scenarios test the commands with a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGE = "registry.example.com/gpu-provision:0.1.0"
 
 
 def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
-    """One object, with what the inventory says of the cluster."""
+    """One object, with the inventory's settings of the cluster."""
     ran = run("operator", "stack", "-i", PROD)
     stack = yaml.safe_load(ran.out)
     assert (stack["kind"], stack["metadata"]) == ("GPUStack", {"name": "prod"})
@@ -25,7 +25,7 @@ def test_a_stack_is_printed_as_kubectl_takes_it(run: Run) -> None:
 
 
 def test_a_stack_takes_no_value_of_this_machine(run: Run, tmp_path: Path) -> None:
-    """Neither a reference, which its controller would follow, nor the value; the line that has one is named."""
+    """Neither a reference, which its controller would resolve, nor the value; the error names the line."""
     inventory = tmp_path / "stack.yaml"
     inventory.write_text("name: x\ncluster: {}\ndriver: {env: {HOME: {env: HOME}}}\n", encoding="utf-8")
     ran = run("operator", "stack", "-i", inventory)
@@ -35,7 +35,7 @@ def test_a_stack_takes_no_value_of_this_machine(run: Run, tmp_path: Path) -> Non
 
 
 def test_the_operator_is_rendered_as_a_folder_for_kustomize(run: Run, tmp_path: Path) -> None:
-    """Every file that is written is named, and no other; versions are taken as clusters say them."""
+    """The output names exactly the written files; versions have the format of clusters."""
     folder = tmp_path / "operator"
     for version in ("1.27", "v1.29.3", "1.31.0-eks-abc", "1.33+"):
         assert run("operator", "render", "--image", IMAGE, "--kubernetes", version, "-o", folder, "--json").document
@@ -50,7 +50,7 @@ def test_the_operator_is_rendered_as_a_folder_for_kustomize(run: Run, tmp_path: 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
 def test_a_cluster_is_not_changed_without_being_asked(run: Run, tmp_path: Path, command: str) -> None:
-    """As with apply: a person agrees, or --yes."""
+    """As with apply: a prompt, or --yes."""
     ran = run("operator", command, "--kubeconfig", _kubeconfig(tmp_path))
     assert ran.code == 64
     assert "GP005" in ran.err
@@ -66,7 +66,7 @@ def test_a_tilde_in_the_path_of_a_kubeconfig_is_the_users_home(
 
 
 def _kubeconfig(folder: Path) -> Path:
-    """Return one of a cluster that does not answer."""
+    """Return the kubeconfig of an unreachable cluster."""
     path = folder / "kubeconfig"
     path.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"

@@ -1,4 +1,4 @@
-"""Plan files: what they hold, what counts as having moved since, and that a file that is no plan is one finding."""
+"""Plan files: content, differences since the plan, and the finding for an invalid file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_provision.cli import plan_file
 from gpu_provision.hosts.result import NO_HOSTS, HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.plan import Change, FieldChange, Plan
-from tests.cli.harness import CHANGE, PROD, SANDBOX, Fakes, Ran, Run, plan_of
+from tests.cli.harness import CHANGE, PROD, SANDBOX, CommandResult, Fakes, Run, plan_of
 from tests.data_file import document
 
 DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -28,15 +28,15 @@ EMPTY = Plan(inventory="i", release="r", cluster="c", components=("dcgm",), chan
 
 
 def planned(**parts: Any) -> Plan:
-    """Return a plan with one change and a rollout, but for these parts."""
+    """Return a plan with one change and a rollout, with other parts."""
     whole = {"inventory": "i", "release": "r", "cluster": "c", "components": ["dcgm"], "changes": [DATA["change"]]}
     return msgspec.convert({**whole, "rollout": DATA["rollout"], **parts}, Plan)
 
 
 def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
-    """A plan file's document, as it comes back from the file."""
+    """A plan file's document, as read from the file."""
     work, found = ApplyJob(inventory=load(SANDBOX)), StackPlan(cluster=of, hosts=on_hosts)
-    document: dict[str, Any] = json.loads(json.dumps(plan_file.create(work, found, ignored=(), cluster_uid="u")))
+    document: dict[str, Any] = json.loads(json.dumps(plan_file.plan_document(work, found, ignored=(), cluster_uid="u")))
     jsonschema.validate(document, dict(plan_file.schema()))
     return document
 
@@ -88,7 +88,7 @@ def edited(path: Path, *, sealed: bool = True, **parts: Any) -> Path:
     return path
 
 
-def assert_refused(ran: Ran, fakes: Fakes, code: str) -> None:
+def assert_refused(ran: CommandResult, fakes: Fakes, code: str) -> None:
     assert (ran.code, fakes.applied) == (1, 0), ran
     assert f"error: {code} " in ran.err
     assert ran.err.count("error: ") == 1
@@ -139,7 +139,7 @@ def test_a_moved_cluster_inventory_or_host_is_named(
 
 @pytest.mark.parametrize("phases", [(), ("--cluster-only",)])
 def test_a_changed_cluster_is_reported(run: Run, fakes: Fakes, tmp_path: Path, phases: tuple[str, ...]) -> None:
-    """Before the first host is touched; and where no host is, right before the first write."""
+    """Before the first change of a host; without hosts, right before the first write."""
     path = tmp_path / "plan.json"
     assert run("plan", "-i", PROD, "--out", path, *phases).code == 0
     fakes.plan = plan_of(CHANGE, replace(CHANGE, ref=CHANGE.ref._replace(name="y")))
@@ -160,7 +160,7 @@ def test_a_plan_that_cannot_be_applied_is_not_written(run: Run, fakes: Fakes, tm
 def test_an_unwritable_plan_file_is_refused_before_any_request(
     run: Run, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """And nothing is left beside where it was to go."""
+    """And no draft is left."""
     monkeypatch.chdir(tmp_path)
     fakes.plan = AssertionError("the cluster was asked")
     ran = run("plan", "-i", PROD, "--out", name)
@@ -169,7 +169,7 @@ def test_an_unwritable_plan_file_is_refused_before_any_request(
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """A pipe here; /dev/full and /dev/stdout would be gone for everybody."""
+    """A pipe in place of /dev/full and /dev/stdout, which a replacement would destroy."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     fakes.plan = plan_of()

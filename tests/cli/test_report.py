@@ -1,4 +1,4 @@
-"""report and --report: the page of a run, however it ended."""
+"""The command report and the option --report, for every outcome of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.output.test_html_report import FAILURE, TIMELINE
 
 
 def test_a_run_that_went_well_leaves_a_page(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """The result stays as it is; where the page is goes to stderr."""
+    """The result is unchanged; the path of the report goes to stderr."""
     fakes.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", changes=("load ipmi_msghandler",)),))
     page = tmp_path / "page.html"
     ran = run("apply", "--report", page)
@@ -37,7 +37,7 @@ def test_a_run_that_went_well_leaves_a_page(run: Run, fakes: Fakes, tmp_path: Pa
 
 
 def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fakes, tmp_path: Path) -> None:
-    """Both when something is not as declared in the end, and when the run could not even begin."""
+    """Both if an object is not as declared at the end, and if the run could not begin."""
     finding = Finding(code="GP501", where="node t4-1", what="the driver is not ready")
     failure, page = RunFailedError(finding), tmp_path / "page.html"
     failure.result = replace(RESULT, findings=(finding,))
@@ -47,7 +47,7 @@ def test_a_run_that_failed_leaves_a_page_with_its_findings(run: Run, fakes: Fake
         text = page.read_text()
         assert ">failed</span></h1>" in text
         assert "the driver is not ready" in text
-        assert ("It ended early, see below." in text) is (each is not failure)
+        assert ("Ended early, see below." in text) is (each is not failure)
         page.unlink()
 
 
@@ -73,17 +73,17 @@ def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
     assert "seen: hosts changed before: t4-1\n" in ran.err
     assert "warning: GP517: t4-1 stays cordoned" in ran.err
     text = page.read_text()
-    for told in (">interrupted</span></h1>", "driver coming up: builds", "t4-1 stays cordoned"):
-        assert told in text, told
+    for words in (">interrupted</span></h1>", "driver coming up: builds", "t4-1 stays cordoned"):
+        assert words in text, words
     assert ("Test PASSED" in text, "<dd>7</dd>" in text) == (is_ours, is_ours)
 
 
 def test_an_unwritable_page_is_refused_before_the_run(run: Run, fakes: Fakes, tmp_path: Path) -> None:
     """No such folder, and a folder instead of a file."""
-    for place in (tmp_path / "nowhere" / "page.html", tmp_path):
-        ran = run("apply", "--report", place)
+    for path in (tmp_path / "nowhere" / "page.html", tmp_path):
+        ran = run("apply", "--report", path)
         assert ran.code == ExitCode.USAGE
-        assert f"GP370 {place}" in ran.err
+        assert f"GP370 {path}" in ran.err
     assert fakes.applied == 0
 
 
@@ -113,13 +113,13 @@ def test_the_newest_run_is_shown_with_its_whole_record(run: Run) -> None:
     record(RECORD, RESULT, FAILURE)
     ran = run("report")
     assert ran.code == ExitCode.OK
-    for told in (
+    for words in (
         *("apply of sandbox: <span", ">failed</span>", "<dt>Run</dt><dd>3</dd>", "2026-01-01 00:00:00 UTC"),
-        *("Told from the local record of the run", "error GP501", "GPU pods leave: default/train"),
+        *("Source: the local record of the run", "error GP501", "GPU pods leave: default/train"),
         *("driver does not build", "~ DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"),
         *("- DaemonSet gpu-operator-resources/nvidia-mig-manager", "Vector addition of 50000 elements"),
     ):
-        assert told in ran.out, told
+        assert words in ran.out, words
 
 
 @pytest.mark.parametrize("ending", [Ending.INTERRUPTED, Ending.RUNNING])
@@ -139,11 +139,11 @@ def test_an_unfinished_run_is_shown_up_to_its_last_step(run: Run, ending: Ending
 
 def test_a_run_that_is_not_on_record_here_is_named(run: Run) -> None:
     """Neither any, nor that one."""
-    for words, told in (("report",), "no run is on record"), (("report", "7"), "run 7 is not on record"):
+    for words, message in (("report",), "no run is on record"), (("report", "7"), "run 7 is not on record"):
         ran = run(*words)
         assert ran.code == ExitCode.USAGE
         assert "GP371" in ran.err
-        assert told in ran.err
+        assert message in ran.err
         record()
 
 

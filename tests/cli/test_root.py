@@ -10,8 +10,8 @@ import click
 import pytest
 import yaml
 
-from gpu_provision.api.jobs import as_a_look
-from gpu_provision.api.options import nodes_of
+from gpu_provision.api.jobs import as_read_only
+from gpu_provision.api.options import select_nodes
 from gpu_provision.cli import output, plan_file, root
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult
@@ -160,8 +160,8 @@ def test_limit_takes_names_patterns_groups_and_files(option: str, tmp_path: Path
     """In the inventory's order; a file has one a line, and may have comments."""
     hosts = tmp_path / "hosts.txt"
     hosts.write_text("# from the last run\n\n" + option.replace(",", "\n"))
-    assert nodes_of(load(SANDBOX), option) == nodes_of(load(SANDBOX), f"@{hosts}") == LIMITS[option]
-    assert nodes_of(load(SANDBOX), None) == ()
+    assert select_nodes(load(SANDBOX), option) == select_nodes(load(SANDBOX), f"@{hosts}") == LIMITS[option]
+    assert select_nodes(load(SANDBOX), None) == ()
 
 
 def test_options_may_stand_before_the_subcommand_of_history(run: Run, fakes: Fakes) -> None:
@@ -211,7 +211,7 @@ def test_the_list_of_commands_names_what_is_there_in_a_line_each(run: Run) -> No
     assert isinstance(group, SuggestingGroup)
     listed = {line.rstrip() for line in run("--help").out.splitlines()}
     longest = max(map(len, group.list_commands(click.Context(group))))
-    for name, command in group.elsewhere.items():
+    for name, command in group.lazy_commands.items():
         assert group.get_command(click.Context(group), name) is not None
         assert f"  {name:{longest}}  {command.summary}" in listed
 
@@ -252,6 +252,6 @@ def test_hosts_that_are_only_read_make_no_progress() -> None:
     """A plan that calls a host ready, of which it has just said that it is not, is not believed again."""
     heard: list[Event] = []
     for state in (State.PROGRESSING, State.READY, State.FAILED):
-        as_a_look(heard.append)(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
+        as_read_only(heard.append)(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
     expected = [("", State.PROGRESSING), ("", State.PROGRESSING), ("host_prerequisites", State.FAILED)]
     assert [(event.component, event.state) for event in heard] == expected

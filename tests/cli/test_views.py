@@ -1,4 +1,4 @@
-"""preflight and verify."""
+"""The commands preflight and verify."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ error: GP620 t4-1, t4-2: two drivers
 
 2 hosts read, nothing changed: 2 errors, 0 warnings
 """
-NOTHING = "2 hosts read, nothing changed: nothing to say against a run\n"
+NOTHING = "2 hosts read, nothing changed: no problem found\n"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_options_reach_the_judgement(run: Run, fakes: Fakes, monkeypatch: pytest
 
 @pytest.mark.parametrize("command", ["preflight", "plan", "apply"])
 def test_unknown_code_is_a_mistake(run: Run, fakes: Fakes, command: str, tmp_path: Path) -> None:
-    """It would override nothing; of a code of the inventory, the place is named."""
+    """Such a code overrides nothing; the error names the place of a code in the inventory."""
     done = run(command, "-i", SANDBOX, "--ignore", "GP699")
     assert (done.code, "preflight has no finding GP699" in done.err) == (ExitCode.USAGE, True)
     path = tmp_path / "i.yaml"
@@ -81,7 +81,7 @@ def test_unknown_code_is_a_mistake(run: Run, fakes: Fakes, command: str, tmp_pat
 
 
 def test_plan_tells_what_stops_a_host(run: Run, fakes: Fakes) -> None:
-    """On stderr with all that helps, and as an error of the document."""
+    """On stderr with evidence and fix, and as an error of the document."""
     failed = HostOutcome(name="t4-1", failed=True, reason="two drivers; z", errors=(finding("t4-1"),))
     fakes.hosts = HostsResult(hosts=(failed,), findings=(finding("t4-2", Severity.WARNING),))
     done = run("plan", "-i", SANDBOX)
@@ -92,7 +92,7 @@ def test_plan_tells_what_stops_a_host(run: Run, fakes: Fakes) -> None:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[VerifyOptions]:
-    """Let the acceptance tests end so; return what was asked for."""
+    """Fake the result of the acceptance tests; return their options."""
     asked: list[VerifyOptions] = []
 
     def verify(wanted: VerifyOptions, _listen: object) -> Verification:
@@ -114,13 +114,13 @@ def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[Ver
 def test_exit_code_is_the_verdict(
     run: Run, monkeypatch: pytest.MonkeyPatch, outcomes: list[CheckOutcome], code: ExitCode
 ) -> None:
-    """A failure weighs more than silence."""
+    """A failure outranks an unreachable host."""
     answer(monkeypatch, *outcomes)
     assert run("verify", "-i", SANDBOX).code == code
 
 
 def test_options_reach_the_tests(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The limit as names; tests of one's own; JUnit XML."""
+    """The limit as names; own tests; JUnit XML."""
     asked = answer(monkeypatch)
     own, junit = tmp_path / "test_own.py", tmp_path / "x.xml"
     own.touch()

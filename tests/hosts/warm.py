@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tests.foundry import LONGEST_REQUEST, Foundry
+from tests.fork_server import MAX_REQUEST_BYTES, ForkServer
 
 # Before gevent has its own, which wait for an event loop.
 _fork, _close, _waitpid = os.fork, os.close, os.waitpid
@@ -46,7 +46,7 @@ class Worker:
         os.close(self._process)
 
 
-class Forge(Foundry):
+class Forge(ForkServer):
     """Makes workers, in a process that starts with the first of them."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Forge(Foundry):
         with connection, other_end:
             with self.asking():
                 socket.send_fds(line, [json.dumps(request).encode()], [output.fileno(), other_end.fileno()])
-                pid = int(line.recv(LONGEST_REQUEST))
+                pid = int(line.recv(MAX_REQUEST_BYTES))
             other_end.close()
             with contextlib.closing(Worker(pid)) as made:
                 yield made, connection
@@ -78,7 +78,7 @@ def _serve(line: socket.socket) -> None:
     from gpu_provision.hosts import session  # noqa: F401, PLC0415 - what takes a worker its time
 
     while True:
-        asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 2)
+        asked, files, _, _ = socket.recv_fds(line, MAX_REQUEST_BYTES, 2)
         _bury()
         if not asked:
             return

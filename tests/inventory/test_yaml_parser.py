@@ -106,7 +106,7 @@ def test_paths_are_written_as_people_write_them() -> None:
 @pytest.mark.parametrize("seed", range(200))
 def test_no_damage_to_a_file_makes_the_check_fail(tmp_path: Path, seed: int) -> None:
     """Whatever a file holds, the answer is findings, never an exception."""
-    text = fuzzing.mutated_text(random.Random(seed), PROD.read_text(encoding="utf-8"))  # noqa: S311  no secrets
+    text = fuzzing.mutate_text(random.Random(seed), PROD.read_text(encoding="utf-8"))  # noqa: S311  no secrets
     file = tmp_path / "damaged.yaml"
     file.write_text(text, encoding="utf-8", errors="replace")
     for finding in check(file).all:

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_provision.model.findings import Finding, RunFailedError, one_line, visible
 from gpu_provision.model.progress import LockHolder
-from tests.hostile import TEXTS, left_in
+from tests.hostile import TEXTS, find_control_characters
 
 
 def test_a_finding_tells_where_what_evidence_and_fix() -> None:
@@ -24,7 +24,7 @@ def test_a_control_character_is_shown_as_its_escape(text: str, shown: str) -> No
 
 def test_no_character_of_unicode_is_left_that_steers() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
-    assert left_in(visible(every)) == set()
+    assert find_control_characters(visible(every)) == set()
 
 
 @pytest.mark.parametrize("text", ["", "a\tb\nc\n", "Größe 5 µm, 日本語, 😀, \u200d", r"C:\x1b", "\ufeffa"])
@@ -38,9 +38,9 @@ def test_ordinary_text_stays(text: str) -> None:
 def test_a_finding_and_an_exception_are_safe_to_print(text: str, shown: str) -> None:
     """Printed by pyinfra, in a traceback, or by a program that uses the library."""
     finding = Finding(code="GP501", where=text, what=text, evidence=text, consequence=text, fix=text)
-    for output in (str(finding), str(RunFailedError(finding))):
-        assert left_in(output) == set()
-        assert output.count(shown) == 5
+    for told in (str(finding), str(RunFailedError(finding))):
+        assert find_control_characters(told) == set()
+        assert told.count(shown) == 5
 
 
 def test_a_value_cannot_forge_a_part_of_a_finding() -> None:

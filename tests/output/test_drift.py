@@ -1,4 +1,4 @@
-"""What drift says."""
+"""The text and JSON of drift."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def of(*found: Difference) -> Drift:
 
 
 def test_who_did_it_stands_beside_what_they_did(golden: Golden) -> None:
-    """What is not ready names its nodes, and each object once: a DaemonSet is one, whatever keeps it on which nodes."""
+    """An object that is not ready is listed once, with its nodes and reasons."""
 
     def waiting(reason: str, *nodes: str) -> Difference:
         found = difference("DaemonSet", action=Action.WAIT, origin=Origin.NOT_READY)
@@ -54,7 +54,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_a_cluster_without_the_stack_is_one_line() -> None:
-    """Not fifty objects that are not there; hosts still stand for themselves."""
+    """One sentence instead of fifty missing objects; hosts are still listed."""
     bare = replace(of(difference("Service", action=Action.CREATE, origin=Origin.PENDING)), installed=False)
     sentence = "Not installed: cluster prod (v1.34) has nothing of inventory prod."
     assert drift_text(bare) == sentence

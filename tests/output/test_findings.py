@@ -17,7 +17,7 @@ from tests.output import samples
 
 @pytest.fixture(scope="module")
 def validator() -> jsonschema.Draft202012Validator:
-    """The published schema, checked itself."""
+    """The published schema, checked against its metaschema."""
     schema = output_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
@@ -57,7 +57,7 @@ def _properties(node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_findings_that_differ_in_the_place_alone_are_one() -> None:
-    """What is wrong with one more node is the same cause."""
+    """Equal findings of several nodes are one."""
     first = Finding(code="GP403", what="the node runs ubuntu22.04", where="Node t4-1", fix="correct it")
     second, other = replace(first, where="Node t4-2"), replace(first, what="the node runs debian12", where="Node t4-3")
     assert [each.where for each in findings.merged([first, second, other])] == ["Node t4-1, Node t4-2", "Node t4-3"]

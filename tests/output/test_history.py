@@ -1,4 +1,4 @@
-"""Runs on record, as people read them."""
+"""The text of recorded runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = Record(
 
 
 def test_a_run_tells_what_it_declared_otherwise() -> None:
-    """Versions by component, drivers by pool where they differ; of other edits only that there are some."""
+    """Versions by component, drivers by pool if pools differ; all other edits as one entry."""
     text = Path("inventories/sandbox.yaml").read_text()
     older = text.replace("version: v0.20.0", "version: v0.19.3")
     one_pool = older.replace(
@@ -59,7 +59,7 @@ def test_what_a_killed_run_has_written_is_not_known() -> None:
     killed = replace(RUN, ending=Ending.INTERRUPTED, ended="", changed=0)
     row = history.text(History((killed,))).splitlines()[1].split()
     assert row[2:7] == ["-", "interrupted", "26.7.0", "-", "alice@laptop"]
-    assert "written        -" in history.one(killed, {})
+    assert "written        -" in history.record_text(killed, {})
     found = history.document(RUN)
     assert (history.document(killed)["changed"], found["changed"]) == (None, 3)
     assert (found["number"], found["ending"], found["who"], "text" in found) == (7, "failed", "alice@laptop", False)
@@ -67,8 +67,8 @@ def test_what_a_killed_run_has_written_is_not_known() -> None:
 
 def test_one_run_is_shown_with_its_inventory_and_its_evidence() -> None:
     details = {"evidence": [{"pod": "p", "lines": ["Test PASSED", "Done"]}, {"pod": "q", "lines": []}]}
-    told = history.one(RUN, details)
+    told = history.record_text(RUN, details)
     assert [line for line in told.splitlines() if "p: " in line] == ["  p: Done"]
     assert told.endswith("  name: prod")
     assert "alice@laptop" in told
-    assert "Test PASSED" not in history.one(RUN, {})
+    assert "Test PASSED" not in history.record_text(RUN, {})

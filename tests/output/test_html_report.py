@@ -1,4 +1,4 @@
-"""The page of a run: its chart, and the whole of it."""
+"""The HTML report of a run and its chart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_provision.output import html_report
 from gpu_provision.output.history import RunReport
 from gpu_provision.output.html_report import ChartBar, chart, page
 from gpu_provision.output.progress import Activity, NodeTimeline, timelines_of
-from tests.hostile import left_in
+from tests.hostile import find_control_characters
 from tests.output.samples import EVIDENCE, HOSTS, PLAN, RESULT, ROLLOUT
 
 Step = tuple[float, str, State, str]  # seconds, node, state, step
@@ -36,7 +36,7 @@ def drawn(*steps: Step, seconds: float = 100.0) -> list[tuple[NodeTimeline, list
 
 
 def test_bars_are_in_percent_of_the_run() -> None:
-    """From the first thing that is known of a node to the end; spans too short to be seen share a bar."""
+    """From the first transition of a node to the end; short spans share a bar."""
     ((lane, bars),) = drawn(
         (0, "n1", State.PROGRESSING, "upgrade-required"),
         (200, "n1", State.PROGRESSING, "pod-restart-required"),
@@ -57,7 +57,7 @@ def test_bars_are_in_percent_of_the_run() -> None:
 
 
 def test_failed_nodes_come_first_then_the_earliest() -> None:
-    """Those that never began come last; a failure at the very end is drawn."""
+    """Nodes without a begin come last; a failure at the very end is drawn."""
     rows = drawn(
         (0, "n3", State.PROGRESSING, "upgrade-required"),
         (0, "n10", State.PROGRESSING, "pod-restart-required"),
@@ -68,7 +68,7 @@ def test_failed_nodes_come_first_then_the_earliest() -> None:
     )
     assert [lane.node for lane, _ in rows] == ["n1", "n2", "n10", "n3"]
     last = rows[0][1][-1]
-    assert (last.doing, last.x + last.width) == (Activity.FAILED, 100)
+    assert (last.activity, last.x + last.width) == (Activity.FAILED, 100)
 
 
 NASTY = '<script>alert("x")</script>&\x1b[31m\x9b\u202e'
@@ -76,10 +76,10 @@ _VOID = {"meta", "rect"}
 
 
 class Page(HTMLParser):
-    """A page as a reader of its tags sees it."""
+    """A parser that records the tags and the text of a page."""
 
     def __init__(self, html: str) -> None:
-        """Read all of it; AssertionError for a tag that is not closed where it should be."""
+        """Parse the page; AssertionError for a mismatched tag."""
         super().__init__()
         self.tags, self.text = list[tuple[str, dict[str, str | None]]](), ""
         self._open: list[str] = []
@@ -87,27 +87,27 @@ class Page(HTMLParser):
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note it."""
+        """Record the tag."""
         self.tags.append((tag, dict(attrs)))
         if tag not in _VOID:
             self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note it."""
+        """Record the tag."""
         assert tag in _VOID
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        """Hold that it was open."""
+        """Check that the tag was open."""
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Keep the text."""
+        """Record the text."""
         self.text += data
 
 
 def transition(at: float, node: str, state: State, step: str = "", reason: str = "") -> Transition:
-    """Return one of a driver."""
+    """Return a transition of a driver."""
     return Transition(at=at, component="driver", node=node, state=state, step=step, reason=reason)
 
 
@@ -156,7 +156,7 @@ def test_a_page_tells_what_happened() -> None:
 
 
 def test_a_page_loads_and_runs_nothing() -> None:
-    """Its own policy forbids both, and its one style sheet is the one that the policy names."""
+    """The page's policy forbids both, and names its one style sheet."""
     html = page(story())
     tags = Page(html).tags
     assert not {"script", "link", "img", "iframe", "object", "form"} & {tag for tag, _ in tags}
@@ -172,7 +172,7 @@ def test_a_page_loads_and_runs_nothing() -> None:
 
 
 def test_all_values_are_escaped_text() -> None:
-    """Names, reasons, logs and findings come from elsewhere; control characters are no HTML at all."""
+    """Names, reasons, logs and findings are foreign text; HTML forbids control characters."""
     state = NodeState(component="driver", node=NASTY, state=State.FAILED, reason=NASTY)
     finding = Finding(code="GP501", where=NASTY, what=NASTY, evidence=NASTY, consequence=NASTY, fix=NASTY)
     evidence = Evidence(component="driver_validation", node=NASTY, pod=NASTY, passed=False, lines=(NASTY,))
@@ -181,13 +181,13 @@ def test_all_values_are_escaped_text() -> None:
     plan = replace(PLAN, inventory=NASTY)
     html = page(story(inventory=NASTY, cluster=NASTY, release=NASTY, result=result, plan=plan))
     assert "<script" not in html
-    assert left_in(html) == set()
+    assert find_control_characters(html) == set()
     assert Page(html).text.count('<script>alert("x")</script>&') > 10
 
 
 @pytest.mark.parametrize("outcome", Ending)
 def test_a_run_of_which_little_is_known_has_a_page(outcome: Ending) -> None:
-    """It was interrupted, or refused, before anything was read; or there was nothing to do."""
+    """The run was interrupted or refused early, or had nothing to do."""
     html = page(story(outcome=outcome, cluster="", plan=None, hosts=None, result=RunResult()))
     text = Page(html).text
     assert "not known" in text
@@ -197,7 +197,7 @@ def test_a_run_of_which_little_is_known_has_a_page(outcome: Ending) -> None:
 
 
 def test_a_page_of_a_thousand_nodes_is_bounded() -> None:
-    """However much happened to each of them, and however much they all say."""
+    """Whatever the number of transitions and the size of messages."""
     states = (State.PROGRESSING, State.PENDING)
     timeline = tuple(
         transition(float(number), f"n{node}", states[number % 2], reason="x" * 50)
@@ -215,10 +215,10 @@ def test_a_page_of_a_thousand_nodes_is_bounded() -> None:
 
 
 def test_colors_have_enough_contrast_in_light_and_dark() -> None:
-    """Of WCAG AA: 4.5 for text, 3 for what is drawn."""
+    """WCAG AA: 4.5 for text, 3 for graphics."""
     css = html_report.files("gpu_provision.output").joinpath("report.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--([a-z_]+): (#\w{6})", part)) for part in css.split("@media (prefers", 1))
-    doings = {"failed" if doing is Activity.FAILED else doing.name.lower() for doing in Activity}
+    doings = {"failed" if activity is Activity.FAILED else activity.name.lower() for activity in Activity}
     for colors in (light, dark):
         assert doings <= colors.keys()
         for ground in ("page", "panel"):

@@ -29,7 +29,7 @@ def _lines(change: Change) -> list[str]:
 
 
 def test_a_diff_shows_the_lines_that_change() -> None:
-    """In their YAML context; a created object is all additions, and a field whose place cannot be found is not lost."""
+    """In their YAML context; a created object is all additions; a field with an unknown path is kept."""
     lines = _lines(samples.upgrade())
     assert "-        image: example.com/dcgm-exporter:4.2.0" in lines
     assert "+        image: example.com/dcgm-exporter:4.4.1" in lines
@@ -88,7 +88,7 @@ def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value:
 
 
 def test_a_redacted_secret_keeps_its_keys() -> None:
-    """A reader sees which keys there are, not what they hold."""
+    """The keys are visible, the values are not."""
     manifest = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "aHVudGVyMg=="}}
     assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
 

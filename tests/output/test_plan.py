@@ -1,4 +1,4 @@
-"""A plan as people and scripts read it; test_plan.yaml has plans with their texts."""
+"""A plan as text and JSON; test_plan.yaml has plans with their texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_plan_reads_as_its_text(name: str) -> None:
 
 
 def test_a_document_has_what_the_text_leaves_out() -> None:
-    """Labels of a node that leaves, records, the resource that carries a plan out, and a count of every action."""
+    """Labels of a node that leaves, records, the GPUStack, and a count of every action."""
     (change,) = plan.document(planned("a node leaves that no GPU pod uses"))["changes"]
     assert change["fields"] == [{"path": 'metadata.labels."a"', "old": "of t4-1", "new": None}]
     assert len(plan.document(planned("records of the tool are no changes"))["changes"]) == 4
@@ -43,9 +43,9 @@ def test_a_document_has_what_the_text_leaves_out() -> None:
     field = {"path": "spec.rollout.max_parallel", "old": 1, "new": 2}
     assert plan.document(stack)["resource"] == {"name": "gpustack/prod", "fields": [field]}
     assert (stack.is_empty, planned("a resource that says so already is not").is_empty) == (False, True)
-    found = plan.document(samples.PLAN)
-    assert (found["resource"], found["rollout"]) == (None, None)
-    assert found["summary"] == {"create": 1, "update": 9, "delete": 1, "run": 2, "wait": 0, "conflict": 1}
+    whole = plan.document(samples.PLAN)
+    assert (whole["resource"], whole["rollout"]) == (None, None)
+    assert whole["summary"] == {"create": 1, "update": 9, "delete": 1, "run": 2, "wait": 0, "conflict": 1}
 
 
 def test_the_whole_plan_reads_as_designed(golden: Golden) -> None:
@@ -55,7 +55,7 @@ def test_the_whole_plan_reads_as_designed(golden: Golden) -> None:
 
 @pytest.mark.parametrize("columns", [80, 160])
 def test_the_plan_of_a_rollout_fits_the_terminal(golden: Golden, columns: int) -> None:
-    """By decisions: what changes, what is disrupted, what is validated, what blocks it. Plain ASCII."""
+    """In the order of decisions: changes, disruption, validation, blocking findings. Plain ASCII."""
     records = planned("records alone are").changes
     wide = replace(samples.PLAN, rollout=samples.ROLLOUT, changes=(*samples.PLAN.changes, *records))
     text = plan.text(wide, Style(columns=columns), on_hosts=samples.HOSTS)
@@ -65,8 +65,8 @@ def test_the_plan_of_a_rollout_fits_the_terminal(golden: Golden, columns: int) -
 
 
 def test_a_run_announces_its_changes_without_a_closing() -> None:
-    """Its findings come at its end; that nothing was changed would be a lie."""
-    text = plan.announced(samples.PLAN)
+    """Its findings come at its end, and the sentence "Nothing was changed" would be false."""
+    text = plan.announcement(samples.PLAN)
     assert text.startswith("Inventory prod, release 26.7.0")
     assert "- DaemonSet gpu-operator-resources/nvidia-mig-manager" in text
     assert "GP304" not in text
@@ -74,7 +74,7 @@ def test_a_run_announces_its_changes_without_a_closing() -> None:
 
 
 def test_a_run_says_which_drivers_it_replaced() -> None:
-    """By version, not by image; nodes that leave are none of them."""
+    """By version, not by image, and without nodes that leave."""
     path = "spec.template.spec.containers[nvidia-driver-ctr].image"
     image = FieldChange(path, "nvcr.io/driver:595.91.07-ubuntu22.04", "nvcr.io/driver:580.126.20-ubuntu22.04")
     ref = ObjectRef("apps", "DaemonSet", "n", "d")

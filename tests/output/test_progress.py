@@ -1,4 +1,4 @@
-"""What a run says while it goes, and what each node was about; test_progress.yaml has the cases."""
+"""The progress of a run and the timeline of each node; test_progress.yaml has the cases."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ def _event(component: str, node: str, state: str, message: str = "", step: str =
 
 @pytest.mark.parametrize("case", DATA["events"], ids=lambda case: case["name"])
 def test_a_run_says_what_a_reader_would_act_on(case: dict[str, Any]) -> None:
-    """And a terminal what goes on."""
+    """And a terminal the current state."""
     progress = Progress(0.0)
     for event in case["events"]:
         progress.observe(_event(*event))
-    assert progress.news(1.0) == case["news"]
+    assert progress.new_lines(1.0) == case["news"]
     assert progress.current(5.0) == f"   5 s  {case['current']}"
     assert progress.heartbeat(61.0).endswith(case["current"])
 
 
 def test_the_heartbeat_names_what_is_awaited_and_why() -> None:
-    """After thirty quiet seconds; nothing is awaited once everything has settled. Equal steps of nodes share a line."""
+    """After thirty seconds of silence, and not once everything has settled. Equal steps of nodes share a line."""
     progress = Progress(0.0)
     progress.observe(_event("driver", "gpu-01", "ready"))
     progress.observe(_event("driver", "gpu-03", "progressing", "ImagePullBackOff"))
-    progress.news(2.0)
+    progress.new_lines(2.0)
     assert progress.heartbeat(2.0 + HEARTBEAT - 0.1) == ""
     assert progress.heartbeat(2.0 + HEARTBEAT) == "waiting 32 s for driver 1/2 ready; gpu-03: ImagePullBackOff"
     assert progress.heartbeat(3.0 + HEARTBEAT) == ""
     for number in (1, 2, 3):
         progress.observe(_event("driver", f"gpu-0{number}", "failed"))
-    assert progress.news(40.0) == ["! driver gpu-01..03 failed"]
+    assert progress.new_lines(40.0) == ["! driver gpu-01..03 failed"]
     assert (progress.heartbeat(1000.0), progress.current(1000.0)) == ("", "")
 
 
@@ -88,7 +88,9 @@ def test_a_node_is_about_one_thing_at_a_time(case: dict[str, Any]) -> None:
     of_no_node = Transition(at=0, component="nfd", node="", state=State.READY)
     (lane,) = timelines_of([of_no_node, *(transition(*each) for each in case["transitions"])]).values()
     spans = [
-        f"{each.begin}-{each.end} {each.doing.letter} {each.text}" for each in lane.spans(12) if each.end > each.begin
+        f"{each.begin}-{each.end} {each.activity.letter} {each.text}"
+        for each in lane.spans(12)
+        if each.end > each.begin
     ]
     assert spans == case["spans"]
     assert lane.started == float(next((span.split("-")[0] for span in spans if span.split()[1] not in ".=x!"), "inf"))

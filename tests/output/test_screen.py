@@ -9,8 +9,8 @@ import pytest
 
 from gpu_provision.model.progress import State, Transition
 from gpu_provision.output.progress import NodeTimeline, timelines_of
-from gpu_provision.output.screen import console, picture, table
-from gpu_provision.output.text import PLAIN, Style, for_terminal
+from gpu_provision.output.screen import console, table, timeline_picture
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal
 
 WAITS = "waits for a slot: max_parallel_upgrades is 1"
 
@@ -39,7 +39,7 @@ def rollout() -> dict[str, NodeTimeline]:
 def drawn(nodes: dict[str, NodeTimeline], columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
     """Return the picture as a terminal of this size shows it."""
     stream = io.StringIO()
-    console(stream, color=color, columns=columns, terminal=color).print(picture(nodes, 40.0, columns, lines))
+    console(stream, color=color, columns=columns, terminal=color).print(timeline_picture(nodes, 40.0, columns, lines))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
@@ -65,7 +65,7 @@ ROWS = [("driver", "ready", ""), ("toolkit", "failed", "ImagePullBackOff: [red]n
 
 def test_a_table_keeps_its_lines_where_no_terminal_ends() -> None:
     """Text of others is text: no markup, no emoji, no escape sequence."""
-    assert for_terminal(table(HEADERS, ROWS, PLAIN)).splitlines() == [
+    assert escape_for_terminal(table(HEADERS, ROWS, PLAIN)).splitlines() == [
         "COMPONENT  STATE   REASON",
         "driver     ready",
         r"toolkit    failed  ImagePullBackOff: [red]no[/red] such tag :smile: \x1b[31m",
@@ -76,7 +76,7 @@ def test_a_table_wraps_its_last_column_at_the_terminal() -> None:
     """Colors of cells stay, those of the header are bold."""
     style = Style(enabled=True, columns=60)
     rows = [("driver", style.paint("red", "failed"), "word " * 12)]
-    text = for_terminal(table(HEADERS, rows, style))
+    text = escape_for_terminal(table(HEADERS, rows, style))
     assert text.splitlines() == [
         "\x1b[1mCOMPONENT\x1b[0m  \x1b[1mSTATE\x1b[0m   \x1b[1mREASON\x1b[0m",
         "driver     \x1b[31mfailed\x1b[0m  word word word word word word word word",

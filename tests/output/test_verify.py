@@ -32,7 +32,7 @@ FOUND = Verification(
 def test_table_then_what_did_not_pass_then_the_sum(golden: Callable[[str, str], None]) -> None:
     """Worst first; equal reasons together; a silent host is one line."""
     golden("verify", views.verification_text(FOUND))
-    assert views.verification_text(Verification(checks=())) == "no check was asked for"
+    assert views.verification_text(Verification(checks=())) == "no check selected"
     made = document("verify", inventory="prod", **views.verification_document(FOUND))
     jsonschema.Draft202012Validator(output_schema()).validate(made)
     assert made["passed"] is False

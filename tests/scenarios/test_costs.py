@@ -19,7 +19,7 @@ from gpu_provision.planning import states as planned_states
 from gpu_provision.reconcile import observer
 from tests import data_file
 from tests.crowd import Crowd
-from tests.request_counts import by_verb_and_kind
+from tests.request_counts import count_requests
 
 OLD, NEW = "580.126.20", "580.178.04"
 SMALL, LARGE = 5, 200
@@ -71,7 +71,7 @@ def _costs(folder: Path, size: int, states: list[None]) -> Iterator[tuple[str, C
             if name != "rollout" or size == SMALL:
                 before = len(crowd.requests()), crowd.served, len(states)
                 gpu_provision.apply(gpu_provision.load(_inventory(crowd, version)), cluster_only=True)
-                requests = by_verb_and_kind(crowd.requests()[before[0] :])
+                requests = count_requests(crowd.requests()[before[0] :])
                 yield name, Cost(requests, crowd.served - before[1], len(states) - before[2])
     finally:
         crowd.close()

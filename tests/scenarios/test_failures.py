@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.hostile import MIXED, MIXED_SHOWN, left_in
+from tests.hostile import MIXED, MIXED_SHOWN, find_control_characters
 from tests.scenarios.world import OPERANDS, World
 
 Make = Callable[..., World]
@@ -73,11 +73,11 @@ def test_a_failed_vector_add_shows_its_own_last_line(new_world: Make) -> None:
     assert run.code == 1
     assert "GP503" in run.text
     assert "t4-1" in run.text
-    assert (MIXED_SHOWN in run.text, left_in(run.text)) == (True, set())
+    assert (MIXED_SHOWN in run.text, find_control_characters(run.text)) == (True, set())
     lease = ("lease", world.name, "-n", OPERANDS)
     world.api.patch(*lease, patch={"spec": {"holderIdentity": MIXED}})
     status = world.cli("status", "-i", str(world.inventory))
-    assert (f"A run is writing: {MIXED_SHOWN}" in status.out, left_in(status.text)) == (True, set())
+    assert (f"A run is writing: {MIXED_SHOWN}" in status.out, find_control_characters(status.text)) == (True, set())
     world.api.patch(*lease, patch={"spec": {"holderIdentity": None}})
     world.fault()
     assert world.apply("--cluster-only").code == 0

@@ -11,7 +11,7 @@ import yaml
 
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests import data_file
-from tests.request_counts import by_verb_and_kind
+from tests.request_counts import count_requests
 from tests.scenarios.on_sandbox import SandboxWorld
 
 NODES = 5
@@ -37,7 +37,7 @@ def _of_a_pool(text: str) -> str:
 def _requests_of_an_apply(world: SandboxWorld) -> Counter[str]:
     before = len(world.requests())
     world.apply("--cluster-only", check=True)
-    return by_verb_and_kind(each for each in world.requests()[before:] if not _is_of_validation(each))
+    return count_requests(each for each in world.requests()[before:] if not _is_of_validation(each))
 
 
 def _is_of_validation(request: LoggedRequest) -> bool:

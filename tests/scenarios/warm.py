@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.answers import Answer
-from tests.foundry import LONGEST_REQUEST, Foundry
+from tests.fork_server import MAX_REQUEST_BYTES, ForkServer
 from tests.hosts.warm import Forge as Workers
 
 _KILLED = -signal.SIGKILL
 
 
-class Forge(Foundry):
+class Forge(ForkServer):
     """Runs commands, in forks of a process that starts with the first of them; to be used by one thread at a time."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Forge(Foundry):
         with os.fdopen(told, "rb") as reader:
             socket.send_fds(line, [json.dumps(request).encode()], [*files, tells])
             os.close(tells)
-            pid = int(line.recv(LONGEST_REQUEST))
+            pid = int(line.recv(MAX_REQUEST_BYTES))
             if not select.select([reader], [], [], seconds)[0]:
                 os.kill(pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(request["words"], seconds)
@@ -97,7 +97,7 @@ def _serve(line: socket.socket) -> None:
         runner._worker = workers.worker
         gc.freeze()
         while True:
-            asked, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 4)
+            asked, files, _, _ = socket.recv_fds(line, MAX_REQUEST_BYTES, 4)
             _bury()
             if not asked:
                 return

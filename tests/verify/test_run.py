@@ -14,7 +14,7 @@ from gpu_provision.verify import run
 from gpu_provision.verify.hosts import host_of
 from gpu_provision.verify.run import CheckOutcome, Verification, VerifyOptions, verify
 from tests import data_file
-from tests.hostile import left_in
+from tests.hostile import find_control_characters
 
 OURS = 9  # checks of a GPU host
 
@@ -126,7 +126,7 @@ def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -
     assert [(check.node, check.reason) for check in found.of(CheckOutcome.FAILED)] == [
         ("two-1", "it is called \x9b2J otherwise")
     ]
-    assert left_in(junit.read_text(encoding="utf-8")) == set()
+    assert find_control_characters(junit.read_text(encoding="utf-8")) == set()
     assert r"it is called \x9b2J otherwise" in junit.read_text(encoding="utf-8")
     suite = ET.parse(junit).getroot()[0]  # noqa: S314 - our own file
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")

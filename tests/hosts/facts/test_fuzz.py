@@ -61,11 +61,11 @@ def read(lines: Iterable[str]) -> None:
 def test_section_of_any_content_is_read(section: str) -> None:
     corpus = parts(section)
     assert corpus
-    fuzzing.fuzz(lambda dice: [f"[{section}]", *fuzzing.mutated_lines(dice, dice.choice(corpus)), "[end]"], read)
+    fuzzing.check_reader(lambda dice: [f"[{section}]", *fuzzing.mutate_lines(dice, dice.choice(corpus)), "[end]"], read)
 
 
 def test_whole_answer_of_any_content_is_read() -> None:
-    fuzzing.fuzz(lambda dice: fuzzing.mutated_lines(dice, dice.choice(SYSTEMS)), read)
+    fuzzing.check_reader(lambda dice: fuzzing.mutate_lines(dice, dice.choice(SYSTEMS)), read)
 
 
 def test_remains_of_any_content_are_read() -> None:
@@ -74,4 +74,4 @@ def test_remains_of_any_content_are_read() -> None:
         found = packages.parse_toolkit(lines)
         assert found is None or "" not in found.hollow
 
-    fuzzing.fuzz(lambda dice: fuzzing.mutated_lines(dice, REMAINS), hollow)
+    fuzzing.check_reader(lambda dice: fuzzing.mutate_lines(dice, REMAINS), hollow)
