@@ -34,7 +34,6 @@ class _Files(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """Use it for --dist loadfile."""
     return _Files(config, log) if config.option.dist == "loadfile" else None
 
 
@@ -67,7 +66,6 @@ def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkout() -> Path:
-    """The top folder of the project."""
     return Path(__file__).resolve().parents[1]
 
 

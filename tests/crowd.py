@@ -95,7 +95,6 @@ class Crowd:
     _is_over: bool = False
 
     def __post_init__(self) -> None:
-        """Start the server, and react to its writes as kubelets and controllers do."""
         self.running = Running(self.folder / "server")
         self._registry = self.running.server.registry
         for storage, react in {
@@ -109,21 +108,17 @@ class Crowd:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
         return self.running.server.kubeconfig
 
     def close(self) -> None:
-        """End the server."""
         self._is_over = True
         self.running.stop()
 
     def requests(self, since: str = "") -> list[LoggedRequest]:
-        """Return the requests of the tool."""
         found = requests(self.running.server.request_log, since)
         return [each for each in found if each.agent.startswith(TOOL)]
 
     def join(self, *names: str) -> None:
-        """Register nodes, with NFD's labels."""
         self._on_loop(lambda: [self._put(_NODES, _node(name)) for name in names])
 
     def beat(self, *names: str) -> None:
@@ -139,7 +134,6 @@ class Crowd:
         self._on_loop(report)
 
     def daemonset(self, name: str) -> Object | None:
-        """Return a DaemonSet; None if there is none of this name."""
         found = (each.object for each in self._registry.store.select(_DAEMONSETS))
         return next((each for each in found if each["metadata"]["name"] == name), None)
 
@@ -233,7 +227,6 @@ class Crowd:
             self._later(lambda: self._batch(work, rest), _BATCH_SECONDS)
 
     def _place(self, daemonset: Object, node: Object) -> None:
-        """Start, replace or end the pod of a DaemonSet on a node."""
         owner, name = daemonset["metadata"], node["metadata"]["name"]
         pods, selector = self._pods[owner["uid"]], daemonset["spec"]["template"]["spec"].get("nodeSelector") or {}
         pod, belongs = pods.get(name), selector.items() <= _labels(node).items()

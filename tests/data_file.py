@@ -10,10 +10,8 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def document(text: str) -> Any:
-    """Return the one document."""
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader
 
 
 def documents(text: str) -> list[Any]:
-    """Return all documents."""
     return [*yaml.load_all(text, Loader=_LOADER)]

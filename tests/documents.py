@@ -95,5 +95,4 @@ class Reader:
         return "\n".join(self.run(*block.commands) for block in blocks(page) if not block.tag)
 
     def close(self) -> None:
-        """End the sandbox."""
         self.run("gpu-provision sandbox down")

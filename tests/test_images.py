@@ -46,7 +46,6 @@ class Registry:
 
     @property
     def host(self) -> str:
-        """Its name in references."""
         return f"localhost:{self.port}"
 
 
@@ -146,7 +145,6 @@ def test_file_of_any_shape_is_nothing(tmp_path: Path, config: Any) -> None:
 
 @pytest.fixture
 def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A credential helper, whose script a test writes."""
     helper = tmp_path / "docker-credential-test"
     helper.touch(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -34,7 +34,6 @@ class CommandResult:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The one JSON document on stdout."""
         parsed: dict[str, Any] = json.loads(self.out)
         _validator().validate(parsed)
         return parsed
@@ -49,7 +48,6 @@ Run = Callable[..., CommandResult]
 
 
 def plan_of(*changes: Change) -> Plan:
-    """Return a plan with these changes."""
     return Plan(inventory="sandbox", release="26.7.0", cluster="sandbox", components=("driver",), changes=changes)
 
 

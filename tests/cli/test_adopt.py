@@ -16,7 +16,7 @@ from gpu_provision.api.views import StackAdoption
 from gpu_provision.inventory import check
 from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
-from tests.adopt.builders import make_adoption, operator_install, policy
+from tests.adopt.builders import adoption_of, operator_install, policy
 from tests.cli.harness import Run
 
 
@@ -24,11 +24,9 @@ class Fake:
     """What the library answers, and whether it was told to adopt."""
 
     def __init__(self, folder: Path) -> None:
-        """Nothing stands against it."""
-        self.folder, self.adoption, self.done = folder, make_adoption(folder, operator_install()), 0
+        self.folder, self.adoption, self.done = folder, adoption_of(folder, operator_install()), 0
 
     def adopt(self, *_: object, **__: object) -> StackRun:
-        """Do it."""
         self.done += 1
         return StackRun(inventory="gpu", cluster=RunResult(changed=63, requests=198, seconds=3.0), command="adopt")
 
@@ -78,8 +76,8 @@ def test_what_cannot_be_kept_is_not_begun(run: Run, fake: Fake, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("adoption", "code"),
     [
-        (lambda folder: make_adoption(folder, operator_install(policies=(policy(gds={"enabled": True}),))), 1),
-        (lambda folder: make_adoption(folder, operator_install(policies=(), objects={}, pods=())), 0),
+        (lambda folder: adoption_of(folder, operator_install(policies=(policy(gds={"enabled": True}),))), 1),
+        (lambda folder: adoption_of(folder, operator_install(policies=(), objects={}, pods=())), 0),
     ],
     ids=["something stands against it", "there is nothing to take over"],
 )

@@ -33,7 +33,6 @@ class Clock:
     now = 0.0
 
     def __call__(self) -> float:
-        """Return the time."""
         return self.now
 
 
@@ -186,7 +185,6 @@ def overloaded(tmp_path: Path) -> Iterator[Path]:
 
 
 def start(path: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """Start ``gpu-provision status`` on the server of a kubeconfig."""
     inventory = path.with_name("inventory.yaml")
     inventory.write_text(SANDBOX.read_text().replace("sandbox: default", f"kubeconfig: {path}"))
     words = (sys.executable, "-c", _MAIN, "status", "-i", str(inventory), *options)

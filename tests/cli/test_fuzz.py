@@ -47,7 +47,6 @@ def document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def apply(path: Path) -> None:
-    """Use a plan file as the command does up to the first question to a host or a cluster, and compare it."""
     reviewed = load_plan(path)
     named = reviewed.inventory
     steps = [

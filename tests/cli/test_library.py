@@ -46,7 +46,6 @@ COMMANDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def inventory() -> Inventory:
-    """The sandbox's."""
     return gpu_provision.load(SANDBOX)
 
 

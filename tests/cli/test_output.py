@@ -62,7 +62,6 @@ _MAIN = "from gpu_provision.cli import main; main()"
 
 
 def gpu_provision(*words: str, redirect: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line under a shell that redirects its output."""
     shell = f'exec "$@" {redirect}'
     command = ("sh", "-c", shell, "sh", sys.executable, "-c", _MAIN, *words)
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

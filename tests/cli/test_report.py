@@ -103,7 +103,6 @@ def _sandbox(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
 
 
 def record(record: Record = RECORD, result: RunResult = RESULT, *findings: Finding) -> None:
-    """Leave the local record of a run."""
     store.write_local(record, lambda: store.run_details(PLAN, replace(result, timeline=TIMELINE), findings))
 
 

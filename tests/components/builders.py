@@ -29,22 +29,18 @@ DRIVER = SPECS.driver
 
 
 def pool(name: str, **fields: Any) -> NodePool:
-    """Return a pool whose driver settings are those of the inventory unless given."""
     return NodePool(**{"name": name, "driver": DRIVER} | fields)
 
 
 def inventory(**fields: Any) -> Inventory:
-    """Return the inventory of the sandbox's default fleet, with some fields replaced."""
     return replace(_FILE, **{"path": "", "digest": "", "text": "", **fields})
 
 
 def specs(**fields: Any) -> Specs:
-    """Return the release's specs with some replaced."""
     return replace(SPECS, **fields)
 
 
 def with_spec(name: str, **fields: Any) -> Inventory:
-    """Return the inventory with some fields of one component's spec replaced."""
     spec = replace(getattr(SPECS, name), **fields)
     pools = POOLS if name != "driver" else {key: replace(old, driver=spec) for key, old in POOLS.items()}
     return inventory(specs=specs(**{name: spec}), pools=pools)

@@ -22,7 +22,6 @@ MEANINGFUL_EMPTIES = {"emptyDir", "status"}
 
 
 def contexts() -> Iterator[RenderContext]:
-    """Yield contexts that differ in all that components look at."""
     resources = frozenset({"servicemonitors.monitoring.coreos.com"})
     for chosen in (builders.inventory(), EVERY):
         yield builders.context(chosen)
@@ -30,7 +29,6 @@ def contexts() -> Iterator[RenderContext]:
 
 
 def all_manifests() -> Iterator[dict[str, Any]]:
-    """Yield every manifest of every context."""
     for context in contexts():
         for manifests in desired(context).values():
             yield from manifests
@@ -94,7 +92,6 @@ def test_manifests_leave_out_what_the_server_sets() -> None:
 
 
 def keys(value: Any) -> Iterator[str]:
-    """Yield every key at any depth."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield key
@@ -117,14 +114,12 @@ def test_names_within_a_pod_are_unique() -> None:
 
 
 def pod_specs(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the pod spec of a workload or pod."""
     if manifest["kind"] == "Pod":
         return [manifest["spec"]]
     return [manifest["spec"]["template"]["spec"]] if "template" in manifest.get("spec", {}) else []
 
 
 def assert_unique(names: list[str]) -> None:
-    """Fail if a name occurs twice."""
     assert len(names) == len(set(names)), names
 
 

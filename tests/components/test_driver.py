@@ -16,20 +16,17 @@ from tests.components import builders, views
 
 
 def daemon_sets(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, dict[str, Any]]:
-    """Return the driver DaemonSets by name."""
     manifests = desired(builders.context(inventory, facts)).get("driver", [])
     return {item["metadata"]["name"]: item for item in views.of_kind(manifests, "DaemonSet")}
 
 
 def pod_of(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, Any]:
-    """Return the pod spec of the first DaemonSet."""
     first = next(iter(daemon_sets(inventory, facts).values()))
     pod: dict[str, Any] = first["spec"]["template"]["spec"]
     return pod
 
 
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
-    """Return a container's environment."""
     return {entry["name"]: entry.get("value") for entry in container["env"]}
 
 

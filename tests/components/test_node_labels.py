@@ -16,7 +16,6 @@ CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_suffix
 
 
 def labels_of(live: dict[str, str], case: dict[str, Any]) -> dict[str, Any]:
-    """Return the labels that t4-1 gets."""
     known = ClusterFacts(nodes=(builders.node("t4-1", labels=live),), host_drivers=case.get("host_drivers", {}))
     manifests = desired(builders.context(builders.inventory_with(case.get("inventory", {})), known))["node_labels"]
     return next((item["metadata"]["labels"] for item in manifests if item["metadata"]["name"] == "t4-1"), {})

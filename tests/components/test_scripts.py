@@ -20,25 +20,21 @@ class Machine:
     """A directory that stands for a machine: its validations, its modules, and the commands it has."""
 
     def __init__(self, root: Path) -> None:
-        """Make the directories."""
         self.validations, self.modules, self.commands = root / "validations", root / "module", root / "bin"
         for directory in (self.validations, self.modules, self.commands):
             directory.mkdir()
         self.command("sleep", ":")
 
     def command(self, name: str, body: str) -> None:
-        """Give the machine a command."""
         path = self.commands / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
 
     def module(self, name: str) -> None:
-        """Load a module."""
         (self.modules / name).mkdir()
         (self.modules / name / "refcnt").write_text("0\n")
 
     def run(self, script: str, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run a script with its paths moved to this machine."""
         text = script.replace("/run/nvidia/validations", str(self.validations))
         text = text.replace("/sys/module", str(self.modules))
         command = ["sh", "-c", text, "script", *args]
@@ -48,7 +44,6 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """Return a machine without a driver."""
     return Machine(tmp_path)
 
 

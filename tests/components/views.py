@@ -10,7 +10,6 @@ _PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 def of_kind(manifests: Sequence[Manifest], kind: str) -> list[Manifest]:
-    """Return the manifests of one kind."""
     return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
@@ -45,7 +44,6 @@ def operand(manifests: Sequence[Manifest], daemon_set: Manifest) -> Manifest:
 
 
 def container(item: Manifest) -> Manifest:
-    """Return a container in the oracle's shape."""
     words = [*item.get("command", ()), *item.get("args", ())]
     script = words[2] if words[:2] == ["sh", "-c"] else " ".join(words)
     pre_stop = item.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["", "", ""])[2]
@@ -66,7 +64,6 @@ def container(item: Manifest) -> Manifest:
 
 
 def volume(item: Manifest) -> Manifest:
-    """Return a volume in the oracle's shape."""
     if "hostPath" in item:
         path = item["hostPath"]
         return {"hostPath": path["path"]} | ({"type": path["type"]} if "type" in path else {})
@@ -78,7 +75,6 @@ def volume(item: Manifest) -> Manifest:
 
 
 def rules(manifests: Sequence[Manifest], kind: str) -> Manifest:
-    """Return the rules of every role of one kind, by name."""
     return {item["metadata"]["name"]: item["rules"] for item in of_kind(manifests, kind)}
 
 

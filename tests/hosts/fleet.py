@@ -67,7 +67,6 @@ def with_settings(declared: Inventory, **settings: object) -> Inventory:
 
 
 def only(declared: Inventory) -> HostOutcome:
-    """Run the host phase and return how its one host came out."""
     (outcome,) = prepare(declared).hosts
     return outcome
 

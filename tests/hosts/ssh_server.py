@@ -73,7 +73,6 @@ class Server:
             transport.close()
 
     def run(self, channel: paramiko.Channel, command: str) -> None:
-        """Run one command and end its channel, unless the conduct says otherwise."""
         channel.makefile("rb").read()  # until the client, which has our answer by then, has no more to say
         self.commands.append(command)
         if self.conduct.hangs_at and re.search(self.conduct.hangs_at, command):
@@ -143,7 +142,6 @@ def serving(host: hosts.SimulatedHost, conduct: Conduct = GOOD) -> Iterator[Serv
 
 
 def private_key(folder: Path) -> Path:
-    """Make a private key that every server here takes."""
     path = folder / "key"
     paramiko.ECDSAKey.generate().write_private_key_file(str(path))
     return path

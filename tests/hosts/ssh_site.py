@@ -30,7 +30,6 @@ class Site:
     """Hosts that are reached over SSH, and the inventory that says how."""
 
     def __init__(self, folder: Path, servers: Mapping[str, Server]) -> None:
-        """Write the inventory; every host is known by its key, but for the stranger."""
         self.servers = servers
         key, known = private_key(folder), folder / "known_hosts"
         known.write_text("".join(server.known() for server in servers.values()))

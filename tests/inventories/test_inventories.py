@@ -47,7 +47,6 @@ def test_the_sandbox_declares_its_default_fleet() -> None:
 
 
 def debug_inventory(name: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Return what stock pyinfra makes of an inventory; it connects to nothing."""
     return subprocess.run(
         [Path(sys.executable).with_name("pyinfra"), f"inventories/{name}.py", "debug-inventory"],
         cwd=ROOT,

@@ -39,7 +39,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def hosts(result: dict[str, Any], group: str) -> list[str]:
-    """Return the names of a group's hosts."""
     return [name for name, _ in result[group][0]]
 
 

@@ -13,7 +13,6 @@ from gpu_provision.model.findings import Finding
 
 
 def only_finding(path: Path | str) -> Finding:
-    """Return the one finding that a file gets."""
     (finding,) = check(path).all
     assert finding.where.startswith(str(path))
     assert finding.what

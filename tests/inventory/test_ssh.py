@@ -103,7 +103,6 @@ class Bastion(paramiko.ServerInterface):
     """Accepts every key, notes what it is asked for, and forwards to nowhere."""
 
     def __init__(self) -> None:
-        """Begin with an empty list."""
         self.asked: list[object] = []
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
@@ -115,7 +114,6 @@ class Bastion(paramiko.ServerInterface):
         return paramiko.OPEN_FAILED_CONNECT_FAILED
 
     def serve(self, listener: socket.socket) -> None:
-        """Take connections until the listener is closed."""
         with suppress(OSError):
             while True:
                 transport = paramiko.Transport(listener.accept()[0])

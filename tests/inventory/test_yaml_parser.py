@@ -17,7 +17,6 @@ PROD = HERE.parents[1] / "inventories" / "prod.yaml"
 
 
 def document(text: str) -> Document:
-    """Return the document of a text."""
     result, findings = yaml_parser.parse(Source("stack.yaml", Path("/stack.yaml"), text, ""))
     assert not findings
     return result

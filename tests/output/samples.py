@@ -18,7 +18,6 @@ NAMESPACE = "gpu-operator-resources"
 
 
 def node_label(name: str) -> Change:
-    """Return the change that labels one node."""
     return Change(
         component="node_labels",
         action=Action.UPDATE,
@@ -29,7 +28,6 @@ def node_label(name: str) -> Change:
 
 
 def upgrade() -> Change:
-    """Return the change of one image version."""
     image = "example.com/dcgm-exporter"
     template = {"spec": {"containers": [{"name": "dcgm", "image": f"{image}:4.4.1"}]}}
     return Change(
@@ -51,7 +49,6 @@ def upgrade() -> Change:
 
 
 def validation(node: str) -> Change:
-    """Return the change that runs a validation pod on a node."""
     return Change(
         component="driver_validation",
         action=Action.RUN,
@@ -62,7 +59,6 @@ def validation(node: str) -> Change:
 
 
 def secret(old: str, new: str) -> Change:
-    """Return a change of a Secret's value."""
     return Change(
         component="driver",
         action=Action.UPDATE,

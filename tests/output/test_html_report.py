@@ -27,7 +27,6 @@ Step = tuple[float, str, State, str]  # seconds, node, state, step
 
 
 def drawn(*steps: Step, seconds: float = 100.0) -> list[tuple[NodeTimeline, list[ChartBar]]]:
-    """Return the rows of a chart."""
     found = (
         Transition(at=at, component="driver", node=node, state=state, step=step) for at, node, state, step in steps
     )

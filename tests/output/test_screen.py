@@ -37,7 +37,6 @@ def rollout() -> dict[str, NodeTimeline]:
 
 
 def drawn(nodes: dict[str, NodeTimeline], columns: int, lines: int = 24, *, color: bool = False) -> list[str]:
-    """Return the picture as a terminal of this size shows it."""
     stream = io.StringIO()
     console(stream, color=color, columns=columns, terminal=color).print(timeline_picture(nodes, 40.0, columns, lines))
     return [line.rstrip() for line in stream.getvalue().splitlines()]

@@ -12,7 +12,6 @@ from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 
 def check(node: str, outcome: CheckOutcome, reason: str = "", sentence: str = "nouveau is not loaded") -> Check:
-    """Return a check."""
     return Check(sentence=sentence, node=node, outcome=outcome, reason=reason, seconds=0.1, test="x")
 
 

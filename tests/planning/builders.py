@@ -49,12 +49,10 @@ def labelled(facts: ClusterFacts | None = None, chosen: Inventory | None = None)
 
 
 def with_node(facts: ClusterFacts, name: str, **fields: Any) -> ClusterFacts:
-    """Return the facts with some fields of one node replaced."""
     return replace(facts, nodes=tuple(replace(node, **fields) if node.name == name else node for node in facts.nodes))
 
 
 def without_node(facts: ClusterFacts, name: str) -> ClusterFacts:
-    """Return the facts of a cluster that lacks a node."""
     return replace(facts, nodes=tuple(node for node in facts.nodes if node.name != name))
 
 
@@ -71,7 +69,6 @@ def live(manifest: Manifest) -> Manifest:
 
 
 def daemon_pod(daemonset: Manifest, node: str, **fields: Any) -> Manifest:
-    """Return the ready pod of a DaemonSet on a node."""
     template, name = daemonset["spec"]["template"], daemonset["metadata"]["name"]
     metadata = {
         "name": f"{name}-{node}",
@@ -91,7 +88,6 @@ def daemon_pod(daemonset: Manifest, node: str, **fields: Any) -> Manifest:
 
 
 def vector_add(code: int = 0, began: str = VALIDATED, *, boot: str = "", said: str = "Test PASSED") -> Manifest:
-    """Return the state of a container whose vectorAdd has ended."""
     return {"exitCode": code, "startedAt": began, "message": f"boot {boot}\n{said}\n"}
 
 
@@ -103,7 +99,6 @@ def shown(pod: Manifest, *, began: str = VALIDATED, code: int = 0, **fields: Any
 
 
 def restarted(pod: Manifest, at: str) -> Manifest:
-    """Return a pod whose container has started again."""
     main = {**pod["status"]["containerStatuses"][0], "state": {"running": {"startedAt": at}}, "restartCount": 1}
     return {**pod, "status": {**pod["status"], "containerStatuses": [main]}}
 
@@ -135,7 +130,6 @@ def _with_metadata(pod: Manifest, **fields: Any) -> Manifest:
 
 
 def validation_pod(manifest: Manifest, phase: str, began: str = VALIDATED, **status: Any) -> Manifest:
-    """Return a validation pod in a phase."""
     pod = _with_metadata(manifest, uid=f"uid-of-{manifest['metadata']['name']}")
     boot = f"boot-of-{node_of(manifest)}"
     passed, failed = vector_add(0, began, boot=boot), vector_add(1, began, boot=boot, said="no CUDA-capable device")
@@ -149,7 +143,6 @@ class Stack:
     """An inventory and a cluster in which all of it is as declared; take away what a test is about."""
 
     def __init__(self, chosen: Inventory | None = None, facts: ClusterFacts | None = None) -> None:
-        """Bring everything up."""
         chosen = chosen or inventory()
         given = facts if facts is not None else labelled(chosen=chosen)
         self.inventory = chosen
@@ -176,14 +169,12 @@ class Stack:
         return [item for item in self.desired.get(DEVICE_PLUGIN_VALIDATION, ()) if item["kind"] == "Pod"]
 
     def daemonset(self, component: str, node: str = "t4-1") -> Manifest:
-        """Return the DaemonSet of a component that serves a node."""
         found = next(facts for facts in self.context.facts.nodes if facts.name == node)
         return next(
             item for item in self.desired[component] if item["kind"] == "DaemonSet" and selects(item, found.labels)
         )
 
     def pod(self, component: str, node: str) -> Manifest:
-        """Return a component's pod on a node."""
         return next(
             pod
             for pod in self.pods.values()
@@ -198,16 +189,13 @@ class Stack:
         return ref
 
     def put(self, pod: Manifest) -> None:
-        """Show a pod, in place of one of its name."""
         self.pods[ref_of(pod)] = pod
 
     def remove(self, pod: Manifest) -> None:
-        """Take a pod away."""
         del self.pods[ref_of(pod)]
 
     @property
     def observed(self) -> ObservedState:
-        """What is seen."""
         return ObservedState(
             cluster="test (v1.34.0)",
             facts=self.context.facts,
@@ -219,12 +207,10 @@ class Stack:
 
     @property
     def situation(self) -> ClusterState:
-        """What states are read off."""
         return cluster_state(self.context, self.desired, self.observed)
 
     @property
     def plan(self) -> Plan:
-        """What a run would change."""
         return plan(self.context, self.desired, self.observed)
 
 

@@ -110,7 +110,6 @@ VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 
 def rollout(*waves: tuple[str, ...], skipped: tuple[str, ...] = ()) -> Schedule:
-    """Return a rollout of these nodes."""
     told = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
     return Schedule(waves=told, skipped=tuple((node, "the node is NotReady") for node in skipped))
 
@@ -124,7 +123,6 @@ def upgraded() -> Stack:
 
 
 def made(stack: Stack, found: Schedule, **options: tuple[str, ...]) -> Plan:
-    """Return the plan with its rollout."""
     before = stack.plan
     return with_rollout_changes(before, found, stack.situation, **options)
 

@@ -31,11 +31,9 @@ class Logs:
     """An API server that has one log, or none."""
 
     def __init__(self, *lines: str) -> None:
-        """Keep the lines, and what is asked for."""
         self.lines, self.asked = lines, list[tuple[str, bool]]()
 
     def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
-        """Answer with them."""
         assert (container, lines) == ("ctr", 30)
         self.asked.append((ref.name, previous))
         if not self.lines:
@@ -114,16 +112,13 @@ class Deletions:
     """Takes deletions of many pods at once."""
 
     def __init__(self) -> None:
-        """Nothing is deleted yet."""
         self.deleted: list[dict[str, str]] = []
 
     def delete_all(self, _kind: object, namespace: str, **selectors: str) -> None:
-        """Take a deletion."""
         self.deleted.append({"namespace": namespace, **selectors})
 
 
 def validations(stack: Stack, cluster: Deletions | None = None) -> Validations:
-    """Return those of a run that begins now."""
     reading: Any = SimpleNamespace(context=stack.context, observed=stack.observed, revalidate=False)
     taker: Any = cluster or Deletions()
     return Validations(taker, reading)
@@ -186,7 +181,7 @@ def test_all_pods_that_succeeded_go_in_one_request() -> None:
 def test_what_runs_again_is_taken_off_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
     written = list[object]()
-    monkeypatch.setattr(evidence.records, "write_validations", lambda *arguments: written.append(arguments[2]))
+    monkeypatch.setattr(evidence.observe, "write_validations", lambda *arguments: written.append(arguments[2]))
     stack = Stack()
     for revalidate in (False, True):
         observed = replace(stack.observed, passed={} if revalidate else stack.passed)

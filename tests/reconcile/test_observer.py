@@ -36,23 +36,19 @@ class Showing(InformerCache):
     """A mirror of objects that a test puts there."""
 
     def __init__(self, objects: dict[ObjectRef, Manifest]) -> None:
-        """Show these; they may be changed."""
         self.objects = objects
 
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
-        """Return those of a kind, or of one name."""
         kind = what.kind if isinstance(what, Scope) else what
         fields = what.field_selector if isinstance(what, Scope) else ""
         name = fields.partition(",")[0].removeprefix("metadata.name=")
         return {ref: each for ref, each in self.objects.items() if ref.type == kind and name in {"", ref.name}}
 
     def shared(self) -> InformerCache:
-        """Return the same objects."""
         return self
 
 
 def node_object(name: str, labels: dict[str, str] | None = None, version: int = 1) -> Manifest:
-    """Return a Node."""
     found = nfd_labels() if labels is None else labels
     metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": str(version), "labels": found}
     allocatable = {"nvidia.com/gpu": "8" if name == "h100-1" else "1"}
@@ -129,19 +125,16 @@ class Fleet(InformerCache):
     """A stack that is as declared, until something happens."""
 
     def __init__(self, seed: int) -> None:
-        """Show everything."""
         chosen = with_spec("startup_taint", enabled=True)
         self.stack, self.fate, self.count = Stack(chosen, labelled(chosen=chosen)), random.Random(seed), 0  # noqa: S311
         self.nodes = {node.name: node_object(node.name, {**node.labels}) for node in self.stack.context.facts.nodes}
 
     def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
-        """Return the live objects of a kind."""
         kind = what.kind if isinstance(what, Scope) else what
         found = {NODE: {ref_of(node): node for node in self.nodes.values()}, POD: self.stack.pods}
         return dict(found.get(kind) or {ref: each for ref, each in self.stack.members.items() if ref.type == kind})
 
     def change(self) -> None:
-        """Let one thing happen, or be as it was again."""
         stack, some = self.stack, self.fate.choice
         name, ref = some(GPU_NODES), some(list(stack.pods))
         node, pod = self.nodes[name], stack.pods[ref]
@@ -185,7 +178,6 @@ class World:
     """A cluster that is as declared, and a resident that looks at it."""
 
     def __init__(self, **facts: Any) -> None:
-        """Read it once."""
         chosen = with_spec("device_plugin", config_name=CONFIG)
         self.stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
         self.objects = dict(self.stack.members)
@@ -193,7 +185,6 @@ class World:
         self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
 
     def edit(self, by: list[dict[str, Any]]) -> None:
-        """Change an image."""
         live = self.objects[self.ref]
         template = live["spec"]["template"]
         containers = [{**each, "image": "busybox:1"} for each in template["spec"]["containers"]]
@@ -203,7 +194,6 @@ class World:
 
     @property
     def edited(self) -> frozenset[str]:
-        """What was edited."""
         return self.resident.look(0.0).edited
 
 
@@ -235,16 +225,13 @@ class Asked:
     """A cluster that is asked for a plan."""
 
     def __init__(self) -> None:
-        """The lock is free."""
         self.questions: list[str] = []
 
     def get(self, ref: ObjectRef) -> Manifest | None:
-        """Return nothing."""
         self.questions.append(str(ref))
         return None
 
     def apply(self, manifest: Manifest, **_: object) -> ApplyResult:
-        """Say yes."""
         self.questions.append(str(ref_of(manifest)))
         return ApplyResult(manifest, created=True)
 
@@ -310,7 +297,6 @@ def monitors(*versions: str, established: str = "True") -> Manifest:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time."""
     found = [100.0]
     monkeypatch.setattr(observer, "time", SimpleNamespace(monotonic=lambda: found[0]))
     return found

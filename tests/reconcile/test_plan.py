@@ -18,15 +18,12 @@ class Cluster:
     """An API server that takes everything, and knows one other stack."""
 
     def __init__(self, *parents: Manifest) -> None:
-        """Answer with these parents of sets."""
         self.parents, self.asked = parents, list[str]()
 
     def apply(self, manifest: Manifest, **_: Any) -> ApplyResult:
-        """Say yes."""
         return ApplyResult(manifest, created=False)
 
     def list(self, _: object, *, label_selector: str) -> SimpleNamespace:
-        """Return the parents."""
         self.asked.append(label_selector)
         return SimpleNamespace(items=self.parents)
 

@@ -23,21 +23,18 @@ class World:
     """What is there to be read, and what registries were asked."""
 
     def __init__(self) -> None:
-        """Begin with one node, whose host was not read."""
         self.hosts = HostsResult()
         self.nodes: tuple[NodeFacts, ...] = (NODE,)
         self.image = ImageState.PRESENT
         self.asked: list[tuple[str, str]] = []
 
     def ask(self, image: str, architecture: str) -> ImageAnswer:
-        """Answer as a registry would."""
         self.asked.append((image, architecture))
         return ImageAnswer(image, self.image, "said so")
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """Answers for everything that is asked."""
     world = World()
     monkeypatch.setattr(engine, "judge", lambda *_, **__: world.hosts)
     monkeypatch.setattr(engine, "observe_facts", lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes))

@@ -28,17 +28,14 @@ class Fake:
         self.merged: list[object] = []
 
     def merge(self, ref: ObjectRef, patch: object) -> None:
-        """Accept everything."""
         self.asked.append(ref)
         self.merged.append(patch)
 
     def apply(self, manifest: Manifest, **_: Any) -> ApplyResult:
-        """Accept everything."""
         self.asked.append(ref_of(manifest))
         return ApplyResult(manifest, created=True)
 
     def delete(self, ref: ObjectRef, **_: Any) -> None:
-        """Accept everything."""
         self.asked.append(ref)
 
 

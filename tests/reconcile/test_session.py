@@ -40,18 +40,15 @@ class FakeCluster:
     """Answers like an API server on which one pod is stuck."""
 
     def __init__(self, events: list[dict[str, Any]] | ProvisionError) -> None:
-        """Keep the events, or what the server says instead."""
         self._events = events
 
     def events(self, item: dict[str, Any]) -> list[dict[str, Any]]:
-        """Answer for the one pod."""
         assert item["metadata"]["name"] == POD["metadata"]["name"]
         if isinstance(self._events, ProvisionError):
             raise self._events
         return self._events
 
     def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
-        """Have none."""
         del ref, container, lines, previous
         raise ProvisionError(Finding(code="GP305", what="the container has not started"))
 

@@ -43,13 +43,11 @@ def test_a_node_tells_what_keeps_pods_off(node: str, fields: dict[str, Any], rea
 
 
 def row_of(stack: Stack, node: str) -> NodeStatus:
-    """The row of one node."""
     seen = stack.situation
     return next(row for row in node_rows(seen, states(seen)) if row.node == node)
 
 
 def with_label(facts: ClusterFacts, node: str, **labels: str) -> ClusterFacts:
-    """Return the facts with more labels on one node."""
     found = next(each for each in facts.nodes if each.name == node)
     return with_node(facts, node, labels={**found.labels, **labels})
 

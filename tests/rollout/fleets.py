@@ -149,7 +149,6 @@ mishaps = some.lists(
 
 
 def befall(world: World, mishap: Mishap) -> None:  # noqa: C901, PLR0912 - one case a mishap
-    """Let a mishap happen."""
     names = list(world.machines)
     machine = world.machines[names[mishap.node % len(names)]]
     machine.revision += 1

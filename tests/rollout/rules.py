@@ -51,7 +51,6 @@ class Rules:
     """Watches a world. Any decision that breaks a rule fails the test that runs it."""
 
     def __init__(self, world: World) -> None:
-        """Look at every decision of ``world`` before it is carried out."""
         self.world = world
         self.started: list[str] = []
         world.observers.append(self.judge)

@@ -115,7 +115,6 @@ class Machine:
 
     @property
     def state(self) -> UpgradeState:
-        """Its label."""
         return states.state_named(self.labels.get(states.STATE, ""))
 
 
@@ -152,7 +151,6 @@ class World:
     # --- what is seen -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Look at everything."""
         known = (machine for machine in self.machines.values() if not machine.is_forgotten)
         nodes = tuple(self._node(machine, place) for place, machine in enumerate(known))
         target, previous = f"fleet-{self.content}", f"fleet-{self.previous}" if self.previous else ""
@@ -259,7 +257,6 @@ class World:
     # --- what is done -------------------------------------------------------------------------------------------------
 
     def apply(self, action: Action) -> bool:
-        """Do what an action asks for; return whether that changed anything."""
         match action:
             case StateTransition():
                 return self._move(action)

@@ -43,7 +43,6 @@ def parts(section: str) -> list[str]:
 
 
 def read(lines: Iterable[str]) -> None:
-    """Read a record, and all that it says of itself."""
     record = parse(lines, asked_at=1.0, answered_at=2.0)
     if not record:
         return

@@ -82,7 +82,6 @@ class Diary:
 
 @pytest.fixture
 def declared(tmp_path: Path) -> Inventory:
-    """Four hosts; nouveau is in use on the first three."""
     return with_reboot(inventory(tmp_path, *NAMES), drain=Drain(timeout_seconds=77))
 
 
