@@ -96,7 +96,7 @@ class _Lab:
         """Return a pod with a label ``app`` that stays, once something holds of it."""
 
         async def found() -> Object | None:
-            pods = (await self.api.list(PODS, namespace, f"app={app}"))[0]
+            pods = (await self.api.list(PODS, namespace, label_selector=f"app={app}"))[0]
             return next((pod for pod in pods if not objects.is_deleting(pod) and holds(pod)), None)
 
         return await self.until(found, app)
