@@ -19,7 +19,7 @@ from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.findings import has_errors
 from gpu_provision.output.text import ranges
 from gpu_provision.planning import plan as planning
-from gpu_provision.planning.prepare import findings, part_of, prepare
+from gpu_provision.planning.prepare import inventory_findings, prepare, select_part
 
 if TYPE_CHECKING:
     from gpu_provision.api.views import StackDrift
@@ -122,7 +122,7 @@ class ApplyJob(_Job):
         if self.cluster and offline:
             context, desired = prepare(self.inventory, ClusterFacts(), part)
             empty = ObservedState(cluster="offline", facts=ClusterFacts())
-            in_cluster = planning.plan(context, desired, empty, findings(context))
+            in_cluster = planning.plan(context, desired, empty, inventory_findings(context))
         elif self.cluster:
             in_cluster = self._plan_cluster(on_hosts, part)
         return StackPlan(hosts=on_hosts, cluster=in_cluster, notes=self.known, command=self.command)
@@ -184,14 +184,14 @@ class ApplyJob(_Job):
     def _part(self) -> RunSelection:
         """Return what the words of the user mean. Raises UsageError, before the first host is asked."""
         if self.targets is None:
-            return part_of(self.inventory, (), self.limit)
+            return select_part(self.inventory, (), self.limit)
         if not self.cluster:
             what = "--hosts-only leaves the cluster alone, and with it every component"
             fix = "leave one of the two out"
             raise UsageError(Finding(code=codes.USAGE, where="--target", what=what, fix=fix))
         from gpu_provision.components import requirements
 
-        return part_of(self.inventory, components_of(self.targets, requirements(self.inventory)), self.limit)
+        return select_part(self.inventory, components_of(self.targets, requirements(self.inventory)), self.limit)
 
     def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult:
         """Make the hosts as declared, or only look with ``dry_run``; none if they take no part."""

@@ -21,7 +21,7 @@ from pyinfra.api.state import State
 from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
-from gpu_provision.deploys.hosts import guard_of
+from gpu_provision.deploys.hosts import maintenance_of
 from gpu_provision.diagnostics.failures import is_trouble
 from gpu_provision.hosts.operations import Commands, host_operation, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
@@ -67,7 +67,7 @@ def _session() -> Session:
     session = session_of(path, take_over=is_set(TAKE_OVER))
     if state.is_executing and path not in _executing:
         _executing.add(path)
-        guard_of(path).close()
+        maintenance_of(path).close()
         session.forget()
     if not session.is_read and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
         session.host_drivers = host_drivers()
@@ -125,7 +125,7 @@ def stack_ready() -> Commands:
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
     try:
-        with report_what_stays(partial(host.log, log_func=logger.warning)):
+        with report_unfinished(partial(host.log, log_func=logger.warning)):
             session.start()
             broken = session.wait(component, tick=_Ticker(host, component).tell)
         problems = session.explain() if broken else ()
@@ -166,7 +166,7 @@ def is_cluster_host(deploy: str) -> bool:
     clusters = [other for other in state.inventory if GROUP in other.groups]
     if not clusters:
         what = f"{deploy}() needs a cluster host, and pyinfra's inventory has none"
-        fix = f"add {_DECLARATION} to it; for hosts alone, call {_ALONE[deploy]} without {deploy}()"
+        fix = f"add {_DECLARATION} to it; for hosts alone, call {_HOST_DEPLOYS[deploy]} without {deploy}()"
         raise DeployError(str(Finding(code=codes.NO_CLUSTER_HOST, what=what, fix=fix)))
     if not any(map(state.is_host_in_limit, clusters)):
         _warn_once(f"{deploy}() does nothing: --limit or --exclude leaves out {', '.join(map(str, clusters))}")
@@ -193,7 +193,7 @@ def _warn_once(message: str) -> None:
     logger.warning(f"--> {message}; to include it, add --limit {GROUP}")
 
 
-_ALONE = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
+_HOST_DEPLOYS = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
 
 
 def is_set(key: str) -> bool:
@@ -232,7 +232,7 @@ _HANDLER = _SigintHandler()
 
 
 @contextlib.contextmanager
-def report_what_stays(tell: Callable[[str], None]) -> Iterator[None]:
+def report_unfinished(tell: Callable[[str], None]) -> Iterator[None]:
     """Have Ctrl-C interrupt a wait for a run; tell what the run leaves half done, and end the process as pyinfra does.
 
     For pyinfra's command, which runs operations in the main thread; elsewhere Python's own handling stays.

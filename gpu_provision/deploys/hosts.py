@@ -24,11 +24,11 @@ def host_prerequisites() -> None:
     """
     path = host.data.get("gpu_inventory")
     wanted = deploy.declared().get("reboot") == Reboot.IF_REQUIRED
-    deploy.host_prerequisites(guard_of(Path(path)) if path and wanted else None)
+    deploy.host_prerequisites(maintenance_of(Path(path)) if path and wanted else None)
 
 
 @cache
-def guard_of(path: Path) -> NodeMaintenance:
+def maintenance_of(path: Path) -> NodeMaintenance:
     """Return the one guard that all hosts of an inventory share; close it when they are done."""
     guard = NodeMaintenance(load(path))
     atexit.register(guard.close)

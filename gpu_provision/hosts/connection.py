@@ -63,7 +63,7 @@ class _IsolatedConnector:
         """Run a command, and watch that the host is still there; raises one of _KNOWN if it comes to no end."""
         limit = int(self._host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)
         reached = ssh_target(self._host)
-        with _watched(self._inner, limit, self._say) as watch:
+        with _watch_connection(self._inner, limit, self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
@@ -171,7 +171,7 @@ def _answers(transport: Transport, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def _watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[_Watchdog]:
+def _watch_connection(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[_Watchdog]:
     """Watch the SSH connection of a connector during a block; connectors without one look after themselves."""
     client = getattr(connector, "client", None)
     watch = _Watchdog(client.get_transport() if client else None, limit, say)

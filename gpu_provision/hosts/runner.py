@@ -146,7 +146,7 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
             raise
         if result is None:
             process.kill()  # one that has ended keeps its status
-            failure = RunFailedError(_ended_early(process.wait(), output))
+            failure = RunFailedError(_ended_early_finding(process.wait(), output))
             worker.stop(failure)
             raise failure
     return result
@@ -252,7 +252,7 @@ class _Worker:
             raise
 
 
-def _ended_early(status: int, output: IO[bytes]) -> Finding:
+def _ended_early_finding(status: int, output: IO[bytes]) -> Finding:
     output.seek(0)
     lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
     return Finding(
@@ -272,13 +272,12 @@ def _partial_progress(events: Sequence[HostEvent]) -> str:
     steps = {event.node: event.step for event in events if event.step}
     if not steps:
         return "no host was reached yet"
-    changes = _by_text((text, event.node) for event in events for text in event.changes)
-    return (
-        f"changed so far: {changes or 'nothing'}. Last begun: {_by_text((step, node) for node, step in steps.items())}"
-    )
+    changes = _group_by_text((text, event.node) for event in events for text in event.changes)
+    begun = _group_by_text((step, node) for node, step in steps.items())
+    return f"changed so far: {changes or 'nothing'}. Last begun: {begun}"
 
 
-def _by_text(pairs: Iterable[tuple[str, str]]) -> str:
+def _group_by_text(pairs: Iterable[tuple[str, str]]) -> str:
     nodes: dict[str, list[str]] = {}
     for text, node in pairs:
         nodes.setdefault(text, []).append(node)

@@ -38,6 +38,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
 
 Emit = Callable[[HostEvent], None]
+_Commands = Callable[[], Iterator[PyinfraCommand]]
 
 _PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
 
@@ -172,18 +173,18 @@ def _execute(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
-        _each(state, state.inventory.get_active_hosts(), lambda host: _prepare(host, phase))
+        _run_on_hosts(state, state.inventory.get_active_hosts(), lambda host: _prepare(host, phase))
         if not dry_run:
             for host in state.inventory:
                 for operation in state.ops[host].values():
-                    operation.command_generator = _guarded(host, operation.command_generator)
+                    operation.command_generator = _guard_commands(host, operation.command_generator)
             state.set_stage(StateStage.Execute)
             run_ops(state)
     except PyinfraError:
         pass  # "No hosts remaining!": every host then has its own reason
 
 
-def _each(state: State, hosts: Iterable[Host], work: Callable[[Host], None]) -> None:
+def _run_on_hosts(state: State, hosts: Iterable[Host], work: Callable[[Host], None]) -> None:
     """Do something on hosts, at the same time."""
 
     def within(host: Host) -> None:
@@ -199,22 +200,22 @@ def _prepare(host: Host, phase: Callable[[], Any]) -> None:
         phase()
     except Exception as error:  # noqa: BLE001 - an unexpected exception of one host must not end the run for all
         if not run_of(host).findings:
-            save_findings(host, _explained(host, error))
+            save_findings(host, _findings_of(host, error))
 
 
-def _guarded(host: Host, commands: Callable[[], Iterator[PyinfraCommand]]) -> Callable[[], Iterator[PyinfraCommand]]:
-    """Have no operation of one host end the run for all; pyinfra lets exceptions out of its body through."""
+def _guard_commands(host: Host, commands: _Commands) -> _Commands:
+    """Turn an exception of an operation into a failure of its host; pyinfra would end the run for all hosts."""
 
     def generate() -> Iterator[PyinfraCommand]:
         try:
             yield from commands()
         except Exception as error:  # noqa: BLE001 - as above
-            yield FunctionCommand(report, _explained(host, error), {})
+            yield FunctionCommand(report, _findings_of(host, error), {})
 
     return generate
 
 
-def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
+def _findings_of(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
     reached = ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
@@ -231,7 +232,7 @@ def _records(state: State) -> dict[str, HostRecord]:
             if record := known or host.get_fact(GpuHost, sections=_OUTCOME, _ignore_errors=True):
                 records[host.name] = record
 
-    _each(state, state.activated_hosts, read)
+    _run_on_hosts(state, state.activated_hosts, read)
     disconnect_all(state)
     return records
 
@@ -247,7 +248,7 @@ def host_drivers() -> dict[str, str]:
             return read_host(("kernel", "driver"))
         return None
 
-    ours = [other for other in _others() if other.data.get("gpu_node")]
+    ours = [other for other in _active_hosts() if other.data.get("gpu_node")]
     # Not pyinfra's own pool: we are in it, and it may have one place only.
     records = Pool(state.config.PARALLEL).map(record, ours)
     return {other.data.gpu_node: found.driver.usable for other, found in zip(ours, records, strict=True) if found}
@@ -255,10 +256,10 @@ def host_drivers() -> dict[str, str]:
 
 def count_changed_hosts() -> int:
     """Return the number of hosts that this run has changed."""
-    return sum(bool(_changes(state, other)) for other in _others())
+    return sum(bool(_changes(state, other)) for other in _active_hosts())
 
 
-def _others() -> list[Host]:
+def _active_hosts() -> list[Host]:
     return [other for other in state.inventory.get_active_hosts() if GROUP not in other.groups]
 
 

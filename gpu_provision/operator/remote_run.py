@@ -36,7 +36,7 @@ from gpu_provision.reconcile.observer import Observation, StackObserver, scope_o
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import ProgressReporter, with_steps
-from gpu_provision.reconcile.status import evidence
+from gpu_provision.reconcile.status import collect_evidence
 
 # How long a renewal may take to come: one controller may have ended just now, and another one takes over.
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
@@ -153,7 +153,7 @@ class RemoteRun:
             run=record.number if record else 0,
             seconds=time.monotonic() - self._began,
             states=tuple(self._reporter.states.values()),
-            evidence=tuple(evidence(seen)),
+            evidence=tuple(collect_evidence(seen)),
             timeline=self._reporter.timeline,
         )
         return Outcome(result, seen, self._reading.plan, record or Record(id=""), told=told)

@@ -179,7 +179,7 @@ def _rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]
 
 
 def _rollout(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
-    found = Counter(upgrade.state_named(node.labels.get(upgrade.STATE, "")) for node in nodes)
+    found = Counter(upgrade.parse_state(node.labels.get(upgrade.STATE, "")) for node in nodes)
     states = upgrade.UpgradeState
     done, failed = found[states.DONE], found[states.FAILED]
     waiting = found[states.UPGRADE_REQUIRED]

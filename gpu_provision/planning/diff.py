@@ -31,25 +31,25 @@ _LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
     """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
-    missing = _unequal(_without_noise(desired), live, ())
-    surplus = _no_longer_wanted(_owned(live), desired, live, ())
-    return _sorted((*surplus, *missing))
+    missing = _unequal_fields(_without_noise(desired), live, ())
+    surplus = _surplus_fields(_owned_fields(live), desired, live, ())
+    return _sort_by_path((*surplus, *missing))
 
 
 def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
     """Return what differs between two complete versions of one object, noise left out."""
     old, new = _without_noise(before), _without_noise(after)
-    gone = (FieldChange(each.path, each.new, None) for each in _unequal(old, new, ()) if each.old is None)
-    return _sorted((*_unequal(new, old, ()), *gone))
+    gone = (FieldChange(each.path, each.new, None) for each in _unequal_fields(old, new, ()) if each.old is None)
+    return _sort_by_path((*_unequal_fields(new, old, ()), *gone))
 
 
-def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
+def has_sent_fields(live: Manifest, sent: Mapping[str, Any]) -> bool:
     """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
     metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
-    return _are_empty(_unequal({**sent, "metadata": metadata}, live, ()))
+    return _are_empty(_unequal_fields({**sent, "metadata": metadata}, live, ()))
 
 
-def shows_applied(live: Manifest, applied: Manifest) -> bool:
+def has_applied_fields(live: Manifest, applied: Manifest) -> bool:
     """Return whether an object is as an apply leaves it: with every field, and without those that it gives up."""
     return _are_empty(differences(applied, live))
 
@@ -62,7 +62,7 @@ def _are_empty(changes: Iterable[FieldChange]) -> bool:
 _BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
 
 
-def _sorted(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+def _sort_by_path(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     by_path = {change.path: change for change in changes}
     paths = sorted(by_path.keys() - {_BOOKKEEPING} or by_path.keys())
     return tuple(by_path[path] for path in paths)
@@ -74,7 +74,7 @@ _HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-
 
 def owned_keys(live: Manifest, *path: str) -> frozenset[str]:
     """Return the keys that this tool applied to a map of a live object, such as ``("metadata", "labels")``."""
-    fields = _owned(live)
+    fields = _owned_fields(live)
     for name in path:
         fields = fields.get(f"f:{name}", {})
     return frozenset(name.removeprefix("f:") for name in fields if name.startswith("f:"))
@@ -102,11 +102,11 @@ def _without_noise(manifest: Manifest) -> Manifest:
     return {**rest, "metadata": metadata}
 
 
-def _unequal(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+def _unequal_fields(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
     if isinstance(desired, Mapping) and isinstance(live, Mapping):
         for key, value in desired.items():
             if key in live:
-                yield from _unequal(value, live[key], (*path, _step(key)))
+                yield from _unequal_fields(value, live[key], (*path, _step(key)))
             else:
                 yield FieldChange(text_of((*path, _step(key))), None, value)
     elif isinstance(desired, list) and isinstance(live, list):
@@ -125,12 +125,12 @@ def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[
             if found is None:
                 yield FieldChange(text_of(step), None, item)
             else:
-                yield from _unequal(item, found, step)
+                yield from _unequal_fields(item, found, step)
     elif len(desired) != len(live):
         yield FieldChange(text_of(path), live, desired)
     else:
         for index, (item, found) in enumerate(zip(desired, live, strict=True)):
-            yield from _unequal(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
+            yield from _unequal_fields(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
 
 
 def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def _label(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     return str(item.get("name") or item[keys[0]])
 
 
-def _owned(live: Manifest) -> Mapping[str, Any]:
+def _owned_fields(live: Manifest) -> Mapping[str, Any]:
     for entry in live.get("metadata", {}).get("managedFields") or ():
         is_ours = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
         if is_ours and not entry.get("subresource"):
@@ -156,7 +156,7 @@ def _owned(live: Manifest) -> Mapping[str, Any]:
     return {}
 
 
-def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+def _surplus_fields(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
     for element, below in owned.items():
         if element == ".":
             continue
@@ -166,7 +166,7 @@ def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: P
         if wanted is None:
             yield FieldChange(text_of(step), found, None)
         elif below:
-            yield from _no_longer_wanted(below, wanted, found, step)
+            yield from _surplus_fields(below, wanted, found, step)
 
 
 def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path | None, Any, Any]:
@@ -178,9 +178,9 @@ def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path |
             return (*path, _step(name)), wanted, found
         case "k":
             keys = json.loads(name)
-            item = _find(live, keys)
+            item = _find_item(live, keys)
             label = _label(item, tuple(keys)) if item else ""
-            return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), item
+            return (*path[:-1], f"{path[-1]}[{label}]"), _find_item(desired, keys), item
         case "v":
             value = json.loads(name)
             wanted, found = (value if value in (each or ()) else None for each in (desired, live))
@@ -189,7 +189,7 @@ def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path |
             return None, None, None
 
 
-def _find(items: Any, keys: Mapping[str, Any]) -> Any:
+def _find_item(items: Any, keys: Mapping[str, Any]) -> Any:
     if not isinstance(items, list):
         return None
     wanted = tuple(keys.values())

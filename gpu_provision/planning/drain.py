@@ -20,7 +20,7 @@ from gpu_provision.model.text import join_limited
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod
 _TEMPLATE_HASH = "pod-template-hash"
 _OVER = frozenset({"Succeeded", "Failed"})
-MOST_NAMED = 12
+MAX_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class DrainPlan:
 
 def plan_drain(pods: Iterable[Manifest], terms: Drain) -> DrainPlan:
     """Sort the pods of one node."""
-    concerned = sorted((pod for pod in pods if not _stays(pod)), key=_name)
+    concerned = sorted((pod for pod in pods if not _is_ignored(pod)), key=_name)
     ending = tuple(pod for pod in concerned if pod["metadata"].get("deletionTimestamp"))
-    others = [(pod, _loss(pod, terms)) for pod in concerned if pod not in ending]
+    others = [(pod, _loss_reason(pod, terms)) for pod in concerned if pod not in ending]
     return DrainPlan(tuple(pod for pod, why in others if not why), ending, tuple(each for each in others if each[1]))
 
 
-def _stays(pod: Manifest) -> bool:
+def _is_ignored(pod: Manifest) -> bool:
     """Whether a pod is none of a drain's business: it would be back at once, it is over, or it is our own way in."""
     metadata = pod["metadata"]
     is_helper = labels.HELPER in (metadata.get("labels") or {})
@@ -53,7 +53,7 @@ def _stays(pod: Manifest) -> bool:
     return is_helper or is_back_at_once or phase(pod) in _OVER
 
 
-def _loss(pod: Manifest, terms: Drain) -> str:
+def _loss_reason(pod: Manifest, terms: Drain) -> str:
     is_managed = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
     ours = is_managed or validator.has_made(pod)
     has_empty_dir = any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
@@ -94,7 +94,7 @@ def data_loss_finding(node: str, left: DrainPlan) -> Finding | None:
         code=codes.PODS_WOULD_BE_LOST,
         what=f"the node is left as it is: {number} on it would be lost for good, or lose data",
         where=node,
-        evidence=join_limited((f"{describe_pod(pod)}: {why}" for pod, why in left.kept), MOST_NAMED),
+        evidence=join_limited((f"{describe_pod(pod)}: {why}" for pod, why in left.kept), MAX_NAMED),
         fix="move or delete these pods, or allow it: drain: {force: true} for pods without a controller, "
         "{delete_empty_dir: true} for emptyDir volumes",
     )
@@ -107,6 +107,6 @@ def not_drained_finding(node: str, seconds: int, left: DrainPlan, refusals: Mapp
         code=codes.NOT_DRAINED,
         what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",
         where=node,
-        evidence=join_limited(waiting, MOST_NAMED),
+        evidence=join_limited(waiting, MAX_NAMED),
         fix="have more replicas run elsewhere, or give it more time: drain: {timeout_seconds: ...}",
     )

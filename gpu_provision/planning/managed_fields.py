@@ -14,7 +14,7 @@ Entry = Mapping[str, Any]
 Owners = Mapping[str, tuple[Writer, ...]]
 """Path of a field, as in FieldChange -> who owns it."""
 
-OURS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
+OWN_MANAGERS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
 """Field managers of this tool."""
 
 # The server moves the oldest entries there when an object has more than ten.
@@ -33,26 +33,26 @@ def _entries(live: Manifest) -> tuple[Entry, ...]:
 
 def managers_of(live: Manifest, *path: str) -> frozenset[str]:
     """Return the field managers of one field, such as ``("metadata", "labels", "app")``; empty if it is unknown."""
-    return _managers(entry for entry in _entries(live) if _has(entry.get("fieldsV1") or {}, path))
+    return _managers(entry for entry in _entries(live) if _has_field(entry.get("fieldsV1") or {}, path))
 
 
 def other_managers(live: Manifest) -> frozenset[str]:
     """Return who else has written to an object that we apply: it was there before us, or is theirs, too."""
-    return _managers(_entries(live)) - OURS - _SYSTEM
+    return _managers(_entries(live)) - OWN_MANAGERS - _SYSTEM
 
 
 def own_labels(live: Manifest) -> dict[str, str]:
     """Return the labels that only this tool has set on an object."""
     present: Mapping[str, str] = live["metadata"].get("labels") or {}
     managers = {key: managers_of(live, "metadata", "labels", key) for key in present}
-    return {key: value for key, value in present.items() if managers[key] and managers[key] <= OURS}
+    return {key: value for key, value in present.items() if managers[key] and managers[key] <= OWN_MANAGERS}
 
 
 def _managers(found: Iterable[Entry]) -> frozenset[str]:
     return frozenset(entry.get("manager", "") for entry in found) - _UNKNOWN - {""}
 
 
-def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+def _has_field(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     for name in path:
         if f"f:{name}" not in fields:
             return False
@@ -60,7 +60,7 @@ def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return True
 
 
-def owners(live: Manifest) -> Owners:
+def owners_by_path(live: Manifest) -> Owners:
     """Return who owns which field of a live object; writers of the status alone are left out."""
     found: dict[str, tuple[Writer, ...]] = {}
     for entry in _entries(live):
@@ -92,7 +92,7 @@ def writers_of(path: str, known: Owners) -> tuple[Writer, ...]:
     return tuple(writer for each, found in known.items() if _is_within(each, path) for writer in found)
 
 
-def overlap(one: str, other: str) -> bool:
+def paths_overlap(one: str, other: str) -> bool:
     """Whether two paths are of the same field, or one is a part of the other."""
     return one == other or _is_within(one, other) or _is_within(other, one)
 
@@ -101,18 +101,18 @@ def _is_within(path: str, outer: str) -> bool:
     return path.startswith((f"{outer}.", f"{outer}["))
 
 
-def is_ours(writers: tuple[Writer, ...]) -> bool:
+def is_own_field(writers: tuple[Writer, ...]) -> bool:
     """Whether this tool is among the owners of a field: then its value is the one that was applied."""
     return any(writer.manager == FIELD_MANAGER for writer in writers)
 
 
-def last_of_others(writers: tuple[Writer, ...]) -> Writer | None:
+def last_other_writer(writers: tuple[Writer, ...]) -> Writer | None:
     """Return who of the others wrote last; None if there are no others."""
     others = (writer for writer in writers if writer.manager != FIELD_MANAGER)
     return max(others, key=lambda writer: writer.time, default=None)
 
 
-def transferred(live: Manifest) -> list[dict[str, Any]]:
+def transfer_managed_fields(live: Manifest) -> list[dict[str, Any]]:
     """Return an object's ``managedFields`` with all but its status and its owner references applied by this tool.
 
     The next server-side apply then meets no conflict, and removes what the inventory does not declare. kubectl does the
@@ -145,14 +145,14 @@ def is_transferred(live: Manifest) -> bool:
     """Whether no other field manager has a field of an object that `transferred` would take."""
     before, after = (
         sorted((*(e.get(key, "") for key in _IDENTITY), json.dumps(e.get("fieldsV1"), sort_keys=True)) for e in entries)
-        for entries in (_entries(live), transferred(live))
+        for entries in (_entries(live), transfer_managed_fields(live))
     )
     return before == after
 
 
-def as_transferred(live: Manifest) -> Manifest:
+def with_transferred_fields(live: Manifest) -> Manifest:
     """Return an object as it is once it is transferred, to see what an apply then changes."""
-    return {**live, "metadata": {**live["metadata"], "managedFields": transferred(live)}}
+    return {**live, "metadata": {**live["metadata"], "managedFields": transfer_managed_fields(live)}}
 
 
 def without_owners(live: Manifest, uids: Collection[str]) -> list[dict[str, Any]]:

@@ -18,14 +18,14 @@ from gpu_provision.planning.applyset import belongs, component_of, selects
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
+    LABELS_PENDING,
     NO_NODE,
-    TO_BE_LABELLED,
     ClusterState,
     Desired,
     Key,
     cluster_state,
+    evaluate_states,
     shared_problem,
-    states,
     vector_add_of,
 )
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, OUTDATED, has_installed, is_kept, is_rolled_out
@@ -37,7 +37,7 @@ _PER_NODE = frozenset({"Node", "Pod"})
 def plan(context: RenderContext, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
     """Return everything that is not as declared, in dependency order; deletions come last."""
     seen = cluster_state(context, desired, observed)
-    return plan_state(seen, states(seen), findings)
+    return plan_state(seen, evaluate_states(seen), findings)
 
 
 def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
@@ -54,7 +54,7 @@ def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tup
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
     changes = [*objects, *pod_changes(seen), *nodes, *validations]
-    changes += _waits(seen, known, {change.component for change in objects})
+    changes += _wait_changes(seen, known, {change.component for change in objects})
     changes += (*deletions(seen), *emptied_daemonsets(seen, moving))
     changes += superseded_pod_changes(seen, {key_of_pod(change) for change in validations})
     return Plan(
@@ -62,7 +62,7 @@ def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tup
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=sort_changes([*changes, *withdrawn_labels(changes, seen)], tuple(seen.desired)),
+        changes=sort_changes([*changes, *label_withdrawals(changes, seen)], tuple(seen.desired)),
         findings=findings,
     )
 
@@ -95,8 +95,8 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
         return replace(change, nodes=(), effects=())
     found = [*_pods_of(manifest, seen)]
     if not found or not is_rolled_out(manifest):
-        return replace(change, nodes=_sorted(node for node, _ in found), effects=())
-    outdated = _sorted(node for node, pod in found if not has_installed(pod, manifest))
+        return replace(change, nodes=_sort_names(node for node, _ in found), effects=())
+    outdated = _sort_names(node for node, pod in found if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
 
 
@@ -106,14 +106,14 @@ def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Mani
     for (name, node), found in seen.pods.items():
         if name == component:
             stays = not is_daemon or selects(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
-            yield from ((node, pod) for pod in found if stays and _owned_by(pod, manifest))
+            yield from ((node, pod) for pod in found if stays and _is_owned_by(pod, manifest))
 
 
-def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:
+def _sort_names(nodes: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(nodes)))
 
 
-def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
+def _is_owned_by(pod: Manifest, manifest: Manifest) -> bool:
     name, owners = manifest["metadata"]["name"], pod["metadata"].get("ownerReferences", ())
     of_replica_sets = {each["name"].rpartition("-")[0] for each in owners if each["kind"] == "ReplicaSet"}
     return name in of_replica_sets.union(each["name"] for each in owners)
@@ -208,7 +208,7 @@ def key_of_pod(change: Change) -> Key:
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
 
 
-def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
+def label_withdrawals(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
     """Yield the nodes that cease to say that they are validated, and say the same again in the end."""
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
@@ -222,7 +222,7 @@ def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
+def _wait_changes(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
     members, wanted = seen.observed.members, {name: map(ref_of, items) for name, items in seen.desired.items()}
     lacking = {name for name, refs in wanted.items() if any(r.kind not in _PER_NODE and r not in members for r in refs)}
@@ -231,16 +231,16 @@ def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collect
             continue
         if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
             continue
-        ref = _what_is_awaited(component, node, seen)
-        lacks_gpu = component == "node_labels" and state.state is State.PROGRESSING and state.reason != TO_BE_LABELLED
+        ref = _awaited_ref(component, node, seen)
+        lacks_gpu = component == "node_labels" and state.state is State.PROGRESSING and state.reason != LABELS_PENDING
         if ref in seen.observed.members or lacks_gpu:
             nodes.setdefault((component, ref, state.reason), []).append(node)
     for (component, ref, reason), found in nodes.items():
-        where = _sorted(filter(None, found))
+        where = _sort_names(filter(None, found))
         yield Change(component=component, action=Action.WAIT, ref=ref, nodes=where, effects=(reason,))
 
 
-def _what_is_awaited(component: str, node: str, seen: ClusterState) -> ObjectRef:
+def _awaited_ref(component: str, node: str, seen: ClusterState) -> ObjectRef:
     for manifest in seen.desired[component]:
         if manifest["kind"] == "DaemonSet" if node else shared_problem(manifest, seen):
             return ref_of(manifest)
@@ -263,10 +263,10 @@ def pod_changes(seen: ClusterState) -> Iterator[Change]:
             marks = _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
             for pod in (pod for (name, _), pods in seen.pods.items() if name == component for pod in pods):
                 if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
-                    yield from _change(component, pod, marks)
+                    yield from _pod_change(component, pod, marks)
 
 
-def as_applied(daemonset: Manifest) -> Manifest:
+def applied_metadata(daemonset: Manifest) -> Manifest:
     """Return what a DaemonSet gives its pods for metadata, as a partial Pod."""
     return {"metadata": _marks(daemonset, {})}
 
@@ -282,7 +282,7 @@ def _marks(daemonset: Manifest, live: Manifest) -> Marks:
     return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
 
 
-def _change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
+def _pod_change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
     live: Marks = {key: pod["metadata"].get(key) or {} for key in _MAPS}
     patch = {key: {name: value for name, value in marks[key].items() if live[key].get(name) != value} for key in _MAPS}
     if not any(patch.values()):

@@ -30,22 +30,22 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL)
     members = (ref_of(manifest) for manifests in marked.values() for manifest in manifests)
     applied = (ref for ref in members if ref.kind not in {"Node", "Pod"})
     marked["prerequisites"] = [*marked["prerequisites"], parent(stack, namespace, applied)]
-    return limit_to(known, marked, part)
+    return limit_to_part(known, marked, part)
 
 
-def findings(known: RenderContext) -> tuple[Finding, ...]:
+def inventory_findings(known: RenderContext) -> tuple[Finding, ...]:
     """Return what a reader of a plan should know about the inventory, nodes and components."""
     return (
         *known.inventory.warnings,
-        *_unverified(known),
-        *_left_out(known),
-        *too_many_nodes(known),
-        *_missing_nodes(known),
+        *_unverified_findings(known),
+        *_left_out_findings(known),
+        *too_many_nodes_findings(known),
+        *_missing_node_findings(known),
         *components.problems(known),
     )
 
 
-def _unverified(known: RenderContext) -> Iterator[Finding]:
+def _unverified_findings(known: RenderContext) -> Iterator[Finding]:
     if known.facts.unverified:
         yield Finding(
             code="GP313",
@@ -59,7 +59,7 @@ def _unverified(known: RenderContext) -> Iterator[Finding]:
         )
 
 
-def _missing_nodes(known: RenderContext) -> Iterator[Finding]:
+def _missing_node_findings(known: RenderContext) -> Iterator[Finding]:
     for name in [target.name for target in known.targets if target.facts is None and known.facts.version]:
         yield Finding(
             code="GP201",
@@ -74,7 +74,7 @@ _VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quot
 _ROOM = 0.97  # for what else is in the object
 
 
-def too_many_nodes(known: RenderContext) -> Iterator[Finding]:
+def too_many_nodes_findings(known: RenderContext) -> Iterator[Finding]:
     """Yield that the record of a stack's validations would not fit: the API server would refuse it in mid-run."""
     names = [target.name for target in (*known.targets, *known.others)]
     whole = sum(2 * len(name) + _AROUND_NAMES + _VALUE for name in names)
@@ -101,7 +101,7 @@ class PodReference(NamedTuple):
     is_required: bool = True  # whether the pods do not start without. Images are pulled without a pull secret, too.
 
 
-def references(desired: Desired) -> tuple[PodReference, ...]:
+def find_references(desired: Desired) -> tuple[PodReference, ...]:
     """Return what pods refer to, but for what is optional or made by the stack itself."""
     kinds = frozenset(_FIELDS.values())
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
@@ -109,14 +109,14 @@ def references(desired: Desired) -> tuple[PodReference, ...]:
     for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
         spec, user = manifest.get("spec", {}), ref_of(manifest)
         pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
-        named = [(kind, name, True) for kind, name in _required(pod)]
+        named = [(kind, name, True) for kind, name in _required_refs(pod)]
         named += [("Secret", secret["name"], False) for secret in pod.get("imagePullSecrets", ())]
         refs = ((ObjectRef("v1", kind, user.namespace, name), needed) for kind, name, needed in named)
         found += (PodReference(ref, user, component, needed) for ref, needed in refs)
     return tuple(dict.fromkeys(each for each in found if each.ref not in made))
 
 
-def _required(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _required_refs(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     volumes = pod.get("volumes", ())
     projected = (source for volume in volumes for source in volume.get("projected", {}).get("sources", ()))
     containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
@@ -184,7 +184,7 @@ _CREATE = {
 """Kind, and whether pods do not start without -> how kubectl creates it."""
 
 
-def unread_finding(unread: Collection[ObjectRef]) -> Iterator[Finding]:
+def unread_findings(unread: Collection[ObjectRef]) -> Iterator[Finding]:
     """Yield one warning about objects that our user may not read."""
     if unread:
         yield Finding(
@@ -198,10 +198,10 @@ def unread_finding(unread: Collection[ObjectRef]) -> Iterator[Finding]:
 
 
 # What a component needs besides what has to be ready before it: a driver that is replaced has to prove itself.
-_BESIDES = {driver.NAME: (driver_validation.NAME,)}
+_ALSO_REQUIRES = {driver.NAME: (driver_validation.NAME,)}
 
 
-def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
+def select_part(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
     """Return the part of these components, with all that they require, and of these nodes; none of either is all."""
     requires, wanted = components.requirements(inventory), set[str]()
     left = list(targets)
@@ -209,11 +209,11 @@ def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) 
         name = left.pop()
         if name not in wanted:
             wanted.add(name)
-            left += (*requires[name], *(needed for needed in _BESIDES.get(name, ()) if needed in requires))
+            left += (*requires[name], *(needed for needed in _ALSO_REQUIRES.get(name, ()) if needed in requires))
     return RunSelection(components=frozenset(wanted), nodes=frozenset(nodes))
 
 
-def limit_to(known: RenderContext, desired: Desired, part: RunSelection) -> tuple[RenderContext, Desired]:
+def limit_to_part(known: RenderContext, desired: Desired, part: RunSelection) -> tuple[RenderContext, Desired]:
     """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
     if part.is_all:
         return known, desired
@@ -223,11 +223,11 @@ def limit_to(known: RenderContext, desired: Desired, part: RunSelection) -> tupl
         others=tuple(target for target in known.targets if not part.has_node(target.name)),
         part=part,
     )
-    kept = {component: list(_kept(component, manifests, part)) for component, manifests in desired.items()}
+    kept = {component: list(_limit_manifests(component, manifests, part)) for component, manifests in desired.items()}
     return context, {name: manifests for name, manifests in kept.items() if manifests or part.has_component(name)}
 
 
-def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
+def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
     """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
     is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
     for manifest in manifests if is_awaited or part.has_component(component) else ():
@@ -236,7 +236,7 @@ def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> 
             yield manifest
 
 
-def _left_out(known: RenderContext) -> Iterator[Finding]:
+def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
     missing = [name for name in components.requirements(known.inventory) if not known.part.has_component(name)]
     told = [f"components {', '.join(missing)} (--target)"] if missing else []
     told += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []

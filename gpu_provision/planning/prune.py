@@ -10,7 +10,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.applyset import belongs, component_of
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.upgrades import DRIVER, Pods, _stays
+from gpu_provision.planning.upgrades import DRIVER, Pods, is_staying
 from gpu_provision.planning.validation import VALIDATIONS
 
 
@@ -34,19 +34,19 @@ def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iter
 
 def deletions(seen: ClusterState) -> Iterator[Change]:
     """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
-    for ref, live in _unwanted(seen):
+    for ref, live in _unwanted_objects(seen):
         if not is_in_use(live, seen.context, seen.pods):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
 
 
 def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:
     """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
-    for ref, live in _unwanted(seen):
+    for ref, live in _unwanted_objects(seen):
         if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)
 
 
-def _unwanted(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]]:
+def _unwanted_objects(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]]:
     manifests = (manifest for each in seen.desired.values() for manifest in each)
     wanted = {ref_of(manifest) for manifest in manifests if manifest["kind"] not in {"Node", "Pod"}}
     for ref, live in seen.observed.members.items():
@@ -67,4 +67,4 @@ def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Co
     going_over = context.targets if component == DRIVER else ()
     names = {target.name for target in going_over if target.driver_group} | {node.name for node in leaving(context)}
     served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(_stays(pod) and belongs(pod, live) for found in served for pod in found)
+    return any(is_staying(pod) and belongs(pod, live) for found in served for pod in found)

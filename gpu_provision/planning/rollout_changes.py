@@ -17,14 +17,14 @@ from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.plan import (
     key_of_pod,
     label_path,
+    label_withdrawals,
     node_change,
     sort_changes,
     validation_change,
-    withdrawn_labels,
 )
 from gpu_provision.planning.prune import emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import ClusterState, vector_add_of
-from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STAYS
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STACK_KEPT
 from gpu_provision.planning.validation import VALIDATIONS, NodePatch
 from gpu_provision.rollout import states as upgrade
 
@@ -58,10 +58,10 @@ def with_departures(
         if change.component != NAME or name not in nodes:
             changes.append(change)
         elif name in kept:
-            why = f"{STAYS}: {kept[name]}"
+            why = f"{STACK_KEPT}: {kept[name]}"
             changes.append(Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(why,)))
         else:
-            changes.append(_leaving(change, nodes[name], seen, users.get(name), certain=name not in later))
+            changes.append(_departure_change(change, nodes[name], seen, users.get(name), certain=name not in later))
     rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
@@ -70,7 +70,7 @@ def with_departures(
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 
-def _leaving(
+def _departure_change(
     change: Change, node: NodeFacts, seen: ClusterState, users: tuple[str, ...] | None, *, certain: bool
 ) -> Change:
     marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
@@ -99,20 +99,20 @@ def with_rollout_changes(
     later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
     going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
     unproven = kept.intersection(outdated)
-    changes = [_foreseen(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
-    changes += _proofs(changes, going.difference(proven), seen)
-    changes = [*_with_groups(changes, going, seen)]
+    changes = [_limit_restarts(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
+    changes += _repeated_validations(changes, going.difference(proven), seen)
+    changes = [*_with_group_labels(changes, going, seen)]
     known = {change.ref for change in changes}
     running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     changes += (change for change in superseded_pod_changes(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
-    changes += withdrawn_labels(changes, seen)
+    changes += label_withdrawals(changes, seen)
     changes += (change for change in emptied_daemonsets(seen, moved) if change.ref not in known)
-    certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
+    certain = (replace(each, certain=each.certain and _node_of(each) not in later) for each in changes)
     return replace(plan, rollout=found, changes=sort_changes(certain, plan.components))
 
 
-def _foreseen(change: Change, kept: Collection[str]) -> Change:
+def _limit_restarts(change: Change, kept: Collection[str]) -> Change:
     if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
         return change
     nodes = tuple(node for node in change.nodes if node not in kept)
@@ -124,16 +124,16 @@ def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     if change.component == validation.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     is_run = change.action is Action.RUN
-    return _about(change) in unproven if is_run else change.ref.kind == "Node" and not change.fields
+    return _node_of(change) in unproven if is_run else change.ref.kind == "Node" and not change.fields
 
 
-def _about(change: Change) -> str:
+def _node_of(change: Change) -> str:
     if change.action is Action.RUN:
         return key_of_pod(change)[1]
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""
 
 
-def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
+def _repeated_validations(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
     running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     for component in filter(VALIDATIONS.__contains__, seen.desired):
@@ -143,7 +143,7 @@ def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterStat
                 yield validation_change(component, target, seen)
 
 
-def _with_groups(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
+def _with_group_labels(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield changes, and that nodes go over to another DaemonSet when their turn comes, as a change of their labels."""
     regrouped: dict[ObjectRef, Change] = {}
     for target in seen.context.targets:

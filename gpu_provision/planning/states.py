@@ -23,10 +23,10 @@ Desired = Mapping[str, Sequence[Manifest]]
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
-TO_BE_LABELLED = "labels are not written yet"
+LABELS_PENDING = "labels are not written yet"
 """Reason of the state of a node that NFD has labelled and we have not."""
 
-LEFT = "no longer in the inventory"
+NOT_IN_INVENTORY = "no longer in the inventory"
 """Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
 
 NO_NODE = "the cluster has no node of this name"
@@ -54,7 +54,7 @@ def cluster_state(
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    stay = upgrades.groups_that_stay(context.targets, desired, by_key)
+    stay = upgrades.kept_driver_groups(context.targets, desired, by_key)
     expired = validation.expired_labels(context, desired, known, observed, by_key)
     for other in filter(None, (stay, expired)):
         desired = upgrades.with_node_labels(desired, other)
@@ -72,13 +72,15 @@ def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
     return {key: tuple(each) for key, each in found.items()}
 
 
-def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None) -> dict[Key, NodeState]:
+def evaluate_states(
+    seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None
+) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
-    ``on_nodes`` is what `states_of` returns of each node, if that is known already.
+    ``on_nodes``: results of `evaluate_node` by node, if they are known already.
     """
     if on_nodes is None:
-        on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
+        on_nodes = {target.name: evaluate_node(target, seen) for target in seen.context.targets}
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
         found[component, ""] = _shared_state(component, seen)
@@ -88,7 +90,7 @@ def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] |
     # Whether pods of others use the GPUs of nodes that left is not known here.
     for left in node_labels.leaving(seen.context):
         if left.name in seen.node_labels:
-            reason = ": ".join((LEFT, *upgrades.upgrade_of(left)))
+            reason = ": ".join((NOT_IN_INVENTORY, *upgrades.upgrade_of(left)))
             leaving = NodeState(component=node_labels.NAME, node=left.name, state=State.LEAVING, reason=reason)
             found[node_labels.NAME, left.name] = leaving
     return found
@@ -122,24 +124,26 @@ def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
     return NodeObjects(daemonsets, nodes | pods)
 
 
-def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
+def evaluate_node(target: Target, seen: ClusterState) -> dict[str, NodeState]:
     """Return where each component stands on one node."""
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
         concerned = [name for name in seen.desired if name in parts or RUNS_IN.get(name) in parts]
         broken = {component: State.FAILED if component == first else State.PENDING for component in concerned}
-        return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
+        return {component: _node_state(component, target, state, NO_NODE) for component, state in broken.items()}
     found: dict[str, NodeState] = {}
     for component in seen.desired:
-        if state := _state_of(component, target, seen, found):
+        if state := _evaluate_component(component, target, seen, found):
             found[component] = state
     if is_kept(driver := found.get(DRIVER)):
         return {component: validation.postpone_validation(state, driver) for component, state in found.items()}
     return found
 
 
-def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
+def _evaluate_component(
+    component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]
+) -> NodeState | None:
     if component in VALIDATIONS:
         return _validation_state(component, target, seen, found)
     part = seen.parts.get(component)
@@ -152,7 +156,7 @@ def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping
             return validation.node_state(target, found, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
-        if selects(daemonset, _labels_to_be(target, seen)):
+        if selects(daemonset, _desired_labels(target, seen)):
             state = _daemon_state(component, target, daemonset, seen)
             return upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
     return None
@@ -201,16 +205,16 @@ def _label_state(component: str, target: Target, *, is_written: bool) -> NodeSta
     facts = target.facts
     if facts is None or is_written:
         if upgrades.has_stale_rollout(target):
-            reason = f"{upgrades.AT_WORK}: the node has a driver of its own"
+            reason = f"{upgrades.UPGRADE_UNFINISHED}: the node has a driver of its own"
         elif facts is not None and labels.nfd_has_spoken(facts.labels) and not labels.has_gpu(facts.labels):
             declared = validation.gpu_text(target)
             reason = f"the inventory declares a GPU ({declared}), but NFD sees no NVIDIA device on the PCI bus"
         else:
-            return _state(component, target, State.READY)
-        return _state(component, target, State.PROGRESSING, reason)
+            return _node_state(component, target, State.READY)
+        return _node_state(component, target, State.PROGRESSING, reason)
     if not labels.nfd_has_spoken(facts.labels):
-        return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
-    return _state(component, target, State.PROGRESSING, TO_BE_LABELLED)
+        return _node_state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
+    return _node_state(component, target, State.PROGRESSING, LABELS_PENDING)
 
 
 def _validation_state(
@@ -221,18 +225,18 @@ def _validation_state(
         return None
     is_second = component == DEVICE_PLUGIN_VALIDATION
     if is_second and (problem := validation.count_problem(target, seen.context)):
-        return _state(component, target, State.PENDING, problem)
+        return _node_state(component, target, State.PENDING, problem)
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
-        return _state(component, target, State.PENDING, validation.REPEATED)
+        return _node_state(component, target, State.PENDING, validation.REPEAT_REQUESTED)
     shown = validation.last_verdict(component, target.name, seen.observed, seen.pods)
-    doubtful = validation.doubt(component, target, wanted.content, shown, seen.pods, below=found)
+    doubtful = validation.expiry_reason(component, target, wanted.content, shown, seen.pods, below=found)
     if doubtful and pod is not None and digest_of(pod) == wanted.content and validation.verdict_of(pod) is None:
-        kept_off = "" if pod["spec"].get("nodeName") else _kept_off(target, wanted.spec)
-        return _state(component, target, State.PROGRESSING, kept_off or pod_view.cause(pod))
+        kept_off = "" if pod["spec"].get("nodeName") else _untolerated_taint(target, wanted.spec)
+        return _node_state(component, target, State.PROGRESSING, kept_off or pod_view.cause(pod))
     if doubtful or shown is None:
-        return _state(component, target, State.PENDING, doubtful)
-    return _state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
+        return _node_state(component, target, State.PENDING, doubtful)
+    return _node_state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
 
 
 class WantedProof(NamedTuple):
@@ -253,7 +257,7 @@ def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedP
         pod = next((each for each in staying if ref_of(each) == ref_of(manifest)), None)
         return WantedProof(digest_of(manifest), manifest["spec"], pod)
     for daemonset in part.daemonsets:
-        if selects(daemonset, _labels_to_be(target, seen)):
+        if selects(daemonset, _desired_labels(target, seen)):
             template = daemonset["spec"]["template"]
             pod = next((each for each in staying if belongs(each, daemonset)), None)
             return WantedProof(digest_of(template), template["spec"], pod)
@@ -268,31 +272,31 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
     else:
         current = [pod for pod in pods if digest_of(pod) == digest_of(daemonset["spec"]["template"])]
     if any(pod_view.is_ready(pod) for pod in current):
-        return _state(component, target, State.READY)
+        return _node_state(component, target, State.READY)
     silent = "" if target.facts and target.facts.ready else "; the node is NotReady"
     if current:
-        return _state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
+        return _node_state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
     if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
         # Either a driver's content is behind, or only the DaemonSet that its pod is of.
         moves = is_rolled_out(daemonset) and all(upgrades.has_installed(pod, daemonset) for pod in staying_pods)
         reason = "goes over to another DaemonSet" if moves else upgrades.OUTDATED
-        return _state(component, target, State.PROGRESSING, reason)
+        return _node_state(component, target, State.PROGRESSING, reason)
     if pods:
-        return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
-    kept_off = _kept_off(target, daemonset["spec"]["template"]["spec"])
-    return _state(component, target, State.PENDING, kept_off or f"no pod on this node yet{silent}")
+        return _node_state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
+    kept_off = _untolerated_taint(target, daemonset["spec"]["template"]["spec"])
+    return _node_state(component, target, State.PENDING, kept_off or f"no pod on this node yet{silent}")
 
 
-def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
+def _untolerated_taint(target: Target, spec: Mapping[str, Any]) -> str:
     taints = target.facts.taints if target.facts else ()
     taint = first_untolerated(taints, spec.get("tolerations", ()))
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 
-def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
+def _desired_labels(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
     return live | seen.node_labels.get(target.name, {})
 
 
-def _state(component: str, target: Target, state: State, reason: str = "") -> NodeState:
+def _node_state(component: str, target: Target, state: State, reason: str = "") -> NodeState:
     return NodeState(component=component, node=target.name, state=state, reason=reason)

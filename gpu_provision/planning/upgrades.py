@@ -20,17 +20,17 @@ DRIVER = "driver"
 OUTDATED = "the pod still runs the previous content"
 """Reason of a state whose pod is older than its DaemonSet."""
 
-KEEPS = "keeps the previous content"
+DRIVER_KEPT = "keeps the previous content"
 """Beginning of the reason of a driver that is not replaced in this run. It does its work all the same."""
 
-STAYS = "keeps the stack"
+STACK_KEPT = "keeps the stack"
 """Beginning of the reason of a node that left the inventory, and that this run does not take the stack off."""
 
-AT_WORK = "its upgrade is not over"
+UPGRADE_UNFINISHED = "its upgrade is not over"
 """Beginning of the reason of a driver on a node that a rollout has left in the middle, or that asks for one."""
 
 _UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
-_FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
+_FAILED = f"{UPGRADE_UNFINISHED}: {UpgradeState.FAILED.value}"
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change on which no installation depends, of a driver's DaemonSet or pod."""
 
@@ -56,17 +56,17 @@ def _keep_reason(target: Target) -> str:
 def with_upgrade(state: NodeState, target: Target) -> NodeState:
     """Return the state of a driver with what its Node object says of upgrades."""
     why = _keep_reason(target) if state.reason == OUTDATED else ""
-    if reason := _at_work(target, is_kept=bool(why)):
+    if reason := _unfinished_upgrade(target, is_kept=bool(why)):
         told = ": ".join(filter(None, (reason, state.reason)))
-        return replace(state, state=State.PROGRESSING, reason=f"{AT_WORK}: {told}")
-    return replace(state, state=State.READY, reason=f"{KEEPS}: {why}") if why else state
+        return replace(state, state=State.PROGRESSING, reason=f"{UPGRADE_UNFINISHED}: {told}")
+    return replace(state, state=State.READY, reason=f"{DRIVER_KEPT}: {why}") if why else state
 
 
-def _at_work(target: Target, *, is_kept: bool) -> str:
+def _unfinished_upgrade(target: Target, *, is_kept: bool) -> str:
     if target.facts is None:
         return ""
     labels, notes = target.facts.labels, target.facts.annotations
-    found = upgrade.state_named(labels.get(upgrade.STATE, ""))
+    found = upgrade.parse_state(labels.get(upgrade.STATE, ""))
     if found is UpgradeState.FAILED:
         return ": ".join(filter(None, (found.value, notes.get(upgrade.REASON, ""))))
     if found in EARLY | LATE or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
@@ -81,7 +81,7 @@ def _at_work(target: Target, *, is_kept: bool) -> str:
 def upgrade_of(node: NodeFacts) -> tuple[str, ...]:
     """Return the state that a rollout has written on a node that it has not finished, and why it failed."""
     found = node.labels.get(upgrade.STATE, "")
-    if upgrade.state_named(found) not in _UNFINISHED:
+    if upgrade.parse_state(found) not in _UNFINISHED:
         return ()
     return tuple(filter(None, (found, node.annotations.get(upgrade.REASON, ""))))
 
@@ -91,7 +91,7 @@ def has_stale_rollout(target: Target) -> bool:
     return target.driver.on_host and target.facts is not None and bool(upgrade_of(target.facts))
 
 
-def between_runs(state: NodeState) -> NodeState:
+def state_between_runs(state: NodeState) -> NodeState:
     """Return the state of a driver while no run is at work: an upgrade that failed goes on when one begins."""
     return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
 
@@ -105,20 +105,20 @@ def nodes_to_upgrade(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str
     """Yield the nodes that need another driver, that leave, or that a rollout left in the middle."""
     for (component, node), state in found.items():
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
-        if is_outdated or state.reason.startswith(AT_WORK) or state.state is State.LEAVING:
+        if is_outdated or state.reason.startswith(UPGRADE_UNFINISHED) or state.state is State.LEAVING:
             yield node
 
 
 def is_kept(state: NodeState | None) -> bool:
     """Whether a driver works on with previous content."""
-    return state is not None and state.reason.startswith(KEEPS)
+    return state is not None and state.reason.startswith(DRIVER_KEPT)
 
 
 Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 
-def groups_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, dict[str, str | None]]:
+def kept_driver_groups(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, dict[str, str | None]]:
     """Return the label of the driver group that nodes keep for now, by node: another driver is installed there."""
     by_group = {
         each["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: each
@@ -130,11 +130,12 @@ def groups_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) ->
         for target in targets
         if (wanted := by_group.get(target.driver_group)) is not None
         if target.facts and (group := target.facts.labels.get(labels.DRIVER_GROUP, "")) not in {"", target.driver_group}
-        if any(not has_installed(pod, wanted) for pod in pods.get((DRIVER, target.name), ()) if _stays(pod))
+        if any(not has_installed(pod, wanted) for pod in pods.get((DRIVER, target.name), ()) if is_staying(pod))
     }
 
 
-def _stays(pod: Manifest) -> bool:
+def is_staying(pod: Manifest) -> bool:
+    """Whether a pod is not terminating."""
     return not pod["metadata"].get("deletionTimestamp")
 
 

@@ -31,7 +31,7 @@ from gpu_provision.model.cluster import (
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import digest_of, selects
-from gpu_provision.planning.upgrades import DRIVER, KEEPS, has_installed, is_kept
+from gpu_provision.planning.upgrades import DRIVER, DRIVER_KEPT, has_installed, is_kept
 
 VALIDATIONS: Mapping[str, tuple[str, ...]] = {
     driver_validation.NAME: ("driver", "toolkit"),
@@ -48,15 +48,15 @@ RUNS_IN: Mapping[str, str] = {
 NOT_RUN = "has not run"
 """Beginning of the reason of the state of a validation that is still to be started."""
 
-NOT_VALIDATED = f"not validated: the driver {KEEPS}"
+NOT_VALIDATED = f"not validated: the driver {DRIVER_KEPT}"
 """Reason of a validation of content that its node has not got."""
 
 NEVER_RUN = f"{NOT_RUN} for this content"
 FAILED_WITH = "the validation failed: "
-REPEATED = f"{NOT_RUN} again, as was asked for"
+REPEAT_REQUESTED = f"{NOT_RUN} again, as was asked for"
 _BOOT = re.compile(r"^boot (\S+)$", re.MULTILINE)
 _DRIVER = re.compile(r"^driver (\S+)$", re.MULTILINE)
-_FROM_OUTSIDE = frozenset({137, 143, 255})  # exit codes of a container that something ended: SIGKILL, SIGTERM, a reboot
+_KILLED_EXIT_CODES = frozenset({137, 143, 255})  # SIGKILL, SIGTERM, a reboot
 _OUT_OF_MEMORY = "OOMKilled"
 _NOT_STARTED = "StartError"  # its container is said to have started in 1970
 Desired = Mapping[str, Sequence[Manifest]]
@@ -106,7 +106,7 @@ def verdict_of(pod: Manifest) -> Verdict | None:
     now, before = status.get("state") or {}, status.get("lastState") or {}
     failed = before.get("terminated") if (before.get("terminated") or {}).get("exitCode") else None
     ended: dict[str, Any] | None = now.get("terminated") or failed
-    if ended is None or (ended["exitCode"] in _FROM_OUTSIDE and ended.get("reason") != _OUT_OF_MEMORY):
+    if ended is None or (ended["exitCode"] in _KILLED_EXIT_CODES and ended.get("reason") != _OUT_OF_MEMORY):
         return None
     message = ended.get("message", "")
     boot, driver = _BOOT.search(message), _DRIVER.search(message)
@@ -133,7 +133,7 @@ def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods)
     return max(filter(None, known), key=lambda each: each.began, default=None)
 
 
-def doubt(  # noqa: PLR0913 - what a verdict is held against
+def expiry_reason(  # noqa: PLR0913 - what a verdict is held against
     component: str, target: Target, content: str, verdict: Verdict | None, pods: Pods, *, below: Collection[str]
 ) -> str:
     """Say why a verdict does not hold on a node today; an empty string if it does.
@@ -147,7 +147,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
     if boot and boot != verdict.boot and (verdict.boot or verdict.passed):
         return f"{NOT_RUN} since the node booted"
     for name in (name for name in VALIDATIONS[component] if name in below):
-        starts = list(_starts(pods.get((name, target.name), ())))
+        starts = list(_container_starts(pods.get((name, target.name), ())))
         if not starts or max(starts) >= verdict.began:
             return f"{NOT_RUN} since the {name.replace('_', ' ')} pod was replaced or restarted"
     of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
@@ -156,7 +156,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
     return ""
 
 
-def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
+def _container_starts(pods: Iterable[Manifest]) -> Iterator[str]:
     """Yield when the first container, which does a pod's work, of each pod that stays started to run."""
     for pod in pods:
         if pod["metadata"].get("deletionTimestamp"):
@@ -203,7 +203,7 @@ def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tup
 
 STARTUP_TAINT = startup_taint.NAME
 
-TO_BE_TOLD = "its label is not written yet"
+LABEL_PENDING = "its label is not written yet"
 """Reason of the state of a node that is validated, and does not say so yet."""
 
 
@@ -252,14 +252,14 @@ def node_state(target: Target, found: Mapping[str, NodeState], *, is_reported: b
     """Return where a node stands on its way to say that it is validated; ``found``: where its other components do."""
     if is_kept(found.get(DRIVER)):
         state, reason = State.READY, NOT_VALIDATED
-    elif reason := _waits(found):
+    elif reason := _pending_reason(found):
         state = State.PENDING
     else:
-        state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, TO_BE_TOLD)
+        state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, LABEL_PENDING)
     return NodeState(component=STARTUP_TAINT, node=target.name, state=state, reason=reason)
 
 
-def _waits(found: Mapping[str, NodeState]) -> str:
+def _pending_reason(found: Mapping[str, NodeState]) -> str:
     proofs = [found[name] for name in VALIDATIONS if name in found]
     # A driver that is only configured otherwise is validated without another validation.
     missing = not proofs or (DRIVER in found and found[DRIVER].state is not State.READY)
@@ -274,32 +274,33 @@ def expired_labels(
     if STARTUP_TAINT not in desired:
         return {}
     told = (target for target in context.targets if target.facts and labels.VALIDATED in target.facts.labels)
-    return {each.name: {labels.VALIDATED: None} for each in told if not _holds(each, parts, observed, pods)}
+    return {each.name: {labels.VALIDATED: None} for each in told if not _is_label_valid(each, parts, observed, pods)}
 
 
-def _holds(target: Target, parts: Parts, observed: ObservedState, pods: Pods) -> bool:
+def _is_label_valid(target: Target, parts: Parts, observed: ObservedState, pods: Pods) -> bool:
     if STARTUP_TAINT not in parts or target.name not in parts[STARTUP_TAINT].single:
         return False  # validations do not run there any more
     shown = {
         name: last_verdict(name, target.name, observed, pods)
         for name, runs_in in RUNS_IN.items()
-        if _concerns(parts.get(runs_in), target)
+        if _serves_node(parts.get(runs_in), target)
     }
     known = {name: verdict for name, verdict in shown.items() if verdict}
     if not known or not all(verdict.passed for verdict in known.values()):
         return False
-    below = [name for name, part in parts.items() if _concerns(part, target)]
-    if len(known) == len(shown) and _hold(known, target, pods, below):
+    below = [name for name, part in parts.items() if _serves_node(part, target)]
+    if len(known) == len(shown) and _are_verdicts_valid(known, target, pods, below):
         return True
     # A validator's pod that was replaced has no verdict yet; that of the pod before it is gone with it.
-    return _hold(known, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
+    is_driver_valid = _are_verdicts_valid(known, target, pods, {DRIVER}.intersection(below))
+    return is_driver_valid and _waits_for_driver(target, parts, pods)
 
 
-def _hold(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
-    return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
+def _are_verdicts_valid(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
+    return not any(expiry_reason(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
 
 
-def _concerns(part: NodeObjects | None, target: Target) -> bool:
+def _serves_node(part: NodeObjects | None, target: Target) -> bool:
     live = target.facts.labels if target.facts else {}
     return part is not None and (target.name in part.single or any(selects(each, live) for each in part.daemonsets))
 

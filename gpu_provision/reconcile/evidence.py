@@ -22,7 +22,7 @@ from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.prune import superseded_pods
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
+from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, STACK_KEPT, is_kept
 from gpu_provision.planning.validation import (
     RUNS_IN,
     STARTUP_TAINT,
@@ -35,13 +35,13 @@ from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import NOT_VALIDATED
 from gpu_provision.reconcile.steps import ReadLog
-from gpu_provision.rollout.states import NOT_READY, nodes_left_behind
+from gpu_provision.rollout.states import NOT_READY, unfinished_node_findings
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.run import Outcome
 
 LOG_LINES = 30
-MOST_LOGS = 20
+MAX_LOGS = 20
 """Pods of one component whose logs are read: a fleet-wide failure has one cause, and the first ones tell it."""
 
 
@@ -67,9 +67,9 @@ class Crashes:
 
     def unread(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
         """Yield a step for each container that has ended by itself since its log was asked for."""
-        for key, pod, crash in _crashing(states, seen):
+        for key, pod, crash in _crashing_pods(states, seen):
             asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
-            if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
+            if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MAX_LOGS):
                 asked[uid] = crash.restarts
                 yield ReadLog(key, ref_of(pod), uid, crash)
 
@@ -85,7 +85,7 @@ class Crashes:
 
     def told(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
         """Return the states with what crashed containers said in place of how often they were started again."""
-        known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
+        known = {key: _with_crash_reason(states[key], pod, said) for key, pod, said in self._known(states, seen)}
         return {**states, **known} if known else states
 
     def said_of(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
@@ -93,7 +93,7 @@ class Crashes:
         return {key: said for key, _, said in self._known(states, seen)}
 
     def _known(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, CrashLog]]:
-        for key, pod, crash in _crashing(states, seen) if self._said else ():
+        for key, pod, crash in _crashing_pods(states, seen) if self._said else ():
             uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
             said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
             if said:
@@ -109,7 +109,7 @@ def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
         yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
-def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
+def _crashing_pods(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
     for key, state in states.items():
         if state.state is not State.PROGRESSING and state.state is not State.FAILED:
             continue
@@ -117,7 +117,7 @@ def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[t
         yield from ((key, *crashed) for crashed in islice(found, 1))
 
 
-def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
+def _with_crash_reason(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
     """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
     words, cause = failures.describe_exit(str(said.crash), said.lines), pod_view.cause(pod)
     if cause in state.reason:
@@ -195,14 +195,14 @@ def verdict_evidence(key: Key, pod: Manifest, verdict: Verdict) -> Evidence:
 def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
     """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
     states = outcome.result.states
-    staying_there = [state for state in states if state.reason.startswith(STAYS)]
+    staying_there = [state for state in states if state.reason.startswith(STACK_KEPT)]
     failed = [state for state in states if state.state is State.FAILED and state not in staying_there]
     # Pods that were to be replaced after that of another node, which failed, are a consequence.
     outdated = [state for state in failed if state.reason.startswith(OUTDATED)]
     broken = {state.component for state in failed if state not in outdated}
     waiting = [state for state in outdated if state.component in broken]
     causes = [state for state in failed if state not in waiting]
-    symptoms = [_symptom(cluster, outcome, state, read=index < MOST_LOGS) for index, state in enumerate(causes)]
+    symptoms = [_symptom(cluster, outcome, state, read=index < MAX_LOGS) for index, state in enumerate(causes)]
     elsewhere = (state for state in states if not (is_kept(state) or state in staying_there))
     blocked = (state for state in elsewhere if state.state is State.BLOCKED)
     awaited = {state.node for state in states if state.component == STARTUP_TAINT and state.node}
@@ -210,11 +210,11 @@ def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
     tainted = [each.name for each in targets if each.name in awaited and each.facts and has_startup_taint(each.facts)]
     return (
         *failures.failure_findings(symptoms, (*waiting, *blocked)),
-        *failures.driver_kept_findings(states, KEEPS),
-        *failures.stack_kept_findings(staying_there, STAYS),
+        *failures.driver_kept_findings(states, DRIVER_KEPT),
+        *failures.stack_kept_findings(staying_there, STACK_KEPT),
         *failures.deferred_validation_findings(states, NOT_VALIDATED),
         *failures.taint_findings(tainted),
-        *nodes_left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
+        *unfinished_node_findings(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
 
 

@@ -34,12 +34,12 @@ from gpu_provision.planning.states import (
     ClusterState,
     Key,
     cluster_state,
+    evaluate_node,
+    evaluate_states,
     inputs_of_states,
     per_node,
-    states,
-    states_of,
 )
-from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
+from gpu_provision.planning.upgrades import nodes_to_upgrade, state_between_runs
 from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
 from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.reconcile.steps import next_actions
@@ -91,10 +91,10 @@ _SERVED_SECONDS = 2.0  # after a definition is in force, until every API server 
 def run_scopes(inventory: Inventory) -> tuple[Scope, ...]:
     """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
     pods = f"{STACK}={inventory.name}"
-    return Scope(NODE), Scope(POD, pods), *(Scope(kind, _members_of(inventory)) for kind in WATCHED)
+    return Scope(NODE), Scope(POD, pods), *(Scope(kind, _member_selector(inventory)) for kind in WATCHED)
 
 
-def _members_of(inventory: Inventory) -> str:
+def _member_selector(inventory: Inventory) -> str:
     return f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
 
 
@@ -103,7 +103,7 @@ class SituationBuilder:
 
     def __init__(self, reading: ClusterPlan) -> None:
         """Start from what was read; of what is followed, live copies are current and that is not."""
-        self._read, self._host_drivers = _not_followed(reading), dict(reading.context.facts.host_drivers)
+        self._read, self._host_drivers = _unwatched_state(reading), dict(reading.context.facts.host_drivers)
         self._nodes: Mapping[str, NodeFacts] = {}
         self._facts = Memo[str, tuple[NodeFacts, object]]()
         self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
@@ -116,7 +116,7 @@ class SituationBuilder:
         """Return a builder for the run of a reading that was made of what this one sees, in another thread."""
         other = copy(self)
         memos = {name: copy(value) for name, value in vars(self).items() if isinstance(value, Memo)}
-        vars(other).update(memos, _read=_not_followed(reading), _host_drivers=dict(self._host_drivers))
+        vars(other).update(memos, _read=_unwatched_state(reading), _host_drivers=dict(self._host_drivers))
         return other
 
     def build(
@@ -127,7 +127,7 @@ class SituationBuilder:
         ``members``: objects of the stack; of kinds that are followed the mirror's count. ``passed``: as on record.
         """
         live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
-        found = self._facts.of(live, lambda name: _with_needs(observe.node_facts(live[name])))
+        found = self._facts.of(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
         nodes = {name: facts for name, (facts, _) in found.items()}
         self._believe_the_manager(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
@@ -141,9 +141,10 @@ class SituationBuilder:
         return cluster_state(self._context, self.desired, observed, self._parts)
 
     def states(self, seen: ClusterState) -> dict[Key, NodeState]:
-        """Return the state of every component at a look; see `planning.states.states`."""
+        """Return the state of every component; see `planning.states.evaluate_states`."""
         targets = {target.name: target for target in seen.context.targets}
-        return states(seen, self._states.of(inputs_of_states(seen), lambda name: states_of(targets[name], seen)))
+        on_nodes = self._states.of(inputs_of_states(seen), lambda name: evaluate_node(targets[name], seen))
+        return evaluate_states(seen, on_nodes)
 
     def _prepare(self, facts: ClusterFacts, needs: list[object]) -> None:
         inputs = replace(facts, nodes=()), needs
@@ -169,12 +170,12 @@ class SituationBuilder:
                 del self._host_drivers[name]
 
 
-def _not_followed(reading: ClusterPlan) -> ObservedState:
+def _unwatched_state(reading: ClusterPlan) -> ObservedState:
     facts = replace(reading.context.facts, nodes=())
     return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})
 
 
-def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
+def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
     needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
     kept = {key: facts.labels[key] for key in needed}
     return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept)
@@ -214,8 +215,8 @@ class StackObserver:
     def __init__(self, reading: ClusterPlan, mirror: InformerCache) -> None:
         """Start from what was read; the mirror follows `watched_scopes` of it."""
         inventory = reading.context.inventory
-        self._mirror, self._members = mirror, _members(reading)
-        self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _inputs(inventory)
+        self._mirror, self._members = mirror, _member_scopes(reading)
+        self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _input_scopes(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._settler = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
@@ -226,13 +227,13 @@ class StackObserver:
     def look(self, now: float) -> Observation:
         """Return the state of the stack. ``now`` is of a monotonic clock, for deadlines."""
         seen, raw = self._see()
-        found = {key: between_runs(state) for key, state in self._settler.settle(raw, now).items()}
+        settled = {key: state_between_runs(state) for key, state in self._settler.settle(raw, now).items()}
         of_stack = [(name, each) for name, items in seen.desired.items() for each in items if _is_of_stack(each)]
         different = frozenset(change.ref for name, item in of_stack for change in object_change(name, item, seen))
         objects = different | {change.ref for change in deletions(seen)}
         edited = self._edited(different, {ref_of(item): item for _, item in of_stack}, seen)
-        named, steps = (frozenset(map(str, objects)), frozenset(map(str, edited))), frozenset(_steps(seen, raw, found))
-        return Observation(seen, found, *named, steps)
+        steps = frozenset(_step_names(seen, raw, settled))
+        return Observation(seen, settled, frozenset(map(str, objects)), frozenset(map(str, edited)), steps)
 
     def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
@@ -300,8 +301,8 @@ def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return what an observer looks at: all that a run follows, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     single = [observe.validations_ref(inventory), *([DEFINITION] if _wants_service_monitors(inventory) else [])]
-    scopes = (*run_scopes(inventory), *_members(reading), *map(scope_of_object, single), *_inputs(inventory))
-    return tuple(dict.fromkeys(scopes))
+    objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
+    return tuple(dict.fromkeys((*run_scopes(inventory), *objects)))
 
 
 def scope_of_object(ref: ObjectRef) -> Scope:
@@ -310,15 +311,15 @@ def scope_of_object(ref: ObjectRef) -> Scope:
     return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
 
 
-def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
-    selector = _members_of(reading.context.inventory)
+def _member_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
+    selector = _member_selector(reading.context.inventory)
     wanted = {ref_of(item).type for items in reading.desired.values() for item in filter(_is_of_stack, items)}
     kinds = wanted | {ref.type for ref in reading.observed.members}
     parent = ref_of(reading.desired["prerequisites"][-1])
     return (*(Scope(kind, selector) for kind in sorted(kinds)), scope_of_object(parent))
 
 
-def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
+def _input_scopes(inventory: Inventory) -> tuple[Scope, ...]:
     named, home = (
         ((CONFIG_MAP, observe.named_config_maps), (SECRET, observe.named_secrets)),
         inventory.cluster.namespace,
@@ -331,7 +332,7 @@ def _is_of_stack(manifest: Manifest) -> bool:
     return manifest["kind"] not in _PER_NODE
 
 
-def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
+def _step_names(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
     yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, settled))
     yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -22,15 +22,21 @@ from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
 from gpu_provision.planning.diff import changes_between, manual_editors
 from gpu_provision.planning.plan import plan_state, with_effects
-from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
-from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
+from gpu_provision.planning.prepare import (
+    find_references,
+    inventory_findings,
+    missing_findings,
+    prepare,
+    unread_findings,
+)
+from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.rbac import review
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
 _PARALLEL_DRY_RUNS = 12
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 _FORBIDDEN = "GP303"
 
 
@@ -45,7 +51,7 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
     taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, ForbiddenError)]
-    problems += [_unconfirmed(refusals)] if refusals else []
+    problems += [_skipped_dry_run_finding(refusals)] if refusals else []
     for change, given in zip(draft.changes, answers, strict=True):
         if isinstance(given, _Foreign) and given.set_id in owners:
             taken.setdefault(given.set_id, []).append(change.ref)
@@ -59,7 +65,9 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
             told = with_effects(answer, seen)
             changes.append(replace(told, effects=(*undone, *told.effects)))
-    problems += [_taken(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()]
+    problems += [
+        _shared_objects_finding(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()
+    ]
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 
 
@@ -70,7 +78,7 @@ class _Foreign(NamedTuple):
     change: Change
 
 
-def _unconfirmed(refusals: list[str]) -> Finding:
+def _skipped_dry_run_finding(refusals: list[str]) -> Finding:
     """A reader gets a plan, too; what only the server knows, such as conflicts, is not in it."""
     number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
     return Finding(
@@ -104,16 +112,16 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
     except NotFoundError:
         return None
     except FieldConflictError as error:
-        return _drift(cluster, change, observed, error)
+        return _resolve_conflict(cluster, change, observed, error)
     except InvalidError as error:
         return replace(error.findings[0], where=str(change.ref))
-    as_seen = _as_seen(change, before, applied.object)
+    as_seen = _server_change(change, before, applied.object)
     found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
     wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, found)
     return _Foreign(found, as_seen) if found and found != wanted else as_seen
 
 
-def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
+def _shared_objects_finding(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
     """Two stacks that apply one object would undo each other for ever."""
     number = f"{len(refs)} objects" if len(refs) > 1 else "an object"
     fleet = inventory.cluster.sandbox
@@ -122,19 +130,21 @@ def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) ->
         code="GP309",
         what=f"stack {owner.name} owns {number} that stack {inventory.name} declares, too",
         where=f"stack {owner.name} in namespace {owner.namespace}",
-        evidence=join_limited(map(str, refs), _MOST_NAMED),
+        evidence=join_limited(map(str, refs), _MAX_NAMED),
         consequence="nothing is changed: each of both would undo the other's changes",
         fix=f"remove stack {owner.name} first: gpu-provision destroy -i FILE, its inventory (name: {owner.name})"
         f"{f', or {reset}' if fleet else ''}. If it is this one under its old name: give the inventory that name back",
     )
 
 
-def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
+def _server_change(change: Change, before: Manifest, after: Manifest) -> Change:
     kind = {"apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else {}
     return replace(change, action=Action.UPDATE, fields=changes_between(before, {**after, **kind}))
 
 
-def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
+def _resolve_conflict(
+    cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError
+) -> Change | Finding:
     """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
     live = observed.members.get(change.ref)
     is_by_hand = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
@@ -146,7 +156,7 @@ def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: 
         applied = cluster.apply(manifest, dry_run=True, take_back=True)
     except InvalidError as refused:
         return replace(refused.findings[0], where=str(change.ref))
-    seen = _as_seen(change, live, applied.object)
+    seen = _server_change(change, live, applied.object)
     return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
 
 
@@ -174,9 +184,9 @@ def read_and_plan(
     parent = ref_of(desired["prerequisites"][-1])
     observed = observe(cluster, inventory, facts, wanted, parent, listed)
     if revalidate:
-        observed = _unvalidated(observed, part)
+        observed = _void_validations(observed, part)
     seen = cluster_state(context, desired, observed)
-    return replace(build_plan(cluster, desired, seen, states(seen), revalidate=revalidate), listed=listed)
+    return replace(build_plan(cluster, desired, seen, evaluate_states(seen), revalidate=revalidate), listed=listed)
 
 
 def build_plan(
@@ -191,8 +201,8 @@ def build_plan(
 
     ``desired`` is so in the end, and ``known`` are the states of what was seen, which has what is desired for now.
     """
-    draft = plan_state(seen, known, findings(seen.context))
-    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
+    draft = plan_state(seen, known, inventory_findings(seen.context))
+    draft = replace(draft, findings=(*draft.findings, *_absent_findings(cluster, desired, seen, draft, known)))
     answered, refused = server_dry_run(cluster, draft, seen)
     reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
     # A driver that changes and yet stays as it is has to be told, too.
@@ -204,10 +214,10 @@ def build_plan(
     return with_rollout(cluster, reading, seen, known)
 
 
-def _absent(
+def _absent_findings(
     cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
-    found = references(desired)
+    found = find_references(desired)
     starts_pods = {Action.CREATE, Action.UPDATE, Action.RUN}
     changing = {change.ref for change in draft.changes if change.action in starts_pods}
     if needs_rollout(known):
@@ -215,10 +225,10 @@ def _absent(
     inventory, facts = seen.context.inventory, seen.context.facts
     missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
     yield from missing_findings(found, missing, changing, seen.observed.namespaces)
-    yield from unread_finding(unread)
+    yield from unread_findings(unread)
 
 
-def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
+def _void_validations(observed: ObservedState, part: RunSelection) -> ObservedState:
     void = frozenset(
         pod["metadata"]["uid"]
         for pod in observed.pods.values()
@@ -254,10 +264,10 @@ def without_failures(reading: ClusterPlan) -> ClusterPlan:
 
 def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
     """Return why no run may begin: what was found before the first write."""
-    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
+    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _BLOCKING)
 
 
-_REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
+_BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
 
 
 def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:

@@ -21,7 +21,7 @@ from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
-from gpu_provision.planning.prepare import findings
+from gpu_provision.planning.prepare import inventory_findings
 from gpu_provision.reconcile.session import Session
 
 
@@ -45,18 +45,19 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     known = context(inventory, facts)
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
-    ours = (*(_unread(host) for host in hosts.failed if not host.errors), *_images(inventory, known, read))
-    of_cluster = findings(known)
+    unread = (_unread_host_finding(host) for host in hosts.failed if not host.errors)
+    own = (*unread, *_image_findings(inventory, known, read))
+    of_cluster = inventory_findings(known)
     of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
     found = (
         *drop_reported_by_cluster(of_hosts, of_cluster),
         *of_cluster,
-        *apply_ignored(ours, frozenset(inventory.preflight.ignore)),
+        *apply_ignored(own, frozenset(inventory.preflight.ignore)),
     )
     return Judgement(hosts=hosts, findings=tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR)))
 
 
-def _unread(host: HostOutcome) -> Finding:
+def _unread_host_finding(host: HostOutcome) -> Finding:
     return Finding(
         code=codes.HOST_UNREAD,
         where=host.name,
@@ -67,7 +68,7 @@ def _unread(host: HostOutcome) -> Finding:
     )
 
 
-def _images(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:
+def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:
     """Yield what registries say about the driver images of nodes whose hosts were not read, by the cluster's word."""
     listed = {node.name: node for node in inventory.nodes}
     for target in known.targets:

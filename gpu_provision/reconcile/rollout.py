@@ -23,8 +23,16 @@ from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.nodes.drain import Evictor
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_departures, with_rollout_changes
-from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, is_observed
-from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, has_stale_rollout, is_kept, needs_rollout
+from gpu_provision.planning.states import LABELS_PENDING, ClusterState, Key, is_observed
+from gpu_provision.planning.upgrades import (
+    DRIVER,
+    DRIVER_KEPT,
+    STACK_KEPT,
+    UPGRADE_UNFINISHED,
+    has_stale_rollout,
+    is_kept,
+    needs_rollout,
+)
 from gpu_provision.planning.validation import FAILED_WITH
 from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -38,12 +46,12 @@ from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import (
     Evict,
     FleetNode,
+    RemoveLabels,
     Restart,
     RollBack,
     Snapshot,
     StackPresence,
     StateTransition,
-    TakeOff,
     Validate,
     ValidationResult,
 )
@@ -87,7 +95,7 @@ def with_rollout(
     found = plan_waves(snapshot, policy_of(inventory))
     if not found.is_empty:
         proven = {node.name for node in snapshot.nodes if node.is_under_way and predicates.is_proven(node)}
-        outdated = {node.name for node in snapshot.nodes if predicates.why(node)}
+        outdated = {node.name for node in snapshot.nodes if predicates.upgrade_reason(node)}
         plan = with_rollout_changes(plan, found, seen, proven=proven, outdated=outdated)
     users = {
         node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in predicates.losing_pods(node))
@@ -244,9 +252,9 @@ class RolloutController:
                 case Evict():
                     yield EvictPod(key, ObjectRef(*POD, action.namespace, action.name), action, self._budgets_seen)
                 case Restart():
-                    yield from _restart(key, action, seen)
-                case TakeOff():
-                    yield from _take_off(key, action, seen)
+                    yield from _restart_steps(key, action, seen)
+                case RemoveLabels():
+                    yield from _remove_labels(key, action, seen)
                 case Validate():
                     pass  # the run validates what is new in any case
                 case _:
@@ -269,13 +277,13 @@ def _node_ref(name: str) -> ObjectRef:
     return ObjectRef(*NODE, "", name)
 
 
-def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
+def _remove_labels(key: Key, action: RemoveLabels, seen: ClusterState) -> Iterator[PatchNode]:
     facts = next((node for node in node_labels.leaving(seen.context) if node.name == action.node), None)
     if facts and (changes := _labels_to_remove(facts, seen)):
         yield PatchNode(key, _node_ref(facts.name), facts.uid, tuple(sorted(changes.items())))
 
 
-def _restart(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
+def _restart_steps(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
     """Delete the driver pod, or have the node go over to another DaemonSet, which does that as well."""
     group = seen.node_labels.get(action.node, {}).get(labels.DRIVER_GROUP)
     facts = next((target.facts for target in seen.context.targets if target.name == action.node), None)
@@ -306,33 +314,33 @@ def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeSta
         is_between = driver is None or driver.is_terminating
         if is_kept(raw) or (is_between and decision.phase is not RolloutPhase.ROLLING):
             return raw
-        return _not_begun(raw, node, decision, KEEPS, "is about to start")
+        return _waiting_state(raw, node, decision, DRIVER_KEPT, "is about to start")
     if node.state in upgrade.UPGRADING:
         serves = node.state in LATE and is_up  # what needs the driver can go on
-        return replace(raw, state=State.READY, reason="") if serves else _progressing(raw, node, decision)
+        return replace(raw, state=State.READY, reason="") if serves else _progressing_state(raw, node, decision)
     if node.state in (UpgradeState.UNKNOWN, UpgradeState.DONE):
-        is_over = is_up and raw.reason.startswith(AT_WORK)  # although the watch may not have shown the last write yet
+        is_over = is_up and raw.reason.startswith(UPGRADE_UNFINISHED)  # the watch may lag behind the last write
         return replace(raw, state=State.READY, reason="") if is_over else raw
     if raw.state is State.READY:
         return raw
-    return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {decision.waits.get(node.name, '')}")
+    return replace(raw, state=State.BLOCKED, reason=f"{DRIVER_KEPT}: {decision.waits.get(node.name, '')}")
 
 
 def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
     """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
     begun = replace(raw, step=node.labels.get(upgrade.STATE, ""))
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
-        return replace(begun, state=State.FAILED, reason=f"{STAYS}: {decision.failures[node.name]}")
+        return replace(begun, state=State.FAILED, reason=f"{STACK_KEPT}: {decision.failures[node.name]}")
     if node.state in upgrade.UPGRADING or node.state is UpgradeState.FAILED:
-        return _progressing(begun, node, decision)
+        return _progressing_state(begun, node, decision)
     if predicates.is_free(node) and not predicates.is_marked(node):
-        return replace(raw, state=State.PROGRESSING, reason=TO_BE_LABELLED)
+        return replace(raw, state=State.PROGRESSING, reason=LABELS_PENDING)
     if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true":
-        return replace(raw, state=State.READY, reason=f"{STAYS}: {decision.waits.get(node.name, '')}")
-    return _not_begun(raw, node, decision, STAYS, "is about to leave")
+        return replace(raw, state=State.READY, reason=f"{STACK_KEPT}: {decision.waits.get(node.name, '')}")
+    return _waiting_state(raw, node, decision, STACK_KEPT, "is about to leave")
 
 
-def _not_begun(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
+def _waiting_state(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
     """Return the state of a node that has not started: will it, in this run, and if not, is that as it should be?"""
     wait = decision.waits.get(node.name, "")
     match decision.phase:
@@ -346,7 +354,7 @@ def _not_begun(raw: NodeState, node: FleetNode, decision: Decision, stays: str, 
             assert_never(decision.phase)
 
 
-def _progressing(state: NodeState, node: FleetNode, decision: Decision) -> NodeState:
+def _progressing_state(state: NodeState, node: FleetNode, decision: Decision) -> NodeState:
     reason = decision.waits.get(node.name) or f"is in {node.state.value}"
     return replace(state, state=State.PROGRESSING, reason=reason)
 
@@ -368,10 +376,10 @@ def pending_validation_states(
     """Return the states of ready drivers whose nodes are still to be given back."""
     found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
     ready = ((node, state) for node, state in found if state is not None and state.state is State.READY)
-    return {(DRIVER, node.name): _progressing(state, node, decision) for node, state in ready}
+    return {(DRIVER, node.name): _progressing_state(state, node, decision) for node, state in ready}
 
 
 def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:
     """Return the drivers whose time the rollout keeps, or that wait for their turn."""
     ours = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
-    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.why(node))
+    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.upgrade_reason(node))

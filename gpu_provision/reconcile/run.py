@@ -33,7 +33,7 @@ from gpu_provision.reconcile.rollout import RolloutController, drivers_without_d
 from gpu_provision.reconcile.states import ProgressReporter, deadline_tracker
 from gpu_provision.reconcile.steps import SEEN_SECONDS, Step, StepExecutor, next_actions
 from gpu_provision.rollout.state_machine import RolloutPhase
-from gpu_provision.rollout.states import nodes_left_behind
+from gpu_provision.rollout.states import unfinished_node_findings
 
 _PARALLEL = 16
 _REPAIRS = 3  # times that one run creates an object again that is deleted meanwhile
@@ -53,7 +53,7 @@ class Applier:
     def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
         """Start from what was read; nothing is written."""
         self._cluster = cluster
-        self._applied = _manifests(reading.desired)
+        self._applied = _manifests_by_ref(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)  # as the API server answered last
         self.rejected: dict[Key, str] = {}  # why it refused an object of a component
         self._repaired: Counter[ObjectRef] = Counter()
@@ -89,7 +89,7 @@ class Applier:
 
         What is deleted again and again stays away in the end.
         """
-        wanted = _manifests(desired)
+        wanted = _manifests_by_ref(desired)
         gone = {ref for ref in wanted if ref in self.members and ref not in live}
         lost = {ref for ref in gone if self._repaired[ref] < _REPAIRS}
         self._repaired.update(lost)
@@ -137,7 +137,7 @@ def _generation(live: Manifest) -> int:
     return int(live["metadata"].get("generation") or 0)
 
 
-def _manifests(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:
+def _manifests_by_ref(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:
     return {
         ref_of(manifest): (component, manifest)
         for component, manifests in desired.items()
@@ -221,7 +221,7 @@ class Run:
     def left_behind(self) -> tuple[Finding, ...]:
         """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
         nodes = self._mirror.of(NODE).values() if self._mirror else ()
-        return nodes_left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
+        return unfinished_node_findings(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
         """End the run after the current step, with the lock given back; may be called from any thread."""

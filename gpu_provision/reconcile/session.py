@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpu_provision.reconcile.observer import LiveState, StackObserver
     from gpu_provision.reconcile.run import Outcome
 
-_TOLD_BY_STATES = "GP201"
+_REPORTED_BY_STATES = "GP201"
 _STEP_SECONDS = 10
 
 
@@ -221,7 +221,7 @@ class Session:
         if self._explained is None:
             from gpu_provision.reconcile.evidence import explain
 
-            told = (item for item in planned if item.code != _TOLD_BY_STATES)
+            told = (item for item in planned if item.code != _REPORTED_BY_STATES)
             warnings = filter(None, [outcome.unrecorded])
             self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
             if outcome.record.id:
@@ -286,11 +286,13 @@ class RunThread:
         reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
         missing = missing_permissions(self._cluster, reading)
         if problems := (*blocking_findings(reading), *filter(None, [missing])):
-            return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
+            return replace(failed, told=(*problems, _rollback_finding(back, "the cluster could not go back to")))
         self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
         outcome = self._run.execute()
         went = "the cluster is back at" if outcome.record.ending is Ending.SUCCEEDED else "so did the way back to"
-        return replace(outcome, result=_both(failed.result, outcome.result), told=(*told, _gone(back, went)))
+        return replace(
+            outcome, result=_join_results(failed.result, outcome.result), told=(*told, _rollback_finding(back, went))
+        )
 
     def _take(self, states: Mapping[Key, NodeState]) -> None:
         with self._changed:
@@ -363,7 +365,7 @@ def summary(states: Mapping[Key, NodeState], component: str) -> str:
     return f"{ready}/{len(counted)} ready{detail}"
 
 
-def _gone(back: RollbackTarget, what: str) -> Finding:
+def _rollback_finding(back: RollbackTarget, what: str) -> Finding:
     number = back.record.number
     return Finding(
         code=codes.ROLLED_BACK,
@@ -374,7 +376,7 @@ def _gone(back: RollbackTarget, what: str) -> Finding:
     )
 
 
-def _both(first: RunResult, then: RunResult) -> RunResult:
+def _join_results(first: RunResult, then: RunResult) -> RunResult:
     later = tuple(replace(each, at=round(each.at + first.seconds, 3)) for each in then.timeline)
     return replace(
         then,

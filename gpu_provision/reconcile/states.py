@@ -87,7 +87,7 @@ class DeadlineTracker:
     ) -> NodeState:
         clock = self._clocks.get(key)
         is_settled = state.state in TERMINAL_STATES
-        waiting = None if is_settled else _waiting(state, self._required(key, known))
+        waiting = None if is_settled else _waiting_state(state, self._required(key, known))
         if is_timed and not is_settled and waiting is None:
             return self._timed(key, state, now)
         if clock:
@@ -126,7 +126,7 @@ class DeadlineTracker:
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due)])
 
 
-def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
+def _waiting_state(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
     if broken := next((name for name, found in required.items() if found.state in _BROKEN), ""):
         return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
     if waits := [name for name, found in required.items() if found.state is not State.READY]:
@@ -185,10 +185,10 @@ class ProgressReporter:
         self._known = self.states = dict(states)
 
 
-MOST = 50_000
+MAX_TRANSITIONS = 50_000
 """Transitions that are kept: four of each of twelve components on a thousand nodes."""
 
-_MOST_REASONS = 10_000  # from here on a new reason alone is not worth its memory
+_MAX_REASONS = 10_000  # from here on a new reason alone is not worth its memory
 
 
 @dataclass(slots=True)
@@ -201,11 +201,11 @@ class Timeline:
 
     def observe(self, event: Event, now: float) -> Transition | None:
         """Take an event in and return the transition; None if it says nothing new, or is the run's own word."""
-        if not event.component or len(self.transitions) >= MOST:
+        if not event.component or len(self.transitions) >= MAX_TRANSITIONS:
             return None
         before = self._last.get((event.component, event.node))
         stays = before is not None and (before.state, before.step) == (event.state, event.step)
-        if before and stays and (before.reason == event.message or len(self.transitions) >= _MOST_REASONS):
+        if before and stays and (before.reason == event.message or len(self.transitions) >= _MAX_REASONS):
             return None
         at, name, node = round(now - self.began, 3), event.component, event.node
         transition = Transition(

@@ -12,8 +12,8 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
-from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
-from gpu_provision.planning.upgrades import DRIVER, between_runs
+from gpu_provision.planning.states import NOT_IN_INVENTORY, ClusterState, Key, cluster_state, evaluate_states
+from gpu_provision.planning.upgrades import DRIVER, state_between_runs
 from gpu_provision.planning.validation import RUNS_IN, has_startup_taint, verdict_of
 from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -30,7 +30,7 @@ def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tupl
     own: dict[str, list[NodeState]] = {}
     for (name, _), state in settled.items():
         own.setdefault(name, []).append(state)
-    return tuple(_component(name, own[name], seen) for name in seen.desired if name in own)
+    return tuple(_component_row(name, own[name], seen) for name in seen.desired if name in own)
 
 
 def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
@@ -41,7 +41,7 @@ def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[Nod
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     return tuple(
-        _node(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
+        _node_row(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
         for facts in seen.context.facts.nodes
     )
 
@@ -51,7 +51,7 @@ def worst_of(found: Iterable[NodeState]) -> NodeState:
     return min(found, key=lambda state: _WORST.index(state.state))
 
 
-def _component(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
+def _component_row(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
     component = next(item for item in components.COMPONENTS if item.name == name)
     pools = {each.pool.name: each.pool.driver.image.version for each in seen.context.targets if not each.driver.on_host}
     counted = [state for state in own if state.node] or own
@@ -68,7 +68,9 @@ def _component(name: str, own: list[NodeState], seen: ClusterState) -> Component
     )
 
 
-def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState) -> NodeStatus:
+def _node_row(
+    node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState
+) -> NodeStatus:
     model = target.pool.gpu.model if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     count = node.labels.get(labels.GPU_COUNT, "")
@@ -101,7 +103,7 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if worst and worst.state is not State.READY:
         return worst.state, reason
     if left and not worst:
-        return State.LEAVING, f"{LEFT}; still has {left}"
+        return State.LEAVING, f"{NOT_IN_INVENTORY}; still has {left}"
     if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
@@ -117,7 +119,7 @@ def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -
     if not node.ready:
         return ""
     if target and target.driver.on_host:
-        is_shown = any(_ready_pod(name, node, seen) for name in _NEED_A_DRIVER)
+        is_shown = any(_ready_pod(name, node, seen) for name in _DRIVER_USERS)
         return label or target.driver.version if is_shown else ""
     pod = _ready_pod(DRIVER, node, seen)
     if pod is None:
@@ -128,7 +130,7 @@ def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -
     return label if label.startswith(loaded) else loaded
 
 
-_NEED_A_DRIVER = ("gfd", "validator")
+_DRIVER_USERS = ("gfd", "validator")
 """Components whose pods are ready only where a driver is loaded, also one of the host's own."""
 
 
@@ -136,17 +138,17 @@ def _ready_pod(component: str, node: NodeFacts, seen: ClusterState) -> Manifest 
     return next(filter(pod_view.is_ready, seen.pods.get((component, node.name), ())), None)
 
 
-_MOST_LOGS = 10
+_MAX_LOGS = 10
 
 
 def status(cluster: KubeClient, reading: ClusterPlan) -> Status:
     """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
     seen = cluster_state(reading.context, reading.desired, reading.observed)
-    raw, crashes = states(seen), Crashes(cluster)
-    for step in islice(crashes.unread(raw, seen), _MOST_LOGS):
+    raw, crashes = evaluate_states(seen), Crashes(cluster)
+    for step in islice(crashes.unread(raw, seen), _MAX_LOGS):
         crashes.read(step)
     found = deadline_tracker(reading).settle(crashes.told(raw, seen), 0.0)
-    settled = {key: between_runs(state) for key, state in found.items()}
+    settled = {key: state_between_runs(state) for key, state in found.items()}
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,
@@ -154,13 +156,13 @@ def status(cluster: KubeClient, reading: ClusterPlan) -> Status:
         release=inventory.release,
         components=component_rows(seen, settled),
         nodes=node_rows(seen, settled),
-        evidence=tuple(evidence(seen)),
+        evidence=tuple(collect_evidence(seen)),
         lock=reading.observed.lock,
         installed=reading.observed.is_installed,
     )
 
 
-def evidence(seen: ClusterState) -> Iterator[Evidence]:
+def collect_evidence(seen: ClusterState) -> Iterator[Evidence]:
     """Yield what vectorAdds printed last whose pods are there."""
     for component, runs_in in RUNS_IN.items():
         for target in seen.context.targets:

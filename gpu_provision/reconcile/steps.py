@@ -19,7 +19,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import validation
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.prune import superseded_pods
-from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, vector_add_of
+from gpu_provision.planning.states import LABELS_PENDING, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.planning.validation import NOT_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 from gpu_provision.rollout import states
@@ -123,23 +123,23 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
         state, node = settled.get(key), nodes.get(key[1])
         if node is None or (state is not None and state.state in _SETTLED):
             continue
-        if node.name in leaving and (state is None or state.reason != TO_BE_LABELLED):
+        if node.name in leaving and (state is None or state.reason != LABELS_PENDING):
             continue  # the rollout has it
         write = node_patch(manifest, node, seen.context.inventory)
         if node.name in targets and not labels.nfd_has_spoken(node.labels):
             write = NodePatch({}, write.frees)  # the taint may be what keeps Node Feature Discovery off
         if not write.is_empty:
-            yield _label(key, node, write)
+            yield _label_step(key, node, write)
     # What tells that a node has been validated comes last.
     told = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
     for target in seen.context.targets:
         key, facts = (validation.STARTUP_TAINT, target.name), target.facts
         state = settled.get(key)
-        if facts and state and state.state is State.PROGRESSING and state.reason == validation.TO_BE_TOLD:
-            yield _label(key, facts, node_patch(told[target.name], facts, seen.context.inventory))
+        if facts and state and state.state is State.PROGRESSING and state.reason == validation.LABEL_PENDING:
+            yield _label_step(key, facts, node_patch(told[target.name], facts, seen.context.inventory))
 
 
-def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
+def _label_step(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
     freed = (node.revision, validation.other_taints(node)) if write.frees else ()
     return PatchNode(key, ObjectRef("v1", "Node", "", node.name), node.uid, tuple(sorted(write.labels.items())), *freed)
 
@@ -147,21 +147,21 @@ def _label(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
 def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
     for key, pod in superseded_pods(seen):
         if pod_view.phase(pod) != "Succeeded":  # those go together at the end of the run, and hold no GPU until then
-            yield _removal(key, pod)
+            yield _removal_step(key, pod)
     for component in filter(VALIDATIONS.__contains__, seen.desired):
         for target in seen.context.targets:
             key = (component, target.name)
             state = settled.get(key)
             if state and state.state is State.PENDING and state.reason.startswith(NOT_RUN):
-                yield from _another_run(key, target, settled, seen)
+                yield from _rerun_steps(key, target, settled, seen)
             elif state and state.state is State.PROGRESSING:
                 wanted = vector_add_of(component, target, seen)
                 found = wanted.pod if wanted else None
                 if found is not None and pod_view.phase(found) in _ENDED and validation.verdict_of(found) is None:
-                    yield _removal(key, found)  # something else has ended it, so that it says nothing
+                    yield _removal_step(key, found)  # something else has ended it, so that it says nothing
 
 
-def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:
+def _rerun_steps(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:
     """Start a vectorAdd. Its DaemonSet does so itself where a pod of the validator is deleted, or is not there yet."""
     wanted = vector_add_of(key[0], target, seen)
     if wanted is None:
@@ -170,14 +170,14 @@ def _another_run(key: Key, target: Target, settled: Mapping[Key, NodeState], see
         is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
         has_run = pod["metadata"]["uid"] in seen.observed.void or validation.verdict_of(pod) is not None
         if has_run and not is_replaced:
-            yield _removal(key, pod)
+            yield _removal_step(key, pod)
         return
     manifest = seen.parts[RUNS_IN[key[0]]].single.get(target.name)
     if manifest and not any(ref_of(pod) == ref_of(manifest) for pod in seen.pods.get(key, ())):
         yield StartPod(key, ref_of(manifest), manifest)
 
 
-def _removal(key: Key, pod: Manifest) -> RemovePod:
+def _removal_step(key: Key, pod: Manifest) -> RemovePod:
     return RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
 
 

@@ -22,7 +22,7 @@ from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, Policy, Snap
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
 
 
-def nodes_of(value: int | str, total: int) -> int:
+def node_count(value: int | str, total: int) -> int:
     """Return a number of nodes: as it is, or a percentage of ``total``, rounded up as the reference does."""
     if isinstance(value, int):
         return value
@@ -62,7 +62,7 @@ class UpgradeBudget:
 
 
 def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable: int | str) -> UpgradeBudget:
-    limit, allowed = parallel or inf, nodes_of(unavailable, len(nodes))
+    limit, allowed = parallel or inf, node_count(unavailable, len(nodes))
     return UpgradeBudget(
         scope=scope,
         parallel=limit - sum(node.state in UNDER_WAY for node in nodes),
@@ -114,7 +114,7 @@ FLEET = "the fleet"
 """How people name all nodes together."""
 
 
-def hand_out_slots(
+def allocate_slots(
     snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], gate: Admission
 ) -> tuple[tuple[FleetNode, ...], dict[str, str]]:
     """Return the candidates that start now, and why the others do not.

@@ -61,7 +61,7 @@ def admit_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequen
     if snapshot.now < over:
         waits = f"canaries have to stay well for {over - snapshot.now:.0f} s more: {_names_of(chosen)}"
         return Admission(HoldReason.CANARIES, waits, over)
-    if unwell := [node for node in chosen if not predicates.is_well(node)]:
+    if unwell := [node for node in chosen if not predicates.is_healthy(node)]:
         return Admission(HoldReason.CANARIES, f"canaries are not well: {_names_of(unwell)}")
     return Admission(HoldReason.NOTHING)
 

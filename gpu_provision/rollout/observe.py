@@ -49,7 +49,7 @@ def pod_of(
         uid=metadata["uid"],
         owner=f"{owner['kind']} {owner['name']}" if owner else "",
         labels=own,
-        use=use_of(manifest, claims),
+        use=gpu_use_of(manifest, claims),
         is_daemon=_MIRROR in (metadata.get("annotations") or {}) or bool(owner and owner["kind"] == "DaemonSet"),
         is_over=phase(manifest) in {"Succeeded", "Failed"},
         has_empty_dir=any("emptyDir" in volume for volume in manifest["spec"].get("volumes") or ()),
@@ -68,12 +68,12 @@ def _tolerates_cordons(toleration: Mapping[str, Any]) -> bool:
     return toleration.get("key", "") in keys and matches and toleration.get("effect", "") in {"", "NoSchedule"}
 
 
-def is_ours(manifest: Manifest) -> bool:
+def is_stack_pod(manifest: Manifest) -> bool:
     """Whether a pod belongs to the stack itself: its driver manager pauses those by itself, or they end in seconds."""
     return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.has_made(manifest)
 
 
-def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:
+def gpu_use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:
     """Say how a pod uses GPUs, the surest sign first."""
     spec = manifest["spec"]
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
@@ -191,7 +191,7 @@ def observe(
 
     def read(name: str) -> FleetNode:
         of = partial(pod_of, budgets=budgets, claims=claims, refusals=answers)
-        return _node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
+        return _fleet_node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
 
     order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
     found = each({name: inputs_of(name) for name in order}, read).values() if each else map(read, order)
@@ -206,7 +206,7 @@ def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _node(
+def _fleet_node(
     node: Manifest,
     wish: DesiredDriver,
     pods: Iterable[Manifest],
@@ -215,10 +215,10 @@ def _node(
 ) -> FleetNode:
     """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
     there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
-    ours, others = tuple(filter(is_ours, there)), tuple(read(pod) for pod in there if not is_ours(pod))
+    ours, others = tuple(filter(is_stack_pod, there)), tuple(read(pod) for pod in there if not is_stack_pod(pod))
     metadata, spec = node["metadata"], node.get("spec") or {}
     conditions = (node.get("status") or {}).get("conditions") or ()
-    digest = installation_digest(wish.template) if wish.template else snapshot.NOTHING.digest
+    digest = installation_digest(wish.template) if wish.template else snapshot.NO_DRIVER.digest
     return FleetNode(
         name=metadata["name"],
         domain=wish.domain,
@@ -230,7 +230,7 @@ def _node(
         is_cordoned=bool(spec.get("unschedulable")),
         cordoned_by=writer_of(metadata)[0],
         is_ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
-        driver=_driver(ours, others),
+        driver=_driver_pod(ours, others),
         proof=proof,
         pods=others,
         offers_gpus=not wish.has_device_plugin or _offers_gpus(node, ours),
@@ -245,21 +245,21 @@ def _offers_gpus(node: Manifest, ours: Iterable[Manifest]) -> bool:
     said = (node["metadata"].get("labels") or {}).get(labels.deploy("device-plugin"), "")
     if said != "true" and not said.startswith(labels.PAUSED):
         return True
-    plugin = next(iter(_of("device_plugin", ours)), None)
+    plugin = next(iter(_component_pods("device_plugin", ours)), None)
     if plugin is None or plugin["metadata"].get("deletionTimestamp") or not pod_view.is_ready(plugin):
         return False
     offered = (node.get("status") or {}).get("allocatable") or {}
     return any(name.startswith("nvidia.com/") and amount != "0" for name, amount in offered.items())
 
 
-def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
+def _component_pods(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
     """Return the pods of a component, those that stay before those that go."""
     found = (pod for pod in pods if pod["metadata"]["labels"].get(labels.COMPONENT) == component)
     return sorted(found, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
 
 
-def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.DriverPod | None:
-    found = next(iter(_of("driver", own)), None)
+def _driver_pod(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.DriverPod | None:
+    found = next(iter(_component_pods("driver", own)), None)
     if found is None:
         return None
     metadata, status = found["metadata"], found.get("status") or {}

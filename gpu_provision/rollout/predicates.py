@@ -28,7 +28,7 @@ def is_forced(node: FleetNode) -> bool:
     return node.says(states.FORCED) and node.driver is not None and node.driver.uid == began_with
 
 
-def why(node: FleetNode) -> str:
+def upgrade_reason(node: FleetNode) -> str:
     """Say why a node has to be emptied, before its driver is brought up again or goes; empty if it has not."""
     if node.is_leaving:
         return "no longer in the inventory"
@@ -48,7 +48,7 @@ def is_untouched(node: FleetNode) -> bool:
     return node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
 
 
-def disproof(node: FleetNode) -> str:
+def validation_failure(node: FleetNode) -> str:
     """Say what validation found wrong with the driver pod that is there now; empty if nothing, or not yet."""
     found = node.proof
     if found is None:
@@ -62,13 +62,13 @@ def disproof(node: FleetNode) -> str:
 
 def is_proven(node: FleetNode) -> bool:
     """Whether exactly the wanted driver has been shown to work in the pod that is there now."""
-    return is_current(node) and node.proof is not None and not disproof(node)
+    return is_current(node) and node.proof is not None and not validation_failure(node)
 
 
-def is_well(node: FleetNode) -> bool:
+def is_healthy(node: FleetNode) -> bool:
     """Whether the node does its work with the wanted driver, as far as can be seen."""
     ready = node.driver is not None and node.driver.is_ready and not node.driver.is_terminating
-    return node.is_ready and ready and is_current(node) and not disproof(node)
+    return node.is_ready and ready and is_current(node) and not validation_failure(node)
 
 
 def is_marked(node: FleetNode) -> bool:
@@ -110,7 +110,7 @@ def possible_gpu_pods(node: FleetNode) -> tuple[Pod, ...]:
     return tuple(pod for pod in node.pods if pod.use is not GpuUse.NONE and not pod.is_over and pod not in held)
 
 
-def jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
+def awaited_jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
     """Return the pods whose end the node waits for."""
     selector = policy.wait_for_completion.pod_selector
     if not selector:
@@ -119,14 +119,14 @@ def jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
     return tuple(pod for pod in node.pods if not pod.is_over and selects(pod.labels))
 
 
-def drained(node: FleetNode, drain: UpgradeDrain) -> tuple[Pod, ...]:
+def pods_to_drain(node: FleetNode, drain: UpgradeDrain) -> tuple[Pod, ...]:
     """Return the pods that draining the node evicts."""
     selects = parse_selector(drain.pod_selector)
     alive = (pod for pod in node.pods if not pod.is_over and not pod.is_daemon)
     return tuple(pod for pod in alive if selects(pod.labels) and pod.labels.get(states.DRAIN_SKIP) != "true")
 
 
-def obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
+def eviction_obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
     """Say why a pod may not be evicted under these rules, which the inventory has under ``key``; empty if it may."""
     if pod.is_terminating:
         return ""
@@ -139,14 +139,14 @@ def obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
     return ""
 
 
-def obstacles(node: FleetNode, policy: UpgradePolicy) -> tuple[str, ...]:
+def eviction_obstacles(node: FleetNode, policy: UpgradePolicy) -> tuple[str, ...]:
     """Say what would make the eviction of GPU pods fail, were it to begin now; jobs may end before it does."""
-    found, waited_for = list[str](), jobs(node, policy)
+    found, waited_for = list[str](), awaited_jobs(node, policy)
     for pod in (pod for pod in gpu_pods(node) if pod not in waited_for):
-        trouble = obstacle(pod, policy.pod_deletion, "pod_deletion")
+        trouble = eviction_obstacle(pod, policy.pod_deletion, "pod_deletion")
         if trouble and policy.drain.enable and not pod.is_daemon:  # the drain takes what is left
-            is_drained = pod in drained(node, policy.drain)
-            trouble = obstacle(pod, policy.drain, "drain") if is_drained else f"{pod} is exempt from the drain"
+            is_drained = pod in pods_to_drain(node, policy.drain)
+            trouble = eviction_obstacle(pod, policy.drain, "drain") if is_drained else f"{pod} is exempt from the drain"
         found += [trouble] if trouble else []
     return tuple(found)
 

@@ -92,7 +92,7 @@ class DesiredContent:
     version: str = ""
 
 
-NOTHING = DesiredContent("none")
+NO_DRIVER = DesiredContent("none")
 """What a node is to have that left the inventory, or that has a driver of its own."""
 
 
@@ -136,7 +136,7 @@ class FleetNode:
 
     def __post_init__(self) -> None:
         """Read the label."""
-        state = states.state_named(self.labels.get(states.STATE, ""))
+        state = states.parse_state(self.labels.get(states.STATE, ""))
         is_busy = state in states.UNDER_WAY or state is UpgradeState.FAILED
         object.__setattr__(self, "state", state)
         object.__setattr__(self, "is_unavailable", is_busy or self.is_cordoned or not self.is_ready)
@@ -246,20 +246,20 @@ class RollBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOff:
+class RemoveLabels:
     """Take the stack's labels off a node, but for its mark; the stack's pods there then end."""
 
     node: str
 
 
-Action = StateTransition | Evict | Restart | Validate | RollBack | TakeOff
+Action = StateTransition | Evict | Restart | Validate | RollBack | RemoveLabels
 
 
 def move(
     node: FleetNode, to: UpgradeState, now: float, *, reason: str = "", also: Mapping[str, str | None] | None = None
 ) -> StateTransition:
     """Return the move of a node into a state, with all that has to be remembered or forgotten there."""
-    notes: dict[str, str | None] = dict.fromkeys(states.PASSING)
+    notes: dict[str, str | None] = dict.fromkeys(states.STATE_ANNOTATIONS)
     notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.wanted.digest}
     match to:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
@@ -270,13 +270,13 @@ def move(
             pod = node.driver.uid if node.driver else None
             notes |= {states.REASON: reason, states.FAILED_IN: node.state.value, states.FAILED_WITH: pod}
         case UpgradeState.DONE:
-            notes |= dict.fromkeys(states.MEMORY)
+            notes |= dict.fromkeys(states.UPGRADE_ANNOTATIONS)
         case _:
             pass
     return write_marks(node, to, {**notes, **(also or {})}, reason=reason)
 
 
-def release(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
+def release_node(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
     """Return the move that takes everything back that a rollout has written on a node."""
     notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
     return replace(write_marks(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)

@@ -17,7 +17,7 @@ from gpu_provision.rollout import budgets, predicates, states, steps
 from gpu_provision.rollout.budgets import admit, failed_nodes
 from gpu_provision.rollout.canary import Admission, HoldReason, soaking_canaries
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
+    NO_DRIVER,
     Action,
     BudgetDomain,
     Cordon,
@@ -31,8 +31,8 @@ from gpu_provision.rollout.snapshot import (
     move,
     write_marks,
 )
-from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
-from gpu_provision.rollout.steps import IDLE, NodeDecision, act, give_back
+from gpu_provision.rollout.states import EARLY, FOREIGN_STATES, LATE, UNDER_WAY, UpgradeState
+from gpu_provision.rollout.steps import IDLE, NodeDecision, act, withdraw
 
 
 def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
@@ -41,12 +41,12 @@ def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) ->
     for action in actions:
         if isinstance(action, StateTransition):
             node = nodes[action.node]
-            yield _long(action, node, policy.domains[node.domain], snapshot.now)
+            yield _extend_transition(action, node, policy.domains[node.domain], snapshot.now)
         else:
             yield action
 
 
-def _long(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
+def _extend_transition(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
     reached = apply_transition(node, move)
     waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
     # A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
@@ -55,7 +55,7 @@ def _long(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: flo
         match decide_node(reached, domain, now).actions:
             case (StateTransition() as following,) if following.to in _PASSABLE and following.to is not reached.state:
                 reached = apply_transition(reached, following)
-                move = _joined(node, move, following)
+                move = _join_transitions(node, move, following)
             case _:
                 break
     return move
@@ -65,7 +65,7 @@ _PASSABLE = UNDER_WAY | {UpgradeState.DONE}
 """Who waits or has failed is written down by itself, since others may not start before that is known."""
 
 
-def _joined(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
+def _join_transitions(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
     notes = dict(move.annotations) | dict(following.annotations)
     return replace(
         following,
@@ -83,28 +83,28 @@ def decide_node(  # noqa: PLR0911 - one case after the other
 ) -> NodeDecision:
     """Return what a node does next. ``is_soaking``: it is a canary that has to stay well."""
     if node.left_out:
-        return NodeDecision(waits=node.left_out if predicates.why(node) or node.state in UNDER_WAY else "")
-    if node.state in ELSEWHERE:
+        return NodeDecision(waits=node.left_out if predicates.upgrade_reason(node) or node.state in UNDER_WAY else "")
+    if node.state in FOREIGN_STATES:
         return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
-    if node.wanted == NOTHING and predicates.is_free(node):
-        return give_back(node, predicates.why(node) or "has a driver of its own")
+    if node.wanted == NO_DRIVER and predicates.is_free(node):
+        return withdraw(node, predicates.upgrade_reason(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
-        return _kept(node)
-    if found := _repaired(node, now):
+        return _keep_driver(node)
+    if found := _repair_marks(node, now):
         return found
-    if is_soaking and not predicates.is_well(node):
-        return steps.soaking(node, now)
+    if is_soaking and not predicates.is_healthy(node):
+        return steps.fail_canary(node, now)
     if node.is_leaving and node.state not in EARLY:
         return steps.leave(node, domain, now)
-    return _by_state(node, domain, now)
+    return _decide_by_state(node, domain, now)
 
 
-def _by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:  # noqa: C901, PLR0911 - one case a state
+def _decide_by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:  # noqa: C901, PLR0911 - one case a state
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:
-            return steps.idle(node, now)
+            return steps.compare_driver(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
-            return steps.required(node, domain, now)
+            return steps.check_queue(node, domain, now)
         case UpgradeState.CORDON_REQUIRED:
             return steps.cordon(node, now)
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
@@ -120,26 +120,26 @@ def _by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision
         case UpgradeState.UNCORDON_REQUIRED:
             return steps.uncordon(node, now)
         case UpgradeState.FAILED:
-            return steps.failed(node, now)
+            return steps.recover(node, now)
         case UpgradeState.NODE_MAINTENANCE_REQUIRED | UpgradeState.POST_MAINTENANCE_REQUIRED | UpgradeState.FOREIGN:
             return IDLE
         case _:
             assert_never(node.state)
 
 
-def _kept(node: FleetNode) -> NodeDecision:
+def _keep_driver(node: FleetNode) -> NodeDecision:
     """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
-    if (found := give_back(node, "auto_upgrade is off")).actions:
+    if (found := withdraw(node, "auto_upgrade is off")).actions:
         return found
     if node.is_leaving:
         return NodeDecision(
             waits=f"auto_upgrade is off, and pods use its GPUs: {predicates.name_pods(predicates.losing_pods(node))}"
         )
-    reason = predicates.why(node)
+    reason = predicates.upgrade_reason(node)
     return NodeDecision(waits=f"{reason}, but auto_upgrade is off") if reason else IDLE
 
 
-def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
+def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
     """Put right what another client has changed meanwhile; the clock of the state goes on."""
     state, since = node.state, node.since()
     if predicates.inherits_cordon(node):
@@ -154,7 +154,7 @@ def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
     return None
 
 
-_BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
+_MARKED_FIRST = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
 """Where a node goes when who waits, or who failed, is written down."""
 
 
@@ -189,7 +189,7 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     nothing else meanwhile, and the others go on.
     """
     writing = writing or {}
-    snapshot = _taken(snapshot, writing)
+    snapshot = _apply_pending(snapshot, writing)
     soaking = soaking_canaries(snapshot, policy.fleet.canary)
     turns = {
         node.name: decide_node(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
@@ -202,10 +202,10 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
     # No node starts before it is written who waits, or who failed: otherwise who goes first, and whether any still may,
     # would depend on which of several writes came first.
-    is_open = not any(move.to in _BOOKS for move in moves)
+    is_open = not any(move.to in _MARKED_FIRST for move in moves)
     candidates = tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order))) if is_open else ()
     opened = admit(snapshot, policy, candidates)
-    starting, held = budgets.hand_out_slots(snapshot, policy, candidates, opened)
+    starting, held = budgets.allocate_slots(snapshot, policy, candidates, opened)
     mark = snapshot.target if opened.barrier is HoldReason.CANARIES else None
     actions = (
         *acting,
@@ -229,7 +229,7 @@ def retry_failed(snapshot: Snapshot) -> tuple[StateTransition, ...]:
     return tuple(steps.retry(node, snapshot.now) for node in failed_here)
 
 
-def _taken(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:
+def _apply_pending(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:
     """Return the fleet as limits have to see it: a slot is taken before that is written, and given back only after."""
     if not writing:
         return snapshot

@@ -45,7 +45,7 @@ EARLY = frozenset(map(UpgradeState, _BEFORE_RESTART))
 LATE = frozenset({UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UNCORDON_REQUIRED})
 """Under way, and there is no way back but through a working driver."""
 
-ELSEWHERE = frozenset(
+FOREIGN_STATES = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED, UpgradeState.POST_MAINTENANCE_REQUIRED, UpgradeState.FOREIGN}
 )
 """In the hands of another program; never touched."""
@@ -53,7 +53,7 @@ ELSEWHERE = frozenset(
 UPGRADING = EARLY | LATE
 """In the middle of an upgrade that a run goes on with."""
 
-UNDER_WAY = UPGRADING | ELSEWHERE
+UNDER_WAY = UPGRADING | FOREIGN_STATES
 """Takes a slot."""
 
 MANAGER = "gpu-provision"
@@ -84,13 +84,13 @@ REASON = "gpu-provision.io/upgrade-reason"  # why the upgrade failed
 FAILED_IN = "gpu-provision.io/upgrade-failed-in"  # the state in which it failed
 FAILED_WITH = "gpu-provision.io/upgrade-failed-with"  # uid of the driver pod with which it failed
 
-PASSING = (JOBS_SINCE, VALIDATION_SINCE, REASON, FAILED_IN, FAILED_WITH)
+STATE_ANNOTATIONS = (JOBS_SINCE, VALIDATION_SINCE, REASON, FAILED_IN, FAILED_WITH)
 """Annotations that mean something in one state only."""
 
-MEMORY = (*PASSING, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, CORDONED, CORDONED_BY)
+UPGRADE_ANNOTATIONS = (*STATE_ANNOTATIONS, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, CORDONED, CORDONED_BY)
 """Annotations that are gone when an upgrade is over."""
 
-ALL_ANNOTATIONS = (*MEMORY, ENABLED, REQUESTED, SINCE, CANARY)
+ALL_ANNOTATIONS = (*UPGRADE_ANNOTATIONS, ENABLED, REQUESTED, SINCE, CANARY)
 """Every annotation that a rollout writes, for taking them back."""
 
 NOT_READY = "the driver is not ready"
@@ -99,12 +99,12 @@ NOT_READY = "the driver is not ready"
 _NAMED = {state.value: state for state in UpgradeState if state is not UpgradeState.FOREIGN}
 
 
-def state_named(label: str) -> UpgradeState:
+def parse_state(label: str) -> UpgradeState:
     """Return the state that a label's value names; FOREIGN for a value that this tool does not write."""
     return _NAMED.get(label, UpgradeState.FOREIGN)
 
 
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 def writer_of(metadata: Mapping[str, Any]) -> tuple[str, str]:
@@ -145,16 +145,16 @@ def _step_of(node: NodeFacts) -> str:
     return f"{step} in {failed_in}" if step == UpgradeState.FAILED and failed_in else step
 
 
-def nodes_left_behind(nodes: Iterable[NodeFacts], inventory: str) -> tuple[Finding, ...]:
+def unfinished_node_findings(nodes: Iterable[NodeFacts], inventory: str) -> tuple[Finding, ...]:
     """Return which nodes of a stack a run has left cordoned or halfway to another driver, and what the next one does.
 
     Equal nodes share one warning. A node that another manager cordoned is named only if the rollout has begun on it.
     """
     found: dict[tuple[str, str, bool], list[str]] = {}
     for node in nodes:
-        if node.labels.get(labels.INVENTORY) == inventory and (left := _left_behind(node)):
+        if node.labels.get(labels.INVENTORY) == inventory and (left := _unfinished_upgrade(node)):
             found.setdefault(left, []).append(node.name)
-    return tuple(_left_behind_finding(*left, names) for left, names in found.items())
+    return tuple(_unfinished_finding(*left, names) for left, names in found.items())
 
 
 _RESUMES = "resumes the rollout there"
@@ -165,13 +165,13 @@ _NEXT = {
 }
 
 
-def _left_behind(node: NodeFacts) -> tuple[str, str, bool] | None:
+def _unfinished_upgrade(node: NodeFacts) -> tuple[str, str, bool] | None:
     """Return how a node stays, what the next run does, and whether the cordon is the one of gpu-provision."""
     purpose = node.annotations.get(labels.CORDONED)
     if node.unschedulable and purpose:
         return f"cordoned ({purpose})", "uncordons it once the host is ready", True
     is_ours = node.unschedulable and is_of_rollout(node.annotations, node.cordoned_by)
-    state = state_named(node.labels.get(STATE, ""))
+    state = parse_state(node.labels.get(STATE, ""))
     if not is_ours and state not in _NEXT:
         return None
     step, by = _step_of(node) or "driver rollout", cordoned_by(node)
@@ -179,11 +179,11 @@ def _left_behind(node: NodeFacts) -> tuple[str, str, bool] | None:
     return f"cordoned ({step})" if is_ours else halfway, _NEXT.get(state, _RESUMES), is_ours
 
 
-def _left_behind_finding(how: str, next_run: str, is_ours: bool, names: list[str]) -> Finding:  # noqa: FBT001 - as above
-    by_hand = f"; to uncordon by hand: kubectl uncordon {' '.join(names[:_MOST_NAMES])}" if is_ours else ""
+def _unfinished_finding(how: str, next_run: str, is_ours: bool, names: list[str]) -> Finding:  # noqa: FBT001 - as above
+    by_hand = f"; to uncordon by hand: kubectl uncordon {' '.join(names[:_MAX_NAMES])}" if is_ours else ""
     return Finding(
         code="GP517",
-        what=f"{join_limited(names, _MOST_NAMES)} {'stays' if len(names) == 1 else 'stay'} {how}",
+        what=f"{join_limited(names, _MAX_NAMES)} {'stays' if len(names) == 1 else 'stay'} {how}",
         consequence=f"the next run {next_run}",
         fix=f"run the same command again{by_hand}",
         severity=Severity.WARNING,

@@ -10,7 +10,7 @@ import yaml
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Action, FieldChange
-from gpu_provision.planning.diff import changes_between, diff_manifests, differences, shows
+from gpu_provision.planning.diff import changes_between, diff_manifests, differences, has_sent_fields
 
 
 def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_the_generation_in_an_annotation_is_no_change() -> None:
 )
 def test_an_object_shows_what_a_write_has_sent(sent: Manifest, *, expected: bool) -> None:
     live: Manifest = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, "data": {"a": "1", "d": "4"}}
-    assert shows(live, sent) is expected
+    assert has_sent_fields(live, sent) is expected
 
 
 def _item(kind: str, name: str, **rest: object) -> dict[str, object]:

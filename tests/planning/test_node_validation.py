@@ -13,8 +13,8 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import states
-from gpu_provision.planning.validation import NEVER_RUN, STARTUP_TAINT, TO_BE_TOLD
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.planning.validation import LABEL_PENDING, NEVER_RUN, STARTUP_TAINT
 from tests.components.builders import inventory, specs
 from tests.planning.builders import Stack, labelled, outdated, validation_pod, with_node
 from tests.planning.builders import restarted as restarted_at
@@ -67,7 +67,7 @@ def forget_driver(made: Stack) -> None:
 
 
 def state(made: Stack) -> NodeState:
-    return states(made.situation)[STARTUP_TAINT, NODE]
+    return evaluate_states(made.situation)[STARTUP_TAINT, NODE]
 
 
 def label_for_now(made: Stack, node: str = NODE) -> Any:
@@ -93,7 +93,11 @@ LABEL, NO_TAINT = f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels
 
 @pytest.mark.parametrize(
     ("told", "tainted", "reason", "written"),
-    [(True, False, "", set()), (False, True, TO_BE_TOLD, {LABEL, NO_TAINT}), (True, True, TO_BE_TOLD, {NO_TAINT})],
+    [
+        (True, False, "", set()),
+        (False, True, LABEL_PENDING, {LABEL, NO_TAINT}),
+        (True, True, LABEL_PENDING, {NO_TAINT}),
+    ],
     ids=["it says so", "it is to say so", "its taint has come back"],
 )
 def test_a_node_on_which_all_has_passed_says_so(told: bool, tainted: bool, reason: str, written: set[str]) -> None:  # noqa: FBT001  columns of a table
@@ -164,7 +168,7 @@ def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> No
     made = stack()
     happens(made)
     assert label_for_now(made) is None
-    assert states(made.situation)["node_labels", NODE].state is State.PROGRESSING
+    assert evaluate_states(made.situation)["node_labels", NODE].state is State.PROGRESSING
     assert label_for_now(made, "t4-2") is ...
 
 
@@ -174,7 +178,7 @@ def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
     made = stack()
     happens(made)
     assert label_for_now(made) is ...
-    assert states(made.situation)["node_labels", NODE].state is State.READY
+    assert evaluate_states(made.situation)["node_labels", NODE].state is State.READY
 
 
 def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
@@ -188,7 +192,7 @@ def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
 def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
     """By a user's label; the taint stays, which a finding of the plan tells."""
     made = with_labels({labels.DEPLOY_OPERANDS: "false"})
-    assert (STARTUP_TAINT, NODE) not in states(made.situation)
+    assert (STARTUP_TAINT, NODE) not in evaluate_states(made.situation)
     assert label_for_now(made) is None
 
 

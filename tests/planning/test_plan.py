@@ -13,7 +13,7 @@ from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.planning.plan import plan
-from gpu_provision.planning.prepare import findings, prepare
+from gpu_provision.planning.prepare import inventory_findings, prepare
 from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, restarted, validation_pod, without_node
 
@@ -129,14 +129,14 @@ def test_the_first_vector_add_is_the_pod_of_the_validator() -> None:
 def test_a_node_that_is_missing_is_a_finding_and_no_change() -> None:
     stack = Stack(facts=without_node(labelled(), "t4-2"))
     assert stack.plan.changes == ()
-    (finding,) = findings(stack.context)
+    (finding,) = inventory_findings(stack.context)
     assert finding.code == "GP201"
     assert "t4-2" in finding.what
 
 
 def test_an_unverified_server_is_one_warning() -> None:
     context, _ = prepare(inventory(), replace(fleet(), unverified="https://10.0.0.1:6443"))
-    (finding,) = findings(context)
+    (finding,) = inventory_findings(context)
     assert (finding.code, finding.severity, finding.where) == ("GP313", Severity.WARNING, "https://10.0.0.1:6443")
     assert "insecure-skip-tls-verify" in finding.evidence
 

@@ -12,7 +12,7 @@ from gpu_provision.components import labels
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.plan import Action, Change, Origin
 from gpu_provision.planning.diff import FIELD_MANAGER
-from gpu_provision.planning.plan import as_applied, pod_changes
+from gpu_provision.planning.plan import applied_metadata, pod_changes
 from gpu_provision.reconcile.drift import KnownState, find_drift
 from tests.components.builders import with_spec
 from tests.planning.builders import Stack, outdated, terminating
@@ -127,7 +127,7 @@ def test_drift_of_a_pod_is_reported_from_an_edited_inventory(live: dict[str, str
     made = with_pod(stack(before={"tier": "a"}), labels=live)
     (change,) = found(made)
     applied = with_pod_labels(made.daemonset("driver", NODE), live if origin is Origin.PENDING else {})
-    known = KnownState(live=made.pods, applied={change.ref: as_applied(applied)})
+    known = KnownState(live=made.pods, applied={change.ref: applied_metadata(applied)})
     (difference,) = find_drift([change], known)
     assert difference.origin is origin
 

@@ -13,8 +13,8 @@ from gpu_provision.model.cluster import DriverBasis, DriverChoice, ObjectRef, re
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, Schedule, Wave
 from gpu_provision.planning.plan import label_path
 from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
-from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import STAYS, needs_rollout
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.planning.upgrades import STACK_KEPT, needs_rollout
 from gpu_provision.reconcile.rollout import nodes_without_driver
 from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
@@ -68,7 +68,7 @@ def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
     drawn = planned(without("t4-1"), Schedule(skipped=(("t4-1", "default/bare has no controller"),)))
     change = of_node(drawn)
     assert (change.action, change.fields) == (Action.WAIT, ())
-    assert change.effects == (f"{STAYS}: default/bare has no controller",)
+    assert change.effects == (f"{STACK_KEPT}: default/bare has no controller",)
     assert drawn.rollout is None
 
 
@@ -100,7 +100,7 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
     others = (each for each in stack.context.targets if each is not target)
     stack.context = replace(stack.context, targets=(*others, own))
     seen = stack.situation
-    assert needs_rollout(states(seen)) is expected
+    assert needs_rollout(evaluate_states(seen)) is expected
     assert ("t4-1" in nodes_without_driver(seen)) is expected
 
 

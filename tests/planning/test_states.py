@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import NO_NODE, TO_BE_LABELLED, states
+from gpu_provision.planning.states import LABELS_PENDING, NO_NODE, evaluate_states
 from gpu_provision.planning.upgrades import OUTDATED
 from gpu_provision.planning.validation import NEVER_RUN
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
@@ -28,11 +28,11 @@ from tests.planning.builders import (
 
 
 def state(stack: Stack, component: str, node: str = "t4-1") -> NodeState:
-    return states(stack.situation)[component, node]
+    return evaluate_states(stack.situation)[component, node]
 
 
 def test_a_cluster_as_declared_is_ready_everywhere() -> None:
-    found = states(Stack().situation)
+    found = evaluate_states(Stack().situation)
     assert {item.state for item in found.values()} == {State.READY}, found
     assert {node for _, node in found} == {"", *GPU_NODES}, "nodes without a GPU have no state"
 
@@ -40,17 +40,17 @@ def test_a_cluster_as_declared_is_ready_everywhere() -> None:
 def test_nothing_exists_in_an_empty_cluster() -> None:
     stack = Stack(facts=fleet())
     stack.members, stack.pods, stack.passed = {}, {}, {}
-    found = states(stack.situation)
+    found = evaluate_states(stack.situation)
     assert found["driver", ""].state is State.PENDING
     assert "is missing" in found["driver", ""].reason
     assert found["driver", "t4-1"].reason == "no pod on this node yet"
-    assert found["node_labels", "t4-1"].reason == TO_BE_LABELLED
+    assert found["node_labels", "t4-1"].reason == LABELS_PENDING
     assert found["driver_validation", "t4-1"].reason == NEVER_RUN
 
 
 def test_a_node_that_has_not_joined_fails_once() -> None:
     stack = Stack(facts=without_node(labelled(), "t4-2"))
-    found = {component: item for (component, node), item in states(stack.situation).items() if node == "t4-2"}
+    found = {component: item for (component, node), item in evaluate_states(stack.situation).items() if node == "t4-2"}
     assert {item.reason for item in found.values()} == {NO_NODE}
     assert [name for name, item in found.items() if item.state is State.FAILED] == ["nfd"]
 
@@ -194,8 +194,8 @@ def test_a_kept_off_operand_has_no_state_on_that_node() -> None:
     node = next(node for node in facts.nodes if node.name == "t4-1")
     off = {**node.labels, "nvidia.com/gpu.deploy.dcgm-exporter": "false"}
     stack = Stack(facts=with_node(facts, "t4-1", labels=off))
-    assert ("dcgm_exporter", "t4-1") not in states(stack.situation)
-    assert ("dcgm_exporter", "t4-2") in states(stack.situation)
+    assert ("dcgm_exporter", "t4-1") not in evaluate_states(stack.situation)
+    assert ("dcgm_exporter", "t4-2") in evaluate_states(stack.situation)
 
 
 def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:

@@ -12,8 +12,8 @@ from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import states
-from gpu_provision.planning.validation import VALIDATIONS, Verdict, doubt, parse_verdict, verdict_of
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.planning.validation import VALIDATIONS, Verdict, expiry_reason, parse_verdict, verdict_of
 from tests.planning.builders import (
     VALIDATED,
     Stack,
@@ -92,7 +92,7 @@ def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happe
     """And with nothing else. The plan says so, and why; another node keeps its own."""
     made = Stack()
     happens(made)
-    known = states(made.situation)
+    known = evaluate_states(made.situation)
     assert known[component, "t4-2"].state is State.READY
     assert (known[component, NODE].state is State.READY) is (component not in ends)
     changes = made.plan.changes
@@ -104,7 +104,7 @@ def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happe
 
 
 def _state(made: Stack, component: str = DRIVER) -> NodeState:
-    return states(made.situation)[component, NODE]
+    return evaluate_states(made.situation)[component, NODE]
 
 
 def _of_validator(made: Stack, change: Callable[[Manifest], Manifest]) -> NodeState:
@@ -203,7 +203,7 @@ def test_a_host_whose_driver_changed_is_validated_again() -> None:
     ):
         choice = DriverChoice(on_host=True, version=version, basis=basis)
         on_host = replace(target, driver=choice)
-        assert doubt(DRIVER, on_host, "", verdict, made.situation.pods, below=["toolkit"]) == why
+        assert expiry_reason(DRIVER, on_host, "", verdict, made.situation.pods, below=["toolkit"]) == why
 
 
 def test_out_of_memory_is_a_failure() -> None:

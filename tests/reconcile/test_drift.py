@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
-from gpu_provision.planning.managed_fields import owners, writers_of
+from gpu_provision.planning.managed_fields import owners_by_path, writers_of
 from gpu_provision.reconcile.drift import KnownState, find_drift
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, with_node
@@ -151,7 +151,7 @@ def test_without_a_record_a_validation_is_pending() -> None:
 
 def test_owners_of_a_whole_are_owners_of_its_parts() -> None:
     """Lists without keys and selectors are owned as a whole; a list item that is gone may have parts that are owned."""
-    books = owners(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
+    books = owners_by_path(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
     container = "spec.template.spec.containers[main]"
     assert writers_of(f"{container}.args[1]", books) == (HAND,)
     assert writers_of("spec.template", books) == (HAND, HAND)

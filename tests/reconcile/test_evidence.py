@@ -15,7 +15,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import parse_verdict
 from gpu_provision.reconcile import evidence
-from gpu_provision.reconcile.evidence import MOST_LOGS, Crashes, Validations
+from gpu_provision.reconcile.evidence import MAX_LOGS, Crashes, Validations
 from gpu_provision.rollout.states import NOT_READY
 from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
@@ -100,11 +100,11 @@ def test_a_rollout_says_it_with_its_own_words() -> None:
 
 def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
     """A thousand logs say what twenty say."""
-    names = [f"n{number}" for number in range(MOST_LOGS + 5)]
+    names = [f"n{number}" for number in range(MAX_LOGS + 5)]
     logs = Logs(*BUILD)
     crashes, seen = Crashes(cast("KubeClient", logs)), situation(*map(crashed, names))
     assert {*look(crashes, seen, waiting(*names))} == {WORDS}
-    assert len(logs.asked) == MOST_LOGS
+    assert len(logs.asked) == MAX_LOGS
 
 
 DRIVER, PLUGIN = ("driver_validation", "t4-1"), ("device_plugin_validation", "t4-1")
@@ -186,7 +186,7 @@ def test_all_pods_that_succeeded_go_in_one_request() -> None:
 def test_what_runs_again_is_taken_off_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
     written = list[object]()
-    monkeypatch.setattr(evidence.records, "write_validations", lambda *arguments: written.append(arguments[2]))
+    monkeypatch.setattr(evidence.observe, "write_validations", lambda *arguments: written.append(arguments[2]))
     stack = Stack()
     for revalidate in (False, True):
         observed = replace(stack.observed, passed={} if revalidate else stack.passed)

@@ -19,7 +19,7 @@ from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef,
 from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import states
+from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile import observer
 from gpu_provision.reconcile.observer import CONFIG_MAP, DEFINITION, WATCHED, Memo, SituationBuilder, StackObserver
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -176,8 +176,8 @@ def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
         found, fresh = (each.build(fleet, others, stack.passed) for each in (looking, SituationBuilder(reading)))
         assert found == fresh
         assert looking.desired == prepare(stack.inventory, found.context.facts)[1]
-        assert looking.states(found) == states(fresh)
-        assert list(looking.states(found)) == list(states(fresh))
+        assert looking.states(found) == evaluate_states(fresh)
+        assert list(looking.states(found)) == list(evaluate_states(fresh))
         fleet.change()
 
 
@@ -269,7 +269,7 @@ def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     world = World()
     seen = world.resident.look(0.0).seen
     live = world.resident.live(world.resident.read(cast("KubeClient", Asked())))
-    assert live.ready == {key: state for key, state in states(seen).items() if state.state is State.READY}
+    assert live.ready == {key: state for key, state in evaluate_states(seen).items() if state.state is State.READY}
     assert live.ready
     node = node_object("late")
     world.objects[ref_of(node)] = node

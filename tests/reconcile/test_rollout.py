@@ -11,7 +11,7 @@ import yaml
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
+from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
 from gpu_provision.reconcile.rollout import (
     desired_drivers,
     driver_state,
@@ -23,7 +23,7 @@ from gpu_provision.reconcile.rollout import (
 from gpu_provision.reconcile.steps import TransitionNode
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
+    NO_DRIVER,
     Cordon,
     DesiredContent,
     DriverPod,
@@ -105,7 +105,7 @@ def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
     """A new run tries once more, and does not fail before it has."""
     assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
     assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
-    stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
+    stale = (State.PROGRESSING, f"{UPGRADE_UNFINISHED}: uncordon-required")
     assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
 
 
@@ -114,7 +114,7 @@ def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
     [
         ("driver_validation", (State.READY, ""), ValidationResult(passed=True)),
         ("driver_validation", (State.FAILED, "exit 1"), ValidationResult(passed=False, reason="exit 1")),
-        ("driver_validation", (State.READY, f"not validated: the driver {KEEPS}"), None),
+        ("driver_validation", (State.READY, f"not validated: the driver {DRIVER_KEPT}"), None),
         ("driver_validation", (State.PENDING, "has not run since the node booted"), None),
         ("device_plugin_validation", (State.READY, ""), None),
     ],
@@ -154,7 +154,7 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(case: list[Any]) -> 
     """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
     labels, is_used, phase, told, auto_upgrade, expected, reason = case
     pods = (Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST),) if is_used else ()
-    node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
+    node = FleetNode(name="n1", domain="d", wanted=NO_DRIVER, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     found = leaving_state(node, Decision(phase=Phase[phase], **told), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
     assert (found.state, found.reason) == (State[expected], reason)

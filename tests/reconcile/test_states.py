@@ -6,7 +6,7 @@ import pytest
 
 from gpu_provision.model.progress import Event, NodeState, State, Transition
 from gpu_provision.planning.states import Key
-from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.reconcile import states
 from gpu_provision.reconcile.states import (
     BUSY,
@@ -46,8 +46,8 @@ BLOCKED = "needs driver, which is not ready here"
         (BUILDING, STARTING, STARTING, ((State.PENDING, "waits for driver"), (State.PENDING, "waits for toolkit"))),
         (BROKEN, BUILDING, BUILDING, ((State.BLOCKED, BLOCKED), (State.BLOCKED, BLOCKED.replace("driver", "toolkit")))),
         (BROKEN, READY, READY, (READY, READY)),
-        ((State.READY, f"{KEEPS}: stopped"), BUILDING, READY, (BUILDING, READY)),
-        ((State.BLOCKED, f"{KEEPS}: stopped"), BUILDING, READY, (BUILDING, READY)),
+        ((State.READY, f"{DRIVER_KEPT}: stopped"), BUILDING, READY, (BUILDING, READY)),
+        ((State.BLOCKED, f"{DRIVER_KEPT}: stopped"), BUILDING, READY, (BUILDING, READY)),
         (READY, (State.READY, NOT_VALIDATED), (State.PENDING, f"1 {BUSY}"), ((State.READY, NOT_VALIDATED),) * 2),
     ],
     ids=[
@@ -154,8 +154,8 @@ def test_every_change_is_written_down_once_with_its_time() -> None:
 
 def test_a_timeline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """New reasons are left out first, then everything."""
-    monkeypatch.setattr(states, "_MOST_REASONS", 2)
-    monkeypatch.setattr(states, "MOST", 4)
+    monkeypatch.setattr(states, "_MAX_REASONS", 2)
+    monkeypatch.setattr(states, "MAX_TRANSITIONS", 4)
     line = Timeline(began=0.0)
     for number in range(5):
         line.observe(event(f"reason {number}"), number)

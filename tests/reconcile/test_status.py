@@ -15,7 +15,7 @@ from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Drift, Origin
 from gpu_provision.model.progress import NodeStatus, Outside, State
 from gpu_provision.planning.plan import plan
-from gpu_provision.planning.states import states
+from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile.drift import read_drift
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
@@ -45,7 +45,7 @@ def test_a_node_tells_what_keeps_pods_off(node: str, fields: dict[str, Any], rea
 def row_of(stack: Stack, node: str) -> NodeStatus:
     """The row of one node."""
     seen = stack.situation
-    return next(row for row in node_rows(seen, states(seen)) if row.node == node)
+    return next(row for row in node_rows(seen, evaluate_states(seen)) if row.node == node)
 
 
 def with_label(facts: ClusterFacts, node: str, **labels: str) -> ClusterFacts:
@@ -103,7 +103,7 @@ def test_versions_are_those_of_the_pools_where_they_differ() -> None:
     pools = {**POOLS, "h100": replace(POOLS["h100"], driver=other)}
     for chosen, versions in ((inventory(), {}), (inventory(pools=pools), {"t4": "595.91.07", "h100": "590.1"})):
         seen = Stack(chosen).situation
-        rows = {row.component: row for row in component_rows(seen, states(seen))}
+        rows = {row.component: row for row in component_rows(seen, evaluate_states(seen))}
         assert rows["driver"].versions == versions
         assert rows["driver"].version == "595.91.07"
         assert rows["toolkit"].versions == {}

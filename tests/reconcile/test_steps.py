@@ -18,8 +18,8 @@ from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import TO_BE_LABELLED, Key, cluster_state, states
-from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.states import LABELS_PENDING, Key, cluster_state, evaluate_states
+from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.reconcile.evidence import Crashes
 from gpu_provision.reconcile.steps import (
     SEEN_SECONDS,
@@ -43,7 +43,7 @@ def steps(stack: Stack, *void: Manifest) -> list[Step]:
     """Return what is next; ``void`` are pods whose vectorAdd runs again."""
     observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
     seen = cluster_state(stack.context, stack.desired, observed)
-    return list(next_actions(seen, states(seen)))
+    return list(next_actions(seen, evaluate_states(seen)))
 
 
 def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
@@ -66,10 +66,10 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
     facts = labelled()
     node = next(node for node in facts.nodes if node.name == "cpu-1")
     stack = Stack(facts=with_node(facts, "cpu-1", labels={**node.labels, **left}))
-    state = states(stack.situation)["node_labels", "cpu-1"]
+    state = evaluate_states(stack.situation)["node_labels", "cpu-1"]
     assert steps(stack) == [], "whether pods of others use its GPU is not known"
     assert _steps_with(stack, replace(state, state=State.PROGRESSING, reason="pods to go: default/train")) == []
-    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=TO_BE_LABELLED))
+    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=LABELS_PENDING))
     assert isinstance(step, PatchNode)
     assert step.ref.name == "cpu-1"
     assert dict(step.labels) == dict.fromkeys(left)
@@ -77,7 +77,7 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
 
 
 def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
-    settled = states(stack.situation) | {(state.component, state.node): state}
+    settled = evaluate_states(stack.situation) | {(state.component, state.node): state}
     return list(next_actions(stack.situation, settled))
 
 
@@ -135,8 +135,8 @@ def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
     pod = validation_pod(forgotten(stack), "Succeeded")
     stack.put(pod)
     stack.put(restarted(stack.pod("toolkit", "t4-1"), LATER))
-    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
-    settled = states(stack.situation) | {("driver", "t4-1"): kept}
+    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{DRIVER_KEPT}: auto_upgrade is off")
+    settled = evaluate_states(stack.situation) | {("driver", "t4-1"): kept}
     assert list(next_actions(stack.situation, settled)) == []
 
 

@@ -19,11 +19,11 @@ from gpu_provision.rollout.snapshot import (
     GpuUse,
     Pod,
     Policy,
+    RemoveLabels,
     Restart,
     RollBack,
     Snapshot,
     StateTransition,
-    TakeOff,
 )
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase
 from gpu_provision.rollout.states import UpgradeState
@@ -73,7 +73,7 @@ class Rules:
                     self._eviction(nodes[action.node], action)
                 case Restart():
                     self._restart(nodes[action.node])
-                case TakeOff():
+                case RemoveLabels():
                     self._take_off(nodes[action.node])
                 case StateTransition():
                     self._move(nodes[action.node], action)
@@ -267,7 +267,7 @@ def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: 
     elif machine.state is UpgradeState.DONE:
         assert waits or (machine.driver is not None and machine.driver.digest == world.content)
         assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
-        assert not set(machine.annotations) & set(states.MEMORY), "memory stayed"
+        assert not set(machine.annotations) & set(states.UPGRADE_ANNOTATIONS), "memory stayed"
     elif machine.state is UpgradeState.FAILED:
         assert machine.annotations[states.REASON], "failed without a reason"
     else:
@@ -295,7 +295,7 @@ def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy 
 def way(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through, with the moment at which the stack's labels went."""
     actions = (action for decision in found.decisions for action in decision.actions)
-    of_node = (each for each in actions if isinstance(each, StateTransition | TakeOff) and each.node == node)
+    of_node = (each for each in actions if isinstance(each, StateTransition | RemoveLabels) and each.node == node)
     return [each.to.value if isinstance(each, StateTransition) else "labels off" for each in of_node]
 
 

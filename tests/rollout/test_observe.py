@@ -16,10 +16,10 @@ from gpu_provision.rollout.observe import (
     budgets_of,
     claims_of,
     fleet_digest,
-    is_ours,
+    gpu_use_of,
+    is_stack_pod,
     observe,
     pod_of,
-    use_of,
 )
 from gpu_provision.rollout.snapshot import DesiredContent, DisruptionBudget, DriverPod, FleetNode, GpuUse
 from gpu_provision.rollout.states import UpgradeState, installation_digest
@@ -149,15 +149,15 @@ def pod(*, metadata: dict[str, Any] | None = None, status: dict[str, Any] | None
 def test_a_pod_that_uses_gpus_is_recognized(case: dict[str, Any]) -> None:
     """The reference knows requests of containers and claims alone."""
     found = pod(status=case.get("status"), **case.get("spec", {}))
-    assert use_of(found, {("default", "mine")}) is GpuUse[case["use"]]
+    assert gpu_use_of(found, {("default", "mine")}) is GpuUse[case["use"]]
 
 
 def test_a_claim_that_could_not_be_read_is_a_doubt() -> None:
     """Surer signs count before it; a pod without a claim leaves none."""
     claiming = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
-    assert use_of(pod(**claiming), None) is GpuUse.SOME_CLAIM
-    assert use_of(pod(runtimeClassName="nvidia", **claiming), None) is GpuUse.RUNTIME_CLASS
-    assert use_of(pod(), None) is GpuUse.NONE
+    assert gpu_use_of(pod(**claiming), None) is GpuUse.SOME_CLAIM
+    assert gpu_use_of(pod(runtimeClassName="nvidia", **claiming), None) is GpuUse.RUNTIME_CLASS
+    assert gpu_use_of(pod(), None) is GpuUse.NONE
     assert claims_of(None) is None
 
 
@@ -233,7 +233,7 @@ CUDA, PLUGIN = ({"app": f"nvidia-{name}-validator"} for name in ("cuda", "device
 )
 def test_pods_that_are_ours(marks: dict[str, str], account: str, *, ours: bool) -> None:
     """Of the stack, which the driver manager pauses by itself; or those that the validator starts, by its account."""
-    assert is_ours(pod(metadata={"labels": marks, "ownerReferences": []}, serviceAccountName=account)) is ours
+    assert is_stack_pod(pod(metadata={"labels": marks, "ownerReferences": []}, serviceAccountName=account)) is ours
 
 
 @pytest.mark.parametrize("case", CASES["tolerations"], ids=str)

@@ -11,7 +11,7 @@ import yaml
 from gpu_provision.components import labels
 from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.rollout import states
-from gpu_provision.rollout.states import cordoned_by, nodes_left_behind
+from gpu_provision.rollout.states import cordoned_by, unfinished_node_findings
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 OURS = {states.CORDONED: states.MANAGER}
@@ -32,7 +32,7 @@ def test_a_cordon_is_reported_with_whose_it_is(case: str) -> None:
 @pytest.mark.parametrize("case", CASES["left_behind"])
 def test_what_stays_is_reported_with_what_the_next_run_does(case: str) -> None:
     expected = CASES["left_behind"][case]
-    (found,) = nodes_left_behind([node(**expected["node"])], "prod")
+    (found,) = unfinished_node_findings([node(**expected["node"])], "prod")
     assert found.what == expected["what"]
     assert expected["next_run"] in found.consequence
     is_ours = found.what.startswith("t4-1 stays cordoned")
@@ -41,13 +41,13 @@ def test_what_stays_is_reported_with_what_the_next_run_does(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES["at_rest"])
 def test_what_no_run_has_begun_is_not_told(case: str) -> None:
-    assert nodes_left_behind([node(**CASES["at_rest"][case])], "prod") == ()
+    assert unfinished_node_findings([node(**CASES["at_rest"][case])], "prod") == ()
 
 
 def test_equal_nodes_share_one_warning() -> None:
     """Of many nodes eight are named."""
     same = [node(RESTART, f"gpu-{number:02}", annotations=OURS) for number in range(1, 11)]
-    first, second = nodes_left_behind([*same, node("upgrade-failed", "t4-1", annotations=OURS)], "prod")
+    first, second = unfinished_node_findings([*same, node("upgrade-failed", "t4-1", annotations=OURS)], "prod")
     assert first.what.startswith("gpu-01, gpu-02,")
     assert first.what.endswith(f"gpu-08 and 2 more stay cordoned ({RESTART})")
     assert second.what.startswith("t4-1 stays")

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
+from gpu_provision.rollout.snapshot import NO_DRIVER, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import ONE, ended, until, way, world
@@ -157,9 +157,9 @@ def test_the_plan_has_nodes_that_leave_in_their_waves() -> None:
 
 def test_a_node_back_with_its_own_driver_is_given_back() -> None:
     """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
-    marks = {states.CORDONED: states.MANAGER, states.TARGET: NOTHING.digest}
+    marks = {states.CORDONED: states.MANAGER, states.TARGET: NO_DRIVER.digest}
     labels = {states.STATE: "pod-deletion-required"}
-    node = FleetNode(name="n", domain="d", wanted=NOTHING, labels=labels, annotations=marks, is_cordoned=True)
+    node = FleetNode(name="n", domain="d", wanted=NO_DRIVER, labels=labels, annotations=marks, is_cordoned=True)
     (move,) = decide_node(node, BudgetDomain(), BEGINNING).actions
     assert isinstance(move, StateTransition)
     assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)

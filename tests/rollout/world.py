@@ -15,7 +15,7 @@ import pytest
 
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
+    NO_DRIVER,
     Action,
     Cordon,
     DesiredContent,
@@ -26,12 +26,12 @@ from gpu_provision.rollout.snapshot import (
     GpuUse,
     Pod,
     Policy,
+    RemoveLabels,
     Restart,
     RollBack,
     Snapshot,
     StackPresence,
     StateTransition,
-    TakeOff,
     Validate,
     ValidationResult,
 )
@@ -116,7 +116,7 @@ class Machine:
     @property
     def state(self) -> UpgradeState:
         """Its label."""
-        return states.state_named(self.labels.get(states.STATE, ""))
+        return states.parse_state(self.labels.get(states.STATE, ""))
 
 
 class World:
@@ -163,7 +163,7 @@ class World:
         return FleetNode(
             name=machine.name,
             domain=machine.domain,
-            wanted=NOTHING if machine.leaves else DesiredContent(self.content, self.content),
+            wanted=NO_DRIVER if machine.leaves else DesiredContent(self.content, self.content),
             position=place,
             revision=str(machine.revision),
             labels=dict(machine.labels),
@@ -269,7 +269,7 @@ class World:
                 return self._restart(self.machines[action.node], action.uid)
             case Validate():
                 return self._validate(self.machines[action.node], action.driver)
-            case TakeOff():
+            case RemoveLabels():
                 return self._take_off(self.machines[action.node])
             case RollBack():
                 assert self.previous
