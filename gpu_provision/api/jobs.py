@@ -250,9 +250,9 @@ class ApplyJob(_Job):
         if not reading.plan.is_empty:
             session.start()
         elif on_hosts.changed:
-            session.put_on_record(hosts=len(on_hosts.changed))
+            session.record_host_changes(hosts=len(on_hosts.changed))
         outcome = session.finish()
-        result = outcome.result if outcome else RunResult(run=session.recorded)
+        result = outcome.result if outcome else RunResult(run=session.recorded_run)
         requests, seconds = session.cluster.requests, time.monotonic() - began
         return raise_on_failure(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
 

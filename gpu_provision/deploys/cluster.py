@@ -55,7 +55,7 @@ def gpu_stack() -> None:
 @cache
 def session_of(path: Path, *, take_over: bool) -> Session:
     """Return the one session that all operations on an inventory share."""
-    return Session(load(path), deputy=OperatorExecutor(force=take_over))
+    return Session(load(path), executor=OperatorExecutor(force=take_over))
 
 
 _executing: set[Path] = set()
@@ -69,7 +69,7 @@ def _session() -> Session:
         _executing.add(path)
         maintenance_of(path).close()
         session.forget()
-    if not session.is_read and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
+    if not session.has_plan and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
         session.host_drivers = host_drivers()
     return session
 
@@ -114,7 +114,7 @@ def stack_ready() -> Commands:
         return
     # A run that had nothing to do in the cluster is on record as well if it has changed hosts.
     if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
-        session.put_on_record(hosts=hosts)
+        session.record_host_changes(hosts=hosts)
     problems = session.explain()
     for problem in problems:
         if problem.severity is Severity.WARNING:
@@ -127,7 +127,7 @@ def _bring_up(state: State, host: Host, session: Session, component: str) -> boo
     try:
         with report_unfinished(partial(host.log, log_func=logger.warning)):
             session.start()
-            broken = session.wait(component, tick=_Ticker(host, component).tell)
+            broken = session.wait(component, tick=_Ticker(host, component).report)
         problems = session.explain() if broken else ()
     except ProvisionError as error:
         problems = error.findings
@@ -138,14 +138,14 @@ class _Ticker:
     """Says how far a component is: at once when more is ready or something is in trouble, else twice a minute."""
 
     def __init__(self, cluster_host: Any, component: str) -> None:
-        self._host, self._component, self._said, self._ticks = cluster_host, component, "", 0
+        self._host, self._component, self._last_line, self._ticks = cluster_host, component, "", 0
 
-    def tell(self, summary: str) -> None:
+    def report(self, summary: str) -> None:
         self._ticks += 1
         told = summary if is_trouble(summary) else summary.partition(";")[0]
-        if told == self._said and self._ticks < _QUIET_TICKS:
+        if told == self._last_line and self._ticks < _QUIET_TICKS:
             return
-        self._said, self._ticks = told, 0
+        self._last_line, self._ticks = told, 0
         self._host.log(f"{self._component}: {one_line(summary)}", log_func=logger.info)
 
 
@@ -215,7 +215,7 @@ class _SigintHandler:
             gevent.kill(each, KeyboardInterrupt)
 
     @contextlib.contextmanager
-    def in_force(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         here = gevent.getcurrent()
         if not self.waiting:
             self.end = signal.signal(signal.SIGINT, self)
@@ -241,7 +241,7 @@ def report_unfinished(tell: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     try:
-        with _HANDLER.in_force():
+        with _HANDLER.installed():
             yield
     except KeyboardInterrupt as interrupt:
         for each in (*getattr(interrupt, "__notes__", ()), *attached_findings(interrupt)):

@@ -145,7 +145,7 @@ class _Watchdog:
         """Return the error about a host that was given up; None if it was not."""
         return errors.host_error("silent", reached, seconds=self._limit) if self._gave_up else None
 
-    def go_on(self) -> None:
+    def watch(self) -> None:
         """Ask the host every now and then whether it is there; close the connection if it has not been for long."""
         transport, pause = self._transport, self._limit / _SHARE
         heard = time.monotonic()
@@ -175,7 +175,7 @@ def _watch_connection(connector: BaseConnector, limit: int, say: Callable[[str],
     """Watch the SSH connection of a connector during a block; connectors without one look after themselves."""
     client = getattr(connector, "client", None)
     watch = _Watchdog(client.get_transport() if client else None, limit, say)
-    greenlet = gevent.spawn(watch.go_on)
+    greenlet = gevent.spawn(watch.watch)
     try:
         yield watch
     finally:

@@ -105,7 +105,7 @@ class RemoteRun:
         return bool(self._generation)
 
     @property
-    def going_on(self) -> str:
+    def continuation(self) -> str:
         """Return who carries out what is declared now."""
         return f"the controller goes on with {self._resource.name}" if self.is_following else ""
 
@@ -142,7 +142,7 @@ class RemoteRun:
             stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
             self._generation = int(stack["metadata"]["generation"])
             said = "is changed" if self._resource.wanted else "says so already"
-            self._reporter.say(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
+            self._reporter.report_message(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
             seen, told = self._follow(mirror)
         record = rollback.read_history(self._cluster, inventory).last
         if record and record.number <= (last.number if last else 0):
@@ -156,7 +156,7 @@ class RemoteRun:
             evidence=tuple(collect_evidence(seen)),
             timeline=self._reporter.timeline,
         )
-        return Outcome(result, seen, self._reading.plan, record or Record(id=""), told=told)
+        return Outcome(result, seen, self._reading.plan, record or Record(id=""), findings=told)
 
     def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
@@ -184,7 +184,7 @@ class RemoteRun:
                 status = evaluate_status(stack)
                 failed = _failed_states(found.states, stack) if status.phase is StackPhase.FAILED else {}
                 states = with_steps({**found.states, **failed}, found.seen)
-                self._reporter.show(states)
+                self._reporter.report_states(states)
                 self._on_states(states)
                 if (told := self._end(status, found, now)) is not None:
                     return found.seen, told

@@ -1,4 +1,4 @@
-"""What differs between a desired object and the live one, field by field, and between two sets of manifests."""
+"""Differences between a desired object and the live one, field by field, and between two sets of manifests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Manifests = Mapping[str, Sequence[Manifest]]
 _VERSIONS = ("resourceVersion", "generation", "managedFields")
 _NOISE = (*_VERSIONS, "uid", "creationTimestamp", "selfLink")
 
-# Lists whose items the API server tells apart by keys (x-kubernetes-list-map-keys); all others count by position.
+# Lists whose items the API server identifies by keys (x-kubernetes-list-map-keys); others count by position.
 # Source: list types of the core API, Kubernetes 1.36.
 _BY_NAME = ("containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes")
 _LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -30,27 +30,27 @@ _LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
-    """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
+    """Return every field of ``live`` that differs from ``desired``, sorted by path."""
     missing = _unequal_fields(_without_noise(desired), live, ())
     surplus = _surplus_fields(_owned_fields(live), desired, live, ())
     return _sort_by_path((*surplus, *missing))
 
 
 def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
-    """Return what differs between two complete versions of one object, noise left out."""
+    """Return the differences between two complete versions of one object, without fields of the server."""
     old, new = _without_noise(before), _without_noise(after)
     gone = (FieldChange(each.path, each.new, None) for each in _unequal_fields(old, new, ()) if each.old is None)
     return _sort_by_path((*_unequal_fields(new, old, ()), *gone))
 
 
 def has_sent_fields(live: Manifest, sent: Mapping[str, Any]) -> bool:
-    """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
+    """Whether an object has every field of a write; a field that is None is absent."""
     metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
     return _are_empty(_unequal_fields({**sent, "metadata": metadata}, live, ()))
 
 
 def has_applied_fields(live: Manifest, applied: Manifest) -> bool:
-    """Return whether an object is as an apply leaves it: with every field, and without those that it gives up."""
+    """Whether an object is as after an apply: with every applied field, and without those that the apply removes."""
     return _are_empty(differences(applied, live))
 
 
@@ -58,7 +58,7 @@ def _are_empty(changes: Iterable[FieldChange]) -> bool:
     return all(change.old is None and not change.new for change in changes)  # API servers leave empty values out
 
 
-# Follows from the rest of the template, so it says nothing of its own as long as something else differs.
+# Follows from the rest of the template, so a difference of the digest is left out if another field differs.
 _BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
 
 
@@ -68,7 +68,7 @@ def _sort_by_path(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     return tuple(by_path[path] for path in paths)
 
 
-# kubectl's imperative commands; not apply, behind which another declaration stands.
+# kubectl's imperative commands; not apply, which another declaration uses.
 _HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
 
 
@@ -88,7 +88,7 @@ def manual_editors(live: Manifest) -> frozenset[str]:
     return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
 
 
-# Written by the API server itself; it counts generations where old clients look for them.
+# Written by the API server: the generation, for old clients.
 _SERVER_ANNOTATION = "deprecated.daemonset.template.generation"
 
 
@@ -170,7 +170,7 @@ def _surplus_fields(owned: Mapping[str, Any], desired: Any, live: Any, path: Pat
 
 
 def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path | None, Any, Any]:
-    """Follow an element of fieldsV1 down: return its path, None for a position, and the values there of two objects."""
+    """Resolve an element of fieldsV1: return its path, None for a position, and the values there of two objects."""
     kind, _, name = element.partition(":")
     match kind:
         case "f":
@@ -211,9 +211,9 @@ def text_of(path: Path) -> str:
 
 
 def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
-    """Return what changes from one set to the other: objects in the order of the new one, then those that go.
+    """Return the changes from one set to the other: objects in the order of the new one, then deletions.
 
-    Pods are validations, one for each content: new ones run, and old ones stay.
+    Pods are validations, one for each content: new ones run, old ones are not deleted.
     """
     old, new = (
         {ref_of(item): (name, item) for name, items in each.items() for item in items} for each in (before, after)

@@ -1,4 +1,4 @@
-"""From an inventory and what is known of a cluster to marked manifests of a part, and the problems on the way."""
+"""Render the labelled manifests of an inventory, or of a selection of it, and find problems of the inventory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_provision.planning.states import Desired
 
 
 def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[RenderContext, Desired]:
-    """Return the context and the manifests of every component of a part, marked as members of the stack."""
+    """Return the context and the manifests of every selected component, labelled as members of the stack."""
     known = context(inventory, facts)
     stack, namespace = inventory.name, inventory.cluster.namespace
     marked = {
@@ -34,7 +34,7 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL)
 
 
 def inventory_findings(known: RenderContext) -> tuple[Finding, ...]:
-    """Return what a reader of a plan should know about the inventory, nodes and components."""
+    """Return the findings of a plan about the inventory, nodes and components."""
     return (
         *known.inventory.warnings,
         *_unverified_findings(known),
@@ -70,12 +70,12 @@ def _missing_node_findings(known: RenderContext) -> Iterator[Finding]:
 
 
 MOST_OF_VALUES, MOST_OF_OBJECT = 1024 * 1024, 1536 * 1024
-_VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and the book's marks
-_ROOM = 0.97  # for what else is in the object
+_VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and managedFields
+_ROOM = 0.97  # share of the limits that validations may use
 
 
 def too_many_nodes_findings(known: RenderContext) -> Iterator[Finding]:
-    """Yield that the record of a stack's validations would not fit: the API server would refuse it in mid-run."""
+    """Yield an error if the record of a stack's validations exceeds the API server's limits of an object."""
     names = [target.name for target in (*known.targets, *known.others)]
     whole = sum(2 * len(name) + _AROUND_NAMES + _VALUE for name in names)
     share = max(len(names) * _VALUE / MOST_OF_VALUES, whole / MOST_OF_OBJECT) / _ROOM
@@ -93,16 +93,16 @@ def too_many_nodes_findings(known: RenderContext) -> Iterator[Finding]:
 
 
 class PodReference(NamedTuple):
-    """That the pods of an object refer to another object."""
+    """A reference from the pods of an object to another object."""
 
     ref: ObjectRef
     user: ObjectRef  # the object with the pods, or the pod
-    component: str  # what that belongs to
-    is_required: bool = True  # whether the pods do not start without. Images are pulled without a pull secret, too.
+    component: str  # of the user
+    is_required: bool = True  # whether the pods need it to start; a pull secret is not required
 
 
 def find_references(desired: Desired) -> tuple[PodReference, ...]:
-    """Return what pods refer to, but for what is optional or made by the stack itself."""
+    """Return the references of pods, without optional ones and without objects of the stack itself."""
     kinds = frozenset(_FIELDS.values())
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
     found: list[PodReference] = []
@@ -137,7 +137,7 @@ _FIELDS = {
     "secretRef": "Secret",
     "secretKeyRef": "Secret",
 }
-"""Field of a volume, of a projected source or of an environment -> kind of what it names."""
+"""Field of a volume, of a projected source or of an environment -> kind of the object that the field names."""
 
 
 def missing_findings(
@@ -181,11 +181,11 @@ _CREATE = {
     ("Secret", True): "secret generic {name} --from-file=FILE",
     ("Secret", False): "secret docker-registry {name} --docker-server=HOST --docker-username=USER",
 }
-"""Kind, and whether pods do not start without -> how kubectl creates it."""
+"""Kind, and whether pods need the object to start -> arguments of kubectl create."""
 
 
 def unread_findings(unread: Collection[ObjectRef]) -> Iterator[Finding]:
-    """Yield one warning about objects that our user may not read."""
+    """Yield one warning about objects that the user may not read."""
     if unread:
         yield Finding(
             code=NOT_LOOKED_FOR,
@@ -197,12 +197,12 @@ def unread_findings(unread: Collection[ObjectRef]) -> Iterator[Finding]:
         )
 
 
-# What a component needs besides what has to be ready before it: a driver that is replaced has to prove itself.
+# Components that a selection includes besides the requirements: a replaced driver needs its validation.
 _ALSO_REQUIRES = {driver.NAME: (driver_validation.NAME,)}
 
 
 def select_part(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
-    """Return the part of these components, with all that they require, and of these nodes; none of either is all."""
+    """Return the selection of these components with their requirements, and of these nodes; none selects all."""
     requires, wanted = components.requirements(inventory), set[str]()
     left = list(targets)
     while left:
@@ -214,7 +214,7 @@ def select_part(inventory: Inventory, targets: Iterable[str], nodes: Iterable[st
 
 
 def limit_to_part(known: RenderContext, desired: Desired, part: RunSelection) -> tuple[RenderContext, Desired]:
-    """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
+    """Return the context and manifests of a selection; objects that serve all nodes stay as they are."""
     if part.is_all:
         return known, desired
     context = replace(
@@ -228,9 +228,9 @@ def limit_to_part(known: RenderContext, desired: Desired, part: RunSelection) ->
 
 
 def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
-    """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
-    is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
-    for manifest in manifests if is_awaited or part.has_component(component) else ():
+    """Yield the selected manifests of a component; the driver's validation needs all of the validator."""
+    is_needed = component == validator.NAME and part.has_component(driver_validation.NAME)
+    for manifest in manifests if is_needed or part.has_component(component) else ():
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind not in {"Node", "Pod"} or part.has_node(name if kind == "Node" else node_of(manifest)):
             yield manifest
@@ -238,13 +238,13 @@ def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSel
 
 def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
     missing = [name for name in components.requirements(known.inventory) if not known.part.has_component(name)]
-    told = [f"components {', '.join(missing)} (--target)"] if missing else []
-    told += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
-    if told:
+    left_out = [f"components {', '.join(missing)} (--target)"] if missing else []
+    left_out += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
+    if left_out:
         yield Finding(
             code=PART_ONLY,
             what="a part of the inventory is left out",
-            evidence="; ".join(told),
+            evidence="; ".join(left_out),
             consequence="nothing of it is changed, removed or validated; objects that serve all nodes are as declared",
             fix="run again without --target and --limit",
             severity=Severity.WARNING,

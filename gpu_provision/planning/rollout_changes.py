@@ -1,4 +1,4 @@
-"""What a rollout brings about besides new drivers, and what becomes of nodes that left, as changes of a plan."""
+"""The changes of a plan that follow from a rollout of drivers, and from nodes that left the inventory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpu_provision.rollout import states as upgrade
 
 
 def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifest]:
-    """Yield the stack's pods on a node that left the inventory, but for those that run on nodes without its labels."""
+    """Yield the stack's pods on a leaving node that end when the node loses its labels."""
     daemonsets = {ref.name: live for ref, live in seen.observed.members.items() if ref.kind == "DaemonSet"}
     after = {**node.labels, **seen.node_labels.get(node.name, {})}
     for pod in (pod for each in components.COMPONENTS for pod in seen.pods.get((each.name, node.name), ())):
@@ -43,9 +43,9 @@ def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifes
 def with_departures(
     plan: Plan, seen: ClusterState, found: Schedule, users: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> Plan:
-    """Return a plan that says what each node that left the inventory loses, or why it keeps the stack.
+    """Return a plan with the departure of each node that left the inventory, or why the node keeps the stack.
 
-    ``users`` has the pods that lose a GPU, by node; nodes whose pods could not be read are missing.
+    ``users``: node -> pods that lose a GPU; nodes whose pods could not be read are absent.
     """
     nodes = {node.name: node for node in leaving(seen.context)}
     if not nodes:
@@ -84,13 +84,12 @@ def _departure_change(
 def with_rollout_changes(
     plan: Plan, found: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
 ) -> Plan:
-    """Return a plan with its rollout, and with what follows from it: what is validated again, labelled and deleted.
+    """Return a plan with its rollout, and with the validations, labels and deletions that follow from the rollout.
 
-    What comes after a driver that is replaced later, or perhaps never, is not certain. Where no driver is replaced, no
-    pod of it restarts. ``proven`` are nodes under way whose new driver has been validated; ``outdated`` have another
-    driver than the wanted one: one that is left out is not validated.
+    Changes after a driver of a later wave are not certain. ``proven``: nodes under way whose new driver is validated.
+    ``outdated``: nodes with another driver than the desired one; those left out are not validated.
     """
-    # The first driver of a node waits for no turn.
+    # The first driver of a node needs no slot.
     group = label_path(labels.DRIVER_GROUP)
     of_nodes = [change for change in plan.changes if change.ref.kind == "Node"]
     first = {each.ref.name for each in of_nodes if any(f.path == group and f.old is None for f in each.fields)}
@@ -120,7 +119,7 @@ def _limit_restarts(change: Change, kept: Collection[str]) -> Change:
 
 
 def _is_moot(change: Change, unproven: Collection[str]) -> bool:
-    """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
+    """Whether a change is dropped, or computed again: a validation that does not run, and its label."""
     if change.component == validation.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     is_run = change.action is Action.RUN
@@ -134,7 +133,7 @@ def _node_of(change: Change) -> str:
 
 
 def _repeated_validations(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
-    """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
+    """Yield the validations that run again, also of passed content, as they depend on the driver's pod."""
     running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     for component in filter(VALIDATIONS.__contains__, seen.desired):
         for target in seen.context.targets:
@@ -144,12 +143,12 @@ def _repeated_validations(changes: Iterable[Change], nodes: Collection[str], see
 
 
 def _with_group_labels(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
-    """Yield changes, and that nodes go over to another DaemonSet when their turn comes, as a change of their labels."""
+    """Yield changes, with the labels that move nodes to another driver DaemonSet."""
     regrouped: dict[ObjectRef, Change] = {}
     for target in seen.context.targets:
         group = seen.node_labels.get(target.name, {}).get(labels.DRIVER_GROUP)
         if target.facts and target.name in going and group not in {None, target.facts.labels.get(labels.DRIVER_GROUP)}:
-            write = NodePatch({labels.DRIVER_GROUP: group}, frees=False)
+            write = NodePatch({labels.DRIVER_GROUP: group}, removes_taint=False)
             regroup = node_change(NAME, seen.parts[NAME].single[target.name], target.facts, write, seen)
             regrouped[regroup.ref] = regroup
     for change in changes:

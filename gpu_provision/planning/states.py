@@ -1,4 +1,4 @@
-"""Where every component stands on every node, read off one observation; pure, without clocks or memory."""
+"""The state of every component on every node, from one observation; no clock and no memory."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from gpu_provision.planning.upgrades import DRIVER, is_kept, is_rolled_out
 from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 Desired = Mapping[str, Sequence[Manifest]]
-"""Component name -> its manifests, in dependency order, marked as members."""
+"""Component name -> its manifests, in dependency order, labelled as members."""
 
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
 LABELS_PENDING = "labels are not written yet"
-"""Reason of the state of a node that NFD has labelled and we have not."""
+"""Reason of a node that NFD has labelled, and that lacks labels of the stack."""
 
 NOT_IN_INVENTORY = "no longer in the inventory"
-"""Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
+"""Beginning of the reason of a node that left the inventory and still has the stack."""
 
 NO_NODE = "the cluster has no node of this name"
-"""Reason of every state on a node that has not joined the cluster."""
+"""Reason of all states of a node that has not joined the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that states are read off: pods by component and node, and the labels each node is to have."""
+    """An observed cluster, indexed: pods by component and node, and the desired labels of each node."""
 
     context: RenderContext
     desired: Desired
     observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
-    """In the end; ``desired`` has those for now, see `planning.upgrades`."""
+    """The final labels; ``desired`` has those for now, see `planning.upgrades`."""
     parts: Mapping[str, NodeObjects] = field(default_factory=dict)
-    """Of ``desired``, see `per_node`."""
+    """See `per_node`; of ``desired``."""
 
 
 def cluster_state(
     context: RenderContext, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
 ) -> ClusterState:
-    """Index an observation for reading states off it; ``parts``: those of ``desired``, if they are known already."""
+    """Index an observation; ``parts``: those of ``desired``, if they are known already."""
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
@@ -65,7 +65,7 @@ def cluster_state(
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
     found: dict[Key, list[Manifest]] = {}
     for pod in pods:
-        # Without calls: there are thousands of pods, and each look groups them.
+        # Without calls: each iteration groups thousands of pods.
         node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
         key = str(marks.get(labels.COMPONENT, "")), node or pod_view.node_of(pod)
         found.setdefault(key, []).append(pod)
@@ -84,20 +84,20 @@ def evaluate_states(
     found: dict[Key, NodeState] = {}
     for component in seen.desired:
         found[component, ""] = _shared_state(component, seen)
-        for node, own in on_nodes.items():
+        for name, own in on_nodes.items():
             if component in own:
-                found[component, node] = own[component]
-    # Whether pods of others use the GPUs of nodes that left is not known here.
-    for left in node_labels.leaving(seen.context):
-        if left.name in seen.node_labels:
-            reason = ": ".join((NOT_IN_INVENTORY, *upgrades.upgrade_of(left)))
-            leaving = NodeState(component=node_labels.NAME, node=left.name, state=State.LEAVING, reason=reason)
-            found[node_labels.NAME, left.name] = leaving
+                found[component, name] = own[component]
+    # Pods of others that use the GPUs of leaving nodes are not known here.
+    for node in node_labels.leaving(seen.context):
+        if node.name in seen.node_labels:
+            reason = ": ".join((NOT_IN_INVENTORY, *upgrades.upgrade_of(node)))
+            leaving = NodeState(component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=reason)
+            found[node_labels.NAME, node.name] = leaving
     return found
 
 
 def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
-    """Return for each target all of a situation that `states_of` reads: while it is equal, so are the states."""
+    """Return for each target all inputs of `evaluate_node`: equal inputs have equal states."""
     observed, components, runs_in = seen.observed, tuple(seen.desired), tuple(RUNS_IN)
     shared = (components, [part.daemonsets for part in seen.parts.values()], tuple(seen.parts), seen.context.part)
     single = [part.single for part in seen.parts.values() if part.single]
@@ -112,7 +112,7 @@ def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
 
 
 def per_node(desired: Desired) -> dict[str, NodeObjects]:
-    """Return what each component has on nodes; those without anything there are left out."""
+    """Return the objects that each component has on nodes; components without any are absent."""
     found = {component: _on_nodes(manifests) for component, manifests in desired.items()}
     return {component: part for component, part in found.items() if part.daemonsets or part.single}
 
@@ -125,7 +125,7 @@ def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
 
 
 def evaluate_node(target: Target, seen: ClusterState) -> dict[str, NodeState]:
-    """Return where each component stands on one node."""
+    """Return the state of each component on one node."""
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
@@ -172,7 +172,7 @@ def _shared_state(component: str, seen: ClusterState) -> NodeState:
 
 
 def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
-    """Say why an object that is not per node is not ready; an empty string if it is, or if it is per node."""
+    """Return why an object that is not per node is not ready; empty if it is ready, or per node."""
     if manifest["kind"] in {"Node", "Pod"}:
         return ""
     ref = ref_of(manifest)
@@ -196,7 +196,7 @@ def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
 
 
 def is_observed(live: Manifest) -> bool:
-    """Whether the controller of a workload has observed its present spec, by ``status.observedGeneration``."""
+    """Whether the controller of a workload has observed its current spec, by ``status.observedGeneration``."""
     status = live.get("status") or {}
     return bool(status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0))
 
@@ -232,15 +232,15 @@ def _validation_state(
     shown = validation.last_verdict(component, target.name, seen.observed, seen.pods)
     doubtful = validation.expiry_reason(component, target, wanted.content, shown, seen.pods, below=found)
     if doubtful and pod is not None and digest_of(pod) == wanted.content and validation.verdict_of(pod) is None:
-        kept_off = "" if pod["spec"].get("nodeName") else _untolerated_taint(target, wanted.spec)
-        return _node_state(component, target, State.PROGRESSING, kept_off or pod_view.cause(pod))
+        taint = "" if pod["spec"].get("nodeName") else _untolerated_taint(target, wanted.spec)
+        return _node_state(component, target, State.PROGRESSING, taint or pod_view.cause(pod))
     if doubtful or shown is None:
         return _node_state(component, target, State.PENDING, doubtful)
     return _node_state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
 
 
 class WantedProof(NamedTuple):
-    """What a node has to show: the digest of its content, the spec of the pod that shows it, and that pod."""
+    """The vectorAdd that a node needs: the digest of its content, the spec of its pod, and the pod if it exists."""
 
     content: str
     spec: Mapping[str, Any]
@@ -248,7 +248,7 @@ class WantedProof(NamedTuple):
 
 
 def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedProof | None:
-    """Return what a validation has to show on a node; None if it does not concern the node."""
+    """Return the vectorAdd of a validation on a node; None if the validation does not concern the node."""
     part, runs_in = seen.parts.get(RUNS_IN[component]), RUNS_IN[component]
     if part is None or component not in seen.desired:
         return None
@@ -277,14 +277,14 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
     if current:
         return _node_state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
     if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
-        # Either a driver's content is behind, or only the DaemonSet that its pod is of.
+        # The driver's content is outdated, or only the DaemonSet of its pod is another one.
         moves = is_rolled_out(daemonset) and all(upgrades.has_installed(pod, daemonset) for pod in staying_pods)
         reason = "goes over to another DaemonSet" if moves else upgrades.OUTDATED
         return _node_state(component, target, State.PROGRESSING, reason)
     if pods:
         return _node_state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
-    kept_off = _untolerated_taint(target, daemonset["spec"]["template"]["spec"])
-    return _node_state(component, target, State.PENDING, kept_off or f"no pod on this node yet{silent}")
+    taint = _untolerated_taint(target, daemonset["spec"]["template"]["spec"])
+    return _node_state(component, target, State.PENDING, taint or f"no pod on this node yet{silent}")
 
 
 def _untolerated_taint(target: Target, spec: Mapping[str, Any]) -> str:

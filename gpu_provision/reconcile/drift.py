@@ -1,4 +1,4 @@
-"""Drift: what is not as declared, and whether that was edited since, or is an inventory that was not applied yet."""
+"""Drift: differences between declared and live objects, and their origin: an edit, or an inventory not yet applied."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _WORST_FIRST = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownState:
-    """What tells drift from a changed inventory."""
+    """Live and applied objects, which distinguish drift from a changed inventory."""
 
-    live: Mapping[ObjectRef, Manifest]  # objects as they are, those of changed nodes included
-    applied: Mapping[ObjectRef, Manifest] | None = None  # objects as the last run applied them; None if no record tells
+    live: Mapping[ObjectRef, Manifest]  # live objects, those of changed nodes included
+    applied: Mapping[ObjectRef, Manifest] | None = None  # objects as the last run applied them; None without a record
 
 
 def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference, ...]:
     """Return every change of a plan with its origin.
 
-    With a record of what was applied, drift is what differs from that. Without one the field managers tell: a field
-    that is ours has the value that we applied; one that another manager owns has not. A field or an object that is not
-    there has no manager, and may be either; of a pod template the digest tells.
+    With a record of the applied objects, drift is a difference from that record. Without one the field managers decide:
+    a field of this tool has the applied value, a field of another manager was edited. A missing field or object has no
+    manager and may be either; for a pod template the digest decides.
     """
-    found = tuple(_difference(change, known) for change in changes)
-    if known.applied is None and any(each.origin is Origin.PENDING for each in found):
-        # A validation that has not run is of the content that is pending, as far as anything tells.
-        return tuple(replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each for each in found)
-    return found
+    drifts = tuple(_difference(change, known) for change in changes)
+    if known.applied is None and any(each.origin is Origin.PENDING for each in drifts):
+        # A validation that has not run belongs to the pending content, unless there is a record.
+        return tuple(replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each for each in drifts)
+    return drifts
 
 
 def _difference(change: Change, known: KnownState) -> Difference:
@@ -109,7 +109,7 @@ def _field_drift(
 
 
 def _template_origin(declared: Manifest | None, live: Manifest) -> Origin:
-    """Return the origin of what a pod template lacks: its digest, which is ours, says which content was applied."""
+    """Return the origin of a missing field of a pod template, whose digest names the applied content."""
     wanted, applied = (digest_of(each.get("spec", {}).get("template") or {}) for each in (declared or {}, live))
     if not (wanted and applied):
         return Origin.EITHER
@@ -121,9 +121,9 @@ _CONFLICT, _DRY_RUN_SKIPPED = "GP304", "GP311"
 
 
 def read_drift(session: Session) -> Drift:
-    """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
+    """Return the drift of a stack; a finding names the changes whose dry run the API server refused.
 
-    Raises UnreachableError, ForbiddenError: the cluster cannot be asked.
+    Raises UnreachableError, ForbiddenError.
     """
     reading = session.reading()
     changes = tuple(_find_changes(reading))
@@ -144,9 +144,9 @@ def read_drift(session: Session) -> Drift:
 
 
 def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
-    """Return the last run and what it applied; None if no record tells, or if it did not get to apply everything.
+    """Return the last run and the objects that it applied; None without a record of a run that applied all objects.
 
-    Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
+    Another version of the tool may render other objects from the same inventory; then the field managers are better.
     """
     now = reading.context.inventory
     last = rollback.read_history(cluster, now).last
@@ -163,7 +163,7 @@ def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[O
 
 
 def _find_changes(reading: ClusterPlan) -> Iterator[Change]:
-    """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
+    """Yield the changes that the server confirmed, and those in conflict with another field manager."""
     yield from reading.plan.changes
     in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
     for change in plan(reading.context, reading.desired, reading.observed).changes:
@@ -175,7 +175,7 @@ _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
 def _is_reported(finding: Finding, reading: ClusterPlan) -> bool:
-    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
+    """Whether drift reports a finding: no advice on the inventory, and no conflict, which is a difference already."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
     return finding.severity is Severity.ERROR or finding.code == _DRY_RUN_SKIPPED

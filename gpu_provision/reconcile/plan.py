@@ -1,4 +1,4 @@
-"""Read a cluster and plan: what is wanted and seen, and what the API server's dry run says of each change."""
+"""Read a cluster and plan: desired and observed state, and the API server's dry run of each change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FORBIDDEN = "GP303"
 
 
 def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
-    """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
+    """Return the plan after the API server's dry run, and its refusal; empty if the server refused none."""
     with RequestPool(cluster, _PARALLEL_DRY_RUNS) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
     owners = dict[str, ObjectRef]()  # a stack that is gone owns nothing
@@ -63,8 +63,8 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
             problems.append(answer)
         elif answer.fields:
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            told = with_effects(answer, seen)
-            changes.append(replace(told, effects=(*undone, *told.effects)))
+            update = with_effects(answer, seen)
+            changes.append(replace(update, effects=(*undone, *update.effects)))
     problems += [
         _shared_objects_finding(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()
     ]
@@ -72,14 +72,13 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
 
 
 class _Foreign(NamedTuple):
-    """A change of an object that is marked as a member of another stack."""
+    """A change of an object that belongs to another stack."""
 
     set_id: str
     change: Change
 
 
 def _skipped_dry_run_finding(refusals: list[str]) -> Finding:
-    """A reader gets a plan, too; what only the server knows, such as conflicts, is not in it."""
     number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
     return Finding(
         code="GP311",
@@ -93,9 +92,9 @@ def _skipped_dry_run_finding(refusals: list[str]) -> Finding:
 def _dry_run(  # noqa: PLR0911 - one answer after the other
     cluster: KubeClient, change: Change, observed: ObservedState
 ) -> Change | _Foreign | Finding | ForbiddenError | None:
-    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer.
+    """Return None if the dry run confirms the change, the change as the server answers it, or the error.
 
-    A user may plan who may not write; one whom the server does not know may nothing.
+    A user without write permission may plan; an unknown user may not.
     """
     applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
     if not applies or change.manifest is None or observed.lacks(change.ref):
@@ -122,7 +121,6 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
 
 
 def _shared_objects_finding(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
-    """Two stacks that apply one object would undo each other for ever."""
     number = f"{len(refs)} objects" if len(refs) > 1 else "an object"
     fleet = inventory.cluster.sandbox
     reset = shlex.join(("gpu-provision", "sandbox", "reset", *(() if fleet == "default" else ("--fleet", fleet))))
@@ -145,7 +143,7 @@ def _server_change(change: Change, before: Manifest, after: Manifest) -> Change:
 def _resolve_conflict(
     cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError
 ) -> Change | Finding:
-    """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
+    """Return the change that undoes a manual edit of a stack's object; a field of another manager is a conflict."""
     live = observed.members.get(change.ref)
     is_by_hand = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
     if live is None or change.manifest is None or not is_by_hand:
@@ -170,11 +168,10 @@ def read_and_plan(
 ) -> ClusterPlan:
     """Read a cluster and plan.
 
-    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the server's
-    own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost nothing if
-    nothing has their names. Drivers that a run replaces cost a fixed number more.
+    A cluster that is as declared costs a fixed number of requests. Each changed object costs one more, its server-side
+    dry run; a new object costs none. Drivers that a run replaces cost a fixed number more.
 
-    ``revalidate``: forget which validations have passed, so that they run again. ``host_drivers``: as in ClusterFacts.
+    ``revalidate``: repeat passed validations. ``host_drivers``: as in ClusterFacts.
     Raises UnreachableError, ForbiddenError, InvalidError.
     """
     listed: Listed = {}
@@ -197,15 +194,15 @@ def build_plan(
     *,
     revalidate: bool = False,
 ) -> ClusterPlan:
-    """Plan for what is known already; of that, nothing is read again.
+    """Plan for an observed state, without another read.
 
-    ``desired`` is so in the end, and ``known`` are the states of what was seen, which has what is desired for now.
+    ``desired``: the final manifests, while ``seen`` has those for now. ``known``: the states of ``seen``.
     """
     draft = plan_state(seen, known, inventory_findings(seen.context))
     draft = replace(draft, findings=(*draft.findings, *_absent_findings(cluster, desired, seen, draft, known)))
-    answered, refused = server_dry_run(cluster, draft, seen)
-    reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
-    # A driver that changes and yet stays as it is has to be told, too.
+    confirmed, refusal = server_dry_run(cluster, draft, seen)
+    reading = ClusterPlan(seen.context, desired, seen.observed, confirmed, revalidate, refusal)
+    # The rollout also reports a changed driver that keeps its previous content.
     kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
     if not needs_rollout(known) and not (kept and reading.plan.of(DRIVER)):
         return reading
@@ -241,19 +238,19 @@ def _void_validations(observed: ObservedState, part: RunSelection) -> ObservedSt
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What was wanted, what was seen, and the plan between the two."""
+    """Desired state, observed state, and the plan from one to the other."""
 
     context: RenderContext
     desired: Desired
     observed: ObservedState
     plan: Plan
     revalidate: bool = False  # whether validations run again although they have passed
-    refused: str = ""  # what the server said to a dry run that our user may not ask for; empty if it did all of them
-    listed: Listed = field(default_factory=dict)  # what a run of it can follow from there, without asking for it again
+    dry_run_refusal: str = ""  # the server's message if the user may not do a dry run
+    listed: Listed = field(default_factory=dict)  # lists from which a run can start its watches
 
 
 def without_failures(reading: ClusterPlan) -> ClusterPlan:
-    """Return a reading in which failed vectorAdds do not count, so that a run repeats them."""
+    """Return a plan in which failed vectorAdds are void, so that a run repeats them."""
     void = reading.observed.void | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()
@@ -263,7 +260,7 @@ def without_failures(reading: ClusterPlan) -> ClusterPlan:
 
 
 def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
-    """Return why no run may begin: what was found before the first write."""
+    """Return the errors of a plan that block a run."""
     return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _BLOCKING)
 
 
@@ -271,8 +268,8 @@ _BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
 
 
 def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:
-    """Return what the account lacks to carry the plan of a reading out; None if nothing is missing."""
+    """Return the permissions that the account lacks to execute a plan; None if it has all."""
     inventory, namespaces = reading.context.inventory, reading.observed.namespaces
     return review.missing_for_run(
-        cluster, inventory, reading.plan, reading.desired, namespaces=namespaces, refused=reading.refused
+        cluster, inventory, reading.plan, reading.desired, namespaces=namespaces, refused=reading.dry_run_refusal
     )

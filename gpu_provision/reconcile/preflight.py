@@ -1,4 +1,4 @@
-"""What would go wrong: every host judged, what the cluster knows of its nodes, and what the registry has."""
+"""Preflight: checks of every host, of the cluster's nodes, and of images in the registry."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from gpu_provision.reconcile.session import Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What preflight has to say before a run."""
+    """The result of preflight."""
 
-    hosts: HostsResult  # the hosts that were read, also those without a GPU
+    hosts: HostsResult  # the hosts that were read, including those without a GPU
     findings: tuple[Finding, ...]  # errors first, then by the inventory's order of nodes
 
     @property
@@ -39,7 +39,7 @@ class Judgement:
 
 
 def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> Judgement:
-    """Read and judge; nothing is changed. Raises what the cluster and pyinfra raise."""
+    """Read and check hosts and cluster without a change. Raises the errors of the cluster and of pyinfra."""
     hosts = judge(inventory, limit=limit, listen=listen)
     facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
     known = context(inventory, facts)
@@ -48,7 +48,7 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     unread = (_unread_host_finding(host) for host in hosts.failed if not host.errors)
     own = (*unread, *_image_findings(inventory, known, read))
     of_cluster = inventory_findings(known)
-    of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
+    of_hosts = (*hosts.errors, *hosts.findings)  # without ignored findings already
     found = (
         *drop_reported_by_cluster(of_hosts, of_cluster),
         *of_cluster,
@@ -69,10 +69,10 @@ def _unread_host_finding(host: HostOutcome) -> Finding:
 
 
 def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:
-    """Yield what registries say about the driver images of nodes whose hosts were not read, by the cluster's word."""
+    """Yield findings about driver images of nodes whose hosts were not read, from the cluster's facts."""
     listed = {node.name: node for node in inventory.nodes}
     for target in known.targets:
-        # A node may be one that only a pool's node_selector names.
+        # The inventory may declare a node only through a pool's node_selector.
         expected = expected_of(inventory, listed.get(target.name) or Node(name=target.name, pool=target.pool.name))
         image = image_of(target)
         if target.name in read or not image or not expected.ask_registry:

@@ -58,18 +58,18 @@ from gpu_provision.rollout.snapshot import (
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
 from gpu_provision.rollout.states import LATE, UpgradeState
 
-_Moves = Mapping[str, StateTransition]  # node -> the move that is being written to it
+_Moves = Mapping[str, StateTransition]  # node -> its transition in flight
 LEFT_OUT = "is left out by --limit"
-"""Why a rollout leaves a node alone that is not in the part that the run looks after."""
+"""Why a rollout leaves out a node that is not in the run's selection."""
 
 
 def with_rollout(
     cluster: KubeClient, reading: ClusterPlan, seen: ClusterState, known: Mapping[Key, NodeState]
 ) -> ClusterPlan:
-    """Return a reading whose plan says how drivers are replaced, and how nodes leave.
+    """Return a plan with the rollout of drivers and the departures of nodes.
 
-    That costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
-    A user who may not read the first three gets the plan without, and a warning.
+    This costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
+    Without permission to read the first three, the plan has a warning instead.
     """
     inventory, plan = reading.context.inventory, reading.plan
     try:
@@ -106,7 +106,7 @@ def with_rollout(
 
 
 def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
-    """Return the driver of every node that gets one from the stack."""
+    """Return the desired driver of every node that gets one from the stack."""
     daemonsets = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item
         for item in seen.desired.get("driver", ())
@@ -131,10 +131,9 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
 
 
 def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
-    """Return the nodes that are to have no driver of the stack, and are not at rest.
+    """Return the nodes that lose the driver of the stack: they left the inventory, or have a host driver now.
 
-    These left the inventory, or came back to it half way with a driver of their own. They go by the inventory's own
-    policy.
+    The inventory's own policy applies to them.
     """
     nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
     for node in node_labels.leaving(seen.context):
@@ -149,22 +148,22 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
 
 
 def _labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
-    """Return the labels that a node that left the inventory loses before the stack's mark."""
+    """Return the labels that a leaving node loses before the label of its inventory."""
     wanted = seen.node_labels.get(node.name, {})
     gone = (key for key, value in wanted.items() if value is None and key != labels.INVENTORY)
     return {key: None for key in gone if key in node.labels}
 
 
 def budget_kind(cluster: KubeClient) -> Kind:
-    """Return the kind of PodDisruptionBudgets as the server has them: those of policy/v1, before 1.22 of v1beta1."""
+    """Return the kind of PodDisruptionBudgets: of policy/v1, before Kubernetes 1.22 of policy/v1beta1."""
     return Kind(cluster.eviction_version(), "PodDisruptionBudget")
 
 
 class RolloutController:
-    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing."""
+    """The rollout of one run; another process can resume it at any moment."""
 
     def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
-        """Prepare; nothing is asked."""
+        """Prepare; send no request."""
         self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.evicts
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
@@ -172,29 +171,29 @@ class RolloutController:
         self._budgets_seen = ""
         self._read = Memo[str, FleetNode]()
         self._snapshot: Snapshot | None = None
-        self.nodes: dict[str, FleetNode] = {}  # the fleet as last looked at
-        self.decision = Decision(phase=RolloutPhase.DONE)  # what follows from that
-        self.previous = ""  # names what the fleet can go back to; empty for nothing
+        self.nodes: dict[str, FleetNode] = {}  # the fleet in the last iteration
+        self.decision = Decision(phase=RolloutPhase.DONE)  # for these nodes
+        self.previous = ""  # digest of the content to roll back to; empty for none
 
     def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
-        """Whether there is something to roll out, or has been in this run."""
+        """Whether a node needs a rollout, or has needed one in this run."""
         return self._snapshot is not None or needs_rollout(raw)
 
     def look(
         self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
     ) -> dict[Key, NodeState]:
-        """Decide, and return the states with those of the drivers that the rollout looks after."""
+        """Decide, and return the states with those of the drivers in the rollout."""
         is_first = self._snapshot is None
         if is_first:
             mirror.follow(self._others)
-        if is_first and self._evicts:  # only who may evict needs budgets, and has the right to watch them
+        if is_first and self._evicts:  # only evictions need budgets, and the permission to watch them
             self._budgets = Scope(budget_kind(self._cluster))
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
         self._snapshot = snapshot = self._observe(seen, mirror, raw)
         self.nodes = {node.name: node for node in snapshot.nodes}
-        if is_first and (chances := retry_failed(snapshot)):  # a new run is another chance for whatever failed
-            self.decision = Decision(phase=RolloutPhase.ROLLING, actions=chances)
+        if is_first and (retries := retry_failed(snapshot)):  # each new run retries failed nodes
+            self.decision = Decision(phase=RolloutPhase.ROLLING, actions=retries)
         else:
             decided = decide(snapshot, self._policy, writing)
             self.decision = replace(decided, actions=tuple(coalesce(decided.actions, snapshot, self._policy)))
@@ -224,13 +223,13 @@ class RolloutController:
 
     @property
     def should_roll_back(self) -> bool:
-        """Whether the fleet is to go back to what it had before."""
+        """Whether the policy rolls the fleet back to its previous content."""
         return any(isinstance(action, RollBack) for action in self.decision.actions)
 
-    def shown(self, settled: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, NodeState]:
-        """Return settled states with those of nodes that leave or have yet to be given back, and how far drivers are.
+    def with_rollout_states(self, settled: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, NodeState]:
+        """Return settled states with those of leaving or still cordoned nodes, and the rollout step of each driver.
 
-        A node of which the API server has refused something leaves no further.
+        A leaving node that the API server has rejected a write of stays as it is.
         """
         found = dict(settled)
         for node in filter(lambda each: each.is_leaving, self.nodes.values()):
@@ -242,7 +241,7 @@ class RolloutController:
         return with_steps(found, seen, ahead)
 
     def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
-        """Yield the steps to take now; none on a node of which the API server has refused something for good."""
+        """Yield the next steps; none on a node that the API server has rejected a write of."""
         for action in self.decision.actions if self._snapshot else ():
             if isinstance(action, RollBack) or (key := _key(self.nodes[action.node])) in rejected:
                 continue
@@ -256,16 +255,16 @@ class RolloutController:
                 case RemoveLabels():
                     yield from _remove_labels(key, action, seen)
                 case Validate():
-                    pass  # the run validates what is new in any case
+                    pass  # the run validates new content in any case
                 case _:
                     assert_never(action)
 
-    def seconds(self) -> float:
-        """Return in how many seconds to look again although nothing has happened."""
+    def seconds_until_deadline(self) -> float:
+        """Return the seconds until the next iteration without an event."""
         return max(0.05, self.decision.until - time.time())
 
     def evict(self, step: EvictPod) -> None:
-        """Ask for an eviction; the node then waits for a refused one. Raises NotFoundError, ConflictError."""
+        """Request an eviction; a refused one is repeated later. Raises NotFoundError, ConflictError."""
         self._evictor.ask(step.ref, step.evict.uid)
 
 
@@ -284,7 +283,7 @@ def _remove_labels(key: Key, action: RemoveLabels, seen: ClusterState) -> Iterat
 
 
 def _restart_steps(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
-    """Delete the driver pod, or have the node go over to another DaemonSet, which does that as well."""
+    """Delete the driver pod, or move the node to another DaemonSet, which deletes the pod as well."""
     group = seen.node_labels.get(action.node, {}).get(labels.DRIVER_GROUP)
     facts = next((target.facts for target in seen.context.targets if target.name == action.node), None)
     if facts and group and facts.labels.get(labels.DRIVER_GROUP) != group:
@@ -294,15 +293,15 @@ def _restart_steps(key: Key, action: Restart, seen: ClusterState) -> Iterator[Pa
         owners = {each["uid"] for each in pod["metadata"].get("ownerReferences", ())}
         live = (each for ref, each in seen.observed.members.items() if ref.kind == "DaemonSet")
         owned = (each for each in live if facts and each["metadata"].get("uid") in owners)
-        # A controller ends a pod whose DaemonSet does not select the node any more.
+        # The DaemonSet controller deletes a pod on a node that its DaemonSet does not select.
         if pod["metadata"]["uid"] == action.uid and all(facts and selects(each, facts.labels) for each in owned):
             yield RemovePod(key, ref_of(pod), action.uid)
 
 
 def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:  # noqa: PLR0911 - one case after the other
-    """Return the state of a driver that the rollout looks after, and how far it is.
+    """Return the state of a driver in the rollout, and its step.
 
-    A driver that has yet to prove itself is ready here, since its proof requires that; see `pending_validation_states`.
+    A driver before its validation is ready here, as the validation requires that; see `pending_validation_states`.
     """
     raw, driver = replace(raw, step=node.labels.get(upgrade.STATE, "")), node.driver
     is_up = driver is not None and driver.is_ready and predicates.is_current(node)
@@ -316,8 +315,8 @@ def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeSta
             return raw
         return _waiting_state(raw, node, decision, DRIVER_KEPT, "is about to start")
     if node.state in upgrade.UPGRADING:
-        serves = node.state in LATE and is_up  # what needs the driver can go on
-        return replace(raw, state=State.READY, reason="") if serves else _progressing_state(raw, node, decision)
+        is_usable = node.state in LATE and is_up
+        return replace(raw, state=State.READY, reason="") if is_usable else _progressing_state(raw, node, decision)
     if node.state in (UpgradeState.UNKNOWN, UpgradeState.DONE):
         is_over = is_up and raw.reason.startswith(UPGRADE_UNFINISHED)  # the watch may lag behind the last write
         return replace(raw, state=State.READY, reason="") if is_over else raw
@@ -327,7 +326,7 @@ def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeSta
 
 
 def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
-    """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
+    """Return the state of a leaving node; its labels are written once no pod would lose a GPU."""
     begun = replace(raw, step=node.labels.get(upgrade.STATE, ""))
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
         return replace(begun, state=State.FAILED, reason=f"{STACK_KEPT}: {decision.failures[node.name]}")
@@ -341,7 +340,7 @@ def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: U
 
 
 def _waiting_state(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
-    """Return the state of a node that has not started: will it, in this run, and if not, is that as it should be?"""
+    """Return the state of a node that has not started: progressing if it starts in this run."""
     wait = decision.waits.get(node.name, "")
     match decision.phase:
         case RolloutPhase.CLOSED:
@@ -360,26 +359,26 @@ def _progressing_state(state: NodeState, node: FleetNode, decision: Decision) ->
 
 
 def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
-    """Return what validation says of the driver that each node has now; nothing where it has not ended."""
-    found = dict[str, ValidationResult]()
+    """Return the validation result of the current driver of each node; nodes without one are absent."""
+    results = dict[str, ValidationResult]()
     for node, state in ((key[1], state) for key, state in raw.items() if key[0] == "driver_validation" and key[1]):
         if state.state is State.FAILED:
-            found[node] = ValidationResult(passed=False, reason=state.reason.removeprefix(FAILED_WITH))
+            results[node] = ValidationResult(passed=False, reason=state.reason.removeprefix(FAILED_WITH))
         elif state.state is State.READY and not state.reason:
-            found[node] = ValidationResult(passed=True)
-    return found
+            results[node] = ValidationResult(passed=True)
+    return results
 
 
 def pending_validation_states(
     nodes: Iterable[FleetNode], decision: Decision, settled: Mapping[Key, NodeState]
 ) -> dict[Key, NodeState]:
-    """Return the states of ready drivers whose nodes are still to be given back."""
+    """Return the states of ready drivers whose nodes are still to be validated or uncordoned."""
     found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
     ready = ((node, state) for node, state in found if state is not None and state.state is State.READY)
     return {(DRIVER, node.name): _progressing_state(state, node, decision) for node, state in ready}
 
 
 def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:
-    """Return the drivers whose time the rollout keeps, or that wait for their turn."""
-    ours = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
-    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.upgrade_reason(node))
+    """Return the drivers whose timeouts the rollout applies, or that wait for a slot."""
+    rolling = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
+    return frozenset((DRIVER, node.name) for node in nodes if node.state in rolling or predicates.upgrade_reason(node))

@@ -1,8 +1,8 @@
-"""What a rollout is going to do, before it does it: the order of nodes, who is evicted, who is in the way. Pure.
+"""Preview of a rollout: the order of nodes, the evictions, and the obstacles.
 
-The machine itself is asked, again and again, with every node that it starts taken as done: a plan made otherwise could
-promise another order than the one that comes. Once nothing but slots is in the way, those are handed out to the end,
-unless a node leaves, as limits are then of a smaller fleet.
+The state machine itself decides, again and again, with each started node taken as done, so that the order is that of
+the rollout. Once nodes wait only for slots, the slots are allocated to the end, unless a node leaves, which changes
+the limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpu_provision.rollout.states import UpgradeState
 
 
 def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
-    """Return what a run would do from here, failed nodes tried once more as every run does."""
+    """Return the rollout of the next run, which retries failed nodes."""
     moves = {move.node: move for move in state_machine.retry_failed(snapshot)}
     seen = replace(snapshot, nodes=tuple(_apply_move(node, moves.get(node.name)) for node in snapshot.nodes))
     under_way = tuple(node.name for node in seen.nodes if node.is_under_way)
@@ -45,7 +45,7 @@ def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
         started = tuple(move for move in _transitions(decision) if move.to is UpgradeState.CORDON_REQUIRED)
         opening = seen.now if seen.now > snapshot.now else None
         if decision.queue and started and not any(node.is_leaving for node in decision.queue):
-            # No upgrade that goes well puts anything in the way of another, so these are all that are left.
+            # No successful upgrade blocks another one, so these are the remaining ones.
             over = partial(_complete_upgrade, now=seen.now)
             rounds = budgets.plan_rounds(seen, policy, decision.queue, over)
             coming = [Wave(nodes=_node_previews(nodes, policy), not_before=opening) for nodes in rounds]
@@ -72,12 +72,12 @@ def _node_names(waves: Iterable[Wave]) -> Iterator[str]:
 
 
 def _settle_marks(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
-    """Write down who waits, and whatever else is no start, until nothing is left; return also where that is."""
+    """Apply all transitions that do not start a node; return also the names of their nodes."""
     decision, written = state_machine.decide(seen, policy), set[str]()
-    while books := {move.node: move for move in _transitions(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
-        seen = replace(seen, nodes=tuple(_apply_move(node, books.get(node.name)) for node in seen.nodes))
+    while marks := {move.node: move for move in _transitions(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
+        seen = replace(seen, nodes=tuple(_apply_move(node, marks.get(node.name)) for node in seen.nodes))
         decision = state_machine.decide(seen, policy)
-        written |= books.keys()
+        written |= marks.keys()
     return seen, decision, written
 
 
@@ -121,7 +121,7 @@ def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], 
     nodes = {node.name: node for node in seen.nodes}
     starting = [nodes[move.node] for move in started]
     marked = any(dict(move.annotations).get(states.CANARY) for move in started)
-    again = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
+    again = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # marked already
     return Wave(
         nodes=_node_previews(starting, policy),
         not_before=not_before,
@@ -135,7 +135,7 @@ def _node_previews(nodes: Sequence[FleetNode], policy: Policy) -> tuple[NodePrev
 
 
 def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the budgets that let some pods go, but not all that go in one wave at once."""
+    """Return namespace and name of the budgets that allow some, but not all, evictions of one wave at once."""
     wanted: Counter[tuple[str, str]] = Counter()
     allowed: dict[tuple[str, str], int] = {}
     for pod in (pod for node in nodes for pod in predicates.gpu_pods(node)):

@@ -1,6 +1,6 @@
 """The rollout as a state machine: from a snapshot of the fleet to the next action of every node.
 
-A node goes through states in which there is nothing to wait for in one write. Pure.
+A node passes states without a wait in one write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpu_provision.rollout.steps import IDLE, NodeDecision, act, withdraw
 
 
 def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
-    """Yield the actions of a decision, with every move as long as the node can go now."""
+    """Yield the actions of a decision, with consecutive transitions of a node joined to one."""
     nodes = {node.name: node for node in snapshot.nodes}
     for action in actions:
         if isinstance(action, StateTransition):
@@ -49,8 +49,8 @@ def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) ->
 def _extend_transition(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
     reached = apply_transition(node, move)
     waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
-    # A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
-    # that restarts the driver, or that evicts, sees the node cordoned.
+    # A job may start before the cordon, so the wait for jobs needs a snapshot of the cordoned node. So do the restart
+    # of the driver and evictions, which are no transitions.
     while move.to in UNDER_WAY and not (move.cordon is Cordon.SET and waits_for_jobs):
         match decide_node(reached, domain, now).actions:
             case (StateTransition() as following,) if following.to in _PASSABLE and following.to is not reached.state:
@@ -62,7 +62,7 @@ def _extend_transition(move: StateTransition, node: FleetNode, domain: BudgetDom
 
 
 _PASSABLE = UNDER_WAY | {UpgradeState.DONE}
-"""Who waits or has failed is written down by itself, since others may not start before that is known."""
+"""States that one write may pass; waits and failures have their own writes, as other nodes depend on them."""
 
 
 def _join_transitions(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
@@ -81,7 +81,7 @@ _STAYS_CORDONED = (EARLY | LATE) - {UpgradeState.CORDON_REQUIRED, UpgradeState.U
 def decide_node(  # noqa: PLR0911 - one case after the other
     node: FleetNode, domain: BudgetDomain, now: float, *, is_soaking: bool = False
 ) -> NodeDecision:
-    """Return what a node does next. ``is_soaking``: it is a canary that has to stay well."""
+    """Return the next actions of a node. ``is_soaking``: whether it is a canary in its soak time."""
     if node.left_out:
         return NodeDecision(waits=node.left_out if predicates.upgrade_reason(node) or node.state in UNDER_WAY else "")
     if node.state in FOREIGN_STATES:
@@ -90,8 +90,8 @@ def decide_node(  # noqa: PLR0911 - one case after the other
         return withdraw(node, predicates.upgrade_reason(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
         return _keep_driver(node)
-    if found := _repair_marks(node, now):
-        return found
+    if repair := _repair_marks(node, now):
+        return repair
     if is_soaking and not predicates.is_healthy(node):
         return steps.fail_canary(node, now)
     if node.is_leaving and node.state not in EARLY:
@@ -128,9 +128,9 @@ def _decide_by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeD
 
 
 def _keep_driver(node: FleetNode) -> NodeDecision:
-    """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
-    if (found := withdraw(node, "auto_upgrade is off")).actions:
-        return found
+    """Keep the driver, and remove everything that a rollout wrote; the GPU Operator leaves all cordons."""
+    if (decision := withdraw(node, "auto_upgrade is off")).actions:
+        return decision
     if node.is_leaving:
         return NodeDecision(
             waits=f"auto_upgrade is off, and pods use its GPUs: {predicates.name_pods(predicates.losing_pods(node))}"
@@ -140,8 +140,8 @@ def _keep_driver(node: FleetNode) -> NodeDecision:
 
 
 def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
-    """Put right what another client has changed meanwhile; the clock of the state goes on."""
-    state, since = node.state, node.since()
+    """Repair what another client has changed; the clock of the state continues."""
+    state, since = node.state, node.state_since()
     if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
         return act(write_marks(node, state, mark, reason="goes on with what the GPU Operator began"))
@@ -155,53 +155,52 @@ def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
 
 
 _MARKED_FIRST = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
-"""Where a node goes when who waits, or who failed, is written down."""
+"""States of waits and failures, which are written before another node starts."""
 
 
 class RolloutPhase(StrEnum):
-    """Where the fleet stands as a whole. Each says when it holds."""
+    """The phase of the rollout as a whole."""
 
-    ROLLING = "rolling"  # nodes are under way, or there is something to do
-    SOAKING = "soaking"  # nodes wait for canaries to stay well for a while
+    ROLLING = "rolling"  # nodes are under way, or there are actions
+    SOAKING = "soaking"  # nodes wait for the soak time of canaries
     CLOSED = "closed"  # nodes wait for the maintenance window
-    PAUSED = "paused"  # nodes wait, since too many have failed
-    HELD = "held"  # nodes wait for what only a person can change
+    PAUSED = "paused"  # nodes wait, as too many have failed
+    HELD = "held"  # nodes wait for a user's action
     FAILED = "failed"  # no node waits, and some have failed
-    DONE = "done"  # every node is as wanted
+    DONE = "done"  # every node has the desired driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do next."""
+    """The next actions of the fleet."""
 
     phase: RolloutPhase
-    actions: tuple[Action, ...] = ()  # each may be left undone, in any order; the next look asks for it again
-    waits: Mapping[str, str] = field(default_factory=dict)  # node -> for what; those that only act or rest are absent
-    until: float = inf  # when to look again although nothing has happened, in unix seconds; inf for never
+    actions: tuple[Action, ...] = ()  # in any order; the next decision repeats those that were not executed
+    waits: Mapping[str, str] = field(default_factory=dict)  # node -> why it waits
+    until: float = inf  # when to decide again without an event, in unix seconds; inf for never
     failures: Mapping[str, str] = field(default_factory=dict)  # node -> why it failed
-    queue: tuple[FleetNode, ...] = ()  # with nothing but slots in their way, in order; also those that start now
+    queue: tuple[FleetNode, ...] = ()  # the nodes that wait only for slots, in order; includes starting ones
 
 
 def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransition] | None = None) -> Decision:
-    """Return what to do next. The same snapshot always has the same answer.
+    """Return the next actions. The same snapshot always has the same decision.
 
-    ``writing``: node -> the move that is on its way to the API server, whose result is not known yet. Such a node does
-    nothing else meanwhile, and the others go on.
+    ``writing``: node -> its transition in flight. Such a node has no other action until the write has ended.
     """
     writing = writing or {}
     snapshot = _apply_pending(snapshot, writing)
     soaking = soaking_canaries(snapshot, policy.fleet.canary)
-    turns = {
+    decisions = {
         node.name: decide_node(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
         if node.name not in writing
         else IDLE
         for node in snapshot.nodes
     }
-    acting = tuple(action for found in turns.values() if found.actions for action in found.actions)
+    acting = tuple(action for each in decisions.values() for action in each.actions)
     moves = [action for action in chain(writing.values(), acting) if isinstance(action, StateTransition)]
-    ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
-    # No node starts before it is written who waits, or who failed: otherwise who goes first, and whether any still may,
-    # would depend on which of several writes came first.
+    ready = (node for node in snapshot.nodes if decisions[node.name].is_candidate)
+    # No node starts before waits and failures are written; otherwise the order of nodes, and the limit of failures,
+    # would depend on the order of writes.
     is_open = not any(move.to in _MARKED_FIRST for move in moves)
     candidates = tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order))) if is_open else ()
     opened = admit(snapshot, policy, candidates)
@@ -210,27 +209,27 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     actions = (
         *acting,
         *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in starting),
-        *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
+        *(() if writing else _roll_back(snapshot, policy, opened)),  # ends the run, so after all writes
     )
-    waits = {name: found.waits for name, found in turns.items() if found.waits} | held
+    waits = {name: each.waits for name, each in decisions.items() if each.waits} | held
     return Decision(
         phase=_phase(snapshot, (*actions, *writing), waits, opened if candidates else None),
         actions=actions,
         waits=waits,
-        until=min([*(found.until for found in turns.values()), opened.until if candidates else inf]),
+        until=min([*(each.until for each in decisions.values()), opened.until if candidates else inf]),
         failures=_failures(snapshot.nodes),
         queue=candidates if opened.barrier is HoldReason.NOTHING else (),
     )
 
 
 def retry_failed(snapshot: Snapshot) -> tuple[StateTransition, ...]:
-    """Return the moves with which a new run gives every failed node another chance."""
+    """Return the transitions of a new run that retry failed nodes."""
     failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.left_out)
     return tuple(steps.retry(node, snapshot.now) for node in failed_here)
 
 
 def _apply_pending(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:
-    """Return the fleet as limits have to see it: a slot is taken before that is written, and given back only after."""
+    """Return the snapshot for the limits: a node takes its slot before the write, and releases the slot after it."""
     if not writing:
         return snapshot
     nodes = (
@@ -241,7 +240,7 @@ def _apply_pending(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -
 
 
 def _roll_back(snapshot: Snapshot, policy: Policy, opened: Admission) -> Iterator[RollBack]:
-    """A rollback that fails is not rolled back in its turn."""
+    """Yield the rollback that the policy requires; a failed rollback is not rolled back."""
     wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is HoldReason.FAILURES
     if wanted and snapshot.previous and not snapshot.is_rolling_back:
         yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed_nodes(snapshot))}")

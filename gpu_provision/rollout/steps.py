@@ -1,4 +1,4 @@
-"""What a node does in each state: start, cordon, empty, restart the driver, validate, uncordon, fail, leave."""
+"""The actions of a node in each state: start, cordon, evict, restart the driver, validate, uncordon, fail, leave."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from gpu_provision.rollout.states import NOT_READY, UpgradeState
 
 @dataclass(frozen=True, slots=True)
 class NodeDecision:
-    """What one node does next."""
+    """The next actions of one node."""
 
-    actions: tuple[snapshot.Action, ...] = ()  # what to do now
-    waits: str = ""  # what it waits for, in words; empty if it acts, or rests
-    until: float = inf  # when waiting ends by itself, in unix seconds
-    is_candidate: bool = False  # whether it is ready to start and needs a slot
+    actions: tuple[snapshot.Action, ...] = ()
+    waits: str = ""  # why the node waits; empty if it does not
+    until: float = inf  # deadline of the wait, in unix seconds
+    is_candidate: bool = False  # whether the node waits only for a slot
 
 
 IDLE = NodeDecision()
 
 
 def act(*actions: snapshot.Action) -> NodeDecision:
-    """Act."""
+    """Return the decision for these actions."""
     return NodeDecision(actions)
 
 
 def go_to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
-    """Go to another state."""
+    """Return the decision to enter another state."""
     return act(move(node, state, now, reason=reason))
 
 
 def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
-    """Stop here, with the reason on the node."""
+    """Return the decision to fail, with the reason on the node."""
     return go_to(node, UpgradeState.FAILED, now, reason)
 
 
 def withdraw(node: FleetNode, reason: str) -> NodeDecision:
-    """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
+    """Remove everything that a rollout has written on a node, and the rollout's cordon."""
     cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
     return act(snapshot.release_node(node, cordon, reason)) if predicates.is_marked(node) else IDLE
 
 
 def deadline(node: FleetNode, seconds: int) -> float:
-    """Return when the time of a state is over; zero seconds are without end."""
-    return (node.since() or 0.0) + seconds if seconds else inf
+    """Return the deadline of a state; zero seconds are without limit."""
+    return (node.state_since() or 0.0) + seconds if seconds else inf
 
 
 def validation_actions(node: FleetNode) -> tuple[snapshot.Action, ...]:
-    """Return the validation of the driver pod that is there now."""
+    """Return the validation of the current driver pod."""
     return (snapshot.Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
 
 
 def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Return what a node does next that left and is not free, before it is emptied and after."""
+    """Return the next actions of a leaving node, before and after its eviction."""
     match node.state:
-        case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node that could not start is not written to
+        case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node with an obstacle gets no label
             obstacle = start_obstacle(node, domain)
             return NodeDecision(waits=obstacle) if obstacle else _join_queue(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
@@ -85,12 +85,12 @@ def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
 
 
 def _remove_stack(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Take the labels off an empty node, wait until the stack's pods have ended there, and give the node back."""
+    """Remove the labels of a node without GPU pods, wait until the stack's pods have ended, and uncordon the node."""
     until = deadline(node, domain.restart_seconds)
     waits = "pods of the stack to end"
     match node.stack:
         case StackPresence.LABELLED if predicates.losing_pods(node):
-            since = node.since() or now
+            since = node.state_since() or now
             return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
         case StackPresence.LABELLED:
             return NodeDecision((snapshot.RemoveLabels(node=node.name),), waits, until)
@@ -103,13 +103,13 @@ def _remove_stack(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
 
 
 def compare_driver(node: FleetNode, now: float) -> NodeDecision:
-    """Compare the driver with what is wanted; go on with an upgrade of which the label was removed."""
-    driver, is_ours = node.driver, predicates.owns_cordon(node)
-    if not is_ours and (missing := _comparison_obstacle(node)):
+    """Compare the driver with the desired one; resume an upgrade whose label was removed."""
+    driver, is_cordoned = node.driver, predicates.owns_cordon(node)
+    if not is_cordoned and (missing := _comparison_obstacle(node)):
         return NodeDecision(waits=missing)
     if predicates.upgrade_reason(node):
         return _join_queue(node, now)
-    if is_ours:
+    if is_cordoned:
         return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
     if node.state is UpgradeState.DONE:
         return IDLE
@@ -137,7 +137,7 @@ def _uid_of_driver(node: FleetNode) -> str | None:
 
 
 def check_queue(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Say whether a node may start, were there a slot."""
+    """Check whether a queued node waits only for a slot."""
     if node.driver is None:
         return NodeDecision(waits="has no driver pod")
     if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
@@ -149,7 +149,7 @@ def check_queue(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisi
 
 
 def start_obstacle(node: FleetNode, domain: BudgetDomain) -> str:
-    """Say why a node cannot start whatever slots there are; better to leave it at work than to fail half way."""
+    """Return why a node cannot start even with a slot; empty if it can."""
     if node.labels.get(states.SKIP) == "true":
         return f"is left out by the label {states.SKIP}"
     if not node.is_ready:
@@ -160,7 +160,7 @@ def start_obstacle(node: FleetNode, domain: BudgetDomain) -> str:
 
 
 def _adopt_label(node: FleetNode, now: float) -> StateTransition:
-    """Take over a label that this tool did not write. Where the driver is as wanted it can only mean: once more."""
+    """Adopt a state label that another client wrote; with a current driver it requests a restart."""
     by_hand = states.TARGET not in node.annotations and not predicates.upgrade_reason(node)
     forced = "true" if by_hand or predicates.is_forced(node) else None
     began_with = node.annotations.get(states.BEGAN_WITH) or _uid_of_driver(node)
@@ -169,7 +169,7 @@ def _adopt_label(node: FleetNode, now: float) -> StateTransition:
 
 
 def _skip_upgrade(node: FleetNode, now: float) -> NodeDecision:
-    """Handle a driver that was restarted meanwhile, or wanted content that has changed back."""
+    """Handle a driver that was restarted by another client, or desired content that has changed back."""
     if predicates.owns_cordon(node):
         return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
     if predicates.is_untouched(node) or predicates.is_proven(node):
@@ -180,7 +180,7 @@ def _skip_upgrade(node: FleetNode, now: float) -> NodeDecision:
 
 
 def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
-    """Return the move that gives a node its slot; ``canary`` names the content for which it goes first."""
+    """Return the transition that starts the upgrade of a node; ``canary``: the digest of a canary's content."""
     also = {
         states.BEGAN_WITH: _uid_of_driver(node),
         states.REQUESTED: None,
@@ -191,9 +191,9 @@ def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
 
 
 def cordon(node: FleetNode, now: float) -> NodeDecision:
-    """Cordon the node, or remember that it was cordoned before."""
-    if found := _end_early(node, now):
-        return found
+    """Cordon the node, or record that it was cordoned before."""
+    if end := _end_early(node, now):
+        return end
     following = UpgradeState.WAIT_FOR_JOBS_REQUIRED
     if not node.is_cordoned or predicates.owns_cordon(node):
         return act(cordon_node(node, following, now, "cordoned"))
@@ -203,9 +203,9 @@ def cordon(node: FleetNode, now: float) -> NodeDecision:
 
 
 def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Let jobs end by themselves; when their time is over they are evicted like anything else."""
-    if found := _end_early(node, now):
-        return found
+    """Wait for jobs to end; after the timeout they are evicted."""
+    if end := _end_early(node, now):
+        return end
     running = predicates.awaited_jobs(node, domain.policy)
     until = deadline(node, domain.policy.wait_for_completion.timeout_seconds)
     if not running or now >= until:
@@ -215,8 +215,8 @@ def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
 
 def delete_pods(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Evict the pods that use GPUs."""
-    if found := _end_early(node, now):
-        return found
+    if end := _end_early(node, now):
+        return end
     holding, rules = predicates.gpu_pods(node), domain.policy.pod_deletion
     if not holding:
         return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now)
@@ -230,9 +230,9 @@ def delete_pods(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisi
 
 
 def drain(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Evict all pods that the drain selects. With the drain off meanwhile, GPU pods still keep the driver."""
-    if found := _end_early(node, now):
-        return found
+    """Evict all pods that the drain selects; fail if others use GPUs."""
+    if end := _end_early(node, now):
+        return end
     rules, holding = domain.policy.drain, predicates.gpu_pods(node)
     leaving = predicates.pods_to_drain(node, rules) if rules.enable else ()
     if not (leaving or holding):
@@ -245,7 +245,7 @@ def drain(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
 
 
 def _end_early(node: FleetNode, now: float) -> NodeDecision | None:
-    """Go back where the driver has become as wanted; one that was never touched has nothing to prove."""
+    """End the upgrade if the driver has become current; an unchanged driver needs no validation."""
     if node.driver is None or predicates.upgrade_reason(node):
         return None
     if predicates.is_untouched(node) and node.driver.is_ready:
@@ -254,19 +254,19 @@ def _end_early(node: FleetNode, now: float) -> NodeDecision | None:
 
 
 def _eviction_problem(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
-    if found := [text for pod in leaving if (text := predicates.eviction_obstacle(pod, rules, key))]:
-        return "; ".join(found)
+    if obstacles := [text for pod in leaving if (text := predicates.eviction_obstacle(pod, rules, key))]:
+        return "; ".join(obstacles)
     late = f"not gone after {rules.timeout_seconds} s ({key}.timeout_seconds)"
     return f"{late}: {predicates.name_pods(leaving, predicates.with_refusal)}" if is_over else ""
 
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
-    asked = tuple(
+    evictions = tuple(
         snapshot.Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
         for pod in leaving
         if not pod.is_terminating
     )
-    return NodeDecision(asked, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
+    return NodeDecision(evictions, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
 
 
 _MAX_RESTARTS = 10  # the reference's limit
@@ -281,7 +281,7 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if not predicates.is_current(node) or predicates.is_forced(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
-        return act(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
+        return act(move(node, node.state, node.state_since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
     if driver.is_ready:
         return go_to(node, UpgradeState.VALIDATION_REQUIRED, now)
     if driver.restarts > _MAX_RESTARTS:
@@ -290,9 +290,9 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
 
 
 def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeDecision:
-    """Delete the driver pod, unless GPU work has come to the node meanwhile; the clock then goes on."""
+    """Delete the driver pod, or evict new GPU pods first; the clock continues."""
     if predicates.gpu_pods(node):
-        since = node.since() or now
+        since = node.state_since() or now
         return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
     if not node.is_template_observed:
         return _wait_until(node, "the DaemonSet controller has not observed the new template", until, now)
@@ -304,16 +304,16 @@ def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeD
 def _wait_until(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
     if now < until:
         return NodeDecision(waits=waits, until=until)
-    return fail(node, now, f"{waits}, {now - (node.since() or now):.0f} s after {node.state.value}")
+    return fail(node, now, f"{waits}, {now - (node.state_since() or now):.0f} s after {node.state.value}")
 
 
 def _suspects(node: FleetNode) -> str:
-    found = (*predicates.gpu_pods(node), *predicates.possible_gpu_pods(node))
-    return f"; these may use it: {predicates.name_pods(found, lambda pod: f'{pod} {pod.use}')}" if found else ""
+    pods = (*predicates.gpu_pods(node), *predicates.possible_gpu_pods(node))
+    return f"; these may use it: {predicates.name_pods(pods, lambda pod: f'{pod} {pod.use}')}" if pods else ""
 
 
 def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Have the driver prove itself; there is no way from here to the uncordon but through a proof."""
+    """Validate the driver; the uncordon requires a passed validation."""
     until = deadline(node, domain.validation_seconds)
     if node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node)):
         return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
@@ -329,7 +329,7 @@ def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
 
 
 def uncordon(node: FleetNode, now: float) -> NodeDecision:
-    """Give the node back, with a driver that is proven or has never been touched."""
+    """Uncordon the node, whose driver is validated or unchanged."""
     untouched = predicates.is_untouched(node) and not predicates.upgrade_reason(node)
     if not (untouched or predicates.is_proven(node)):
         return go_to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
@@ -338,25 +338,25 @@ def uncordon(node: FleetNode, now: float) -> NodeDecision:
 
 
 def fail_canary(node: FleetNode, now: float) -> NodeDecision:
-    """Fail a canary that did not stay well."""
+    """Fail a canary that is not healthy in its soak time."""
     unready = "the driver is not ready" if node.is_ready else "the node is NotReady"
     trouble = predicates.validation_failure(node) or unready
     return fail(node, now, f"did not stay well as a canary: {trouble}")
 
 
 def recover(node: FleetNode, now: float) -> NodeDecision:
-    """Try again where something has changed; the way back leads through the validation, unlike in the reference."""
+    """Retry a failed node if its content has changed; a recovered driver is validated, unlike in the GPU Operator."""
     driver = node.driver
     if driver is None or driver.is_terminating:
         return IDLE
     tried = node.annotations.get(states.TARGET, node.wanted.digest)
-    if node.says(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
+    if node.has_flag(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
         return act(retry(node, now))
-    # A driver that failed its validation gets no second one for nothing.
+    # A driver that failed its validation is not validated again without a change.
     failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
     is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == driver.uid
-    is_old_news = is_same and not (predicates.is_proven(node) and node.offers_gpus)
-    if predicates.upgrade_reason(node) or not predicates.is_healthy(node) or is_old_news:
+    is_unchanged = is_same and not (predicates.is_proven(node) and node.offers_gpus)
+    if predicates.upgrade_reason(node) or not predicates.is_healthy(node) or is_unchanged:
         return IDLE
     if node.is_cordoned:
         return go_to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
@@ -364,10 +364,10 @@ def recover(node: FleetNode, now: float) -> NodeDecision:
 
 
 def retry(node: FleetNode, now: float) -> StateTransition:
-    """Return the move that has a failed node tried once more, from the beginning.
+    """Return the transition that retries a failed node from the beginning.
 
-    One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
-    crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
+    A node that is in the inventory again keeps its driver. A crashed pod is replaced: its restarts would count, and the
+    kubelet delays the next one for minutes.
     """
     could_not_leave = node.annotations.get(states.TARGET) == snapshot.NO_DRIVER.digest
     if could_not_leave and predicates.is_untouched(node) and not predicates.upgrade_reason(node):

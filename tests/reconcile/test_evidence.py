@@ -64,9 +64,9 @@ def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) 
 
 def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
     """Read all that is unread, and return the reasons."""
-    for step in [*crashes.unread(states, seen)]:
-        crashes.read(step)
-    return [state.reason for state in crashes.told(states, seen).values()]
+    for step in [*crashes.start_reading(states, seen)]:
+        crashes.read_log(step)
+    return [state.reason for state in crashes.add_crash_reasons(states, seen).values()]
 
 
 def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
@@ -74,14 +74,14 @@ def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
     logs = Logs(*BUILD)
     crashes, states = Crashes(cast("KubeClient", logs)), waiting("a")
     seen = situation(crashed("a"))
-    assert crashes.told(states, seen) is states
+    assert crashes.add_crash_reasons(states, seen) is states
     assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
     running = waiting("a", reason="ctr runs, but is not ready yet")
     assert look(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
     assert logs.asked == [("a", True)]
     look(crashes, situation(crashed("a", restarts=2)), states)
     assert logs.asked == [("a", True)] * 2
-    assert crashes.said_of(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
+    assert crashes.find_crash_logs(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
 
 
 def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
@@ -137,11 +137,11 @@ def test_what_ended_in_this_run_is_evidence_of_it() -> None:
     """What had ended before is none, and both kinds of pods count."""
     stack = Stack()
     made = validations(stack)
-    made.take(stack.situation)
+    made.collect(stack.situation)
     assert made.evidence == {}
     stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:00:00Z", said="Test PASSED\nDone"))
     stack.put(validation_pod(pod_of(stack), "Failed"))
-    made.take(stack.situation)
+    made.collect(stack.situation)
     assert {key: (each.passed, each.lines) for key, each in made.evidence.items()} == {
         DRIVER: (True, ("Test PASSED", "Done")),
         PLUGIN: (False, ("no CUDA-capable device",)),
@@ -156,13 +156,13 @@ def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
     stack.passed = {}
     made = validations(stack)
     if not is_old:
-        made.take(stack.situation)
+        made.collect(stack.situation)
     pod = validation_pod(pod_of(stack), "Succeeded")
     stack.put(pod)
     seen = stack.situation
-    made.take(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
+    made.collect(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
     assert (made.passed, made.evidence) == ({}, {})
-    made.take(stack.situation)
+    made.collect(stack.situation)
     verdict = parse_verdict(made.passed[PLUGIN])
     assert verdict
     assert verdict.began == VALIDATED

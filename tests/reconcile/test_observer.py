@@ -182,14 +182,14 @@ def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
 
 
 class World:
-    """A cluster that is as declared, and a resident that looks at it."""
+    """A cluster that is as declared, and a observer that looks at it."""
 
     def __init__(self, **facts: Any) -> None:
         """Read it once."""
         chosen = with_spec("device_plugin", config_name=CONFIG)
         self.stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
         self.objects = dict(self.stack.members)
-        self.resident = StackObserver(reading_of(self.stack), Showing(self.objects))
+        self.observer = StackObserver(reading_of(self.stack), Showing(self.objects))
         self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
 
     def edit(self, by: list[dict[str, Any]]) -> None:
@@ -204,7 +204,7 @@ class World:
     @property
     def edited(self) -> frozenset[str]:
         """What was edited."""
-        return self.resident.look(0.0).edited
+        return self.observer.look(0.0).edited
 
 
 def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
@@ -224,7 +224,7 @@ def test_what_no_run_would_undo_is_no_edit() -> None:
     """What was not as declared before a run is to make so; a field of another program is a conflict."""
     before, taken = World(), World()
     before.edit(BY_HAND)
-    found = before.resident.look(0.0)
+    found = before.observer.look(0.0)
     assert (found.objects, found.edited) == ({str(before.ref)}, frozenset())
     assert not taken.edited
     taken.edit(BY_A_PROGRAM)
@@ -252,11 +252,11 @@ class Asked:
 def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
     """Only the lock is asked for, and the server's word on what differs: a fleet is not listed for one edit."""
     world, asked = World(), Asked()
-    reading = world.resident.read(cast("KubeClient", asked))
+    reading = world.observer.read(cast("KubeClient", asked))
     assert reading.plan.is_empty
     assert asked.questions == ["Lease gpu-operator-resources/sandbox"]
     world.edit(BY_HAND)
-    reading = world.resident.read(cast("KubeClient", asked))
+    reading = world.observer.read(cast("KubeClient", asked))
     assert {change.ref for change in reading.plan.changes} == {world.ref}
     assert asked.questions[2:] == [str(world.ref)], "also in a namespace that came after the first reading"
     assert reading.observed.members[world.ref] is world.objects[world.ref]
@@ -267,8 +267,8 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     """What was ready is not told again; and who looks on meanwhile does so in another thread."""
     world = World()
-    seen = world.resident.look(0.0).seen
-    live = world.resident.live(world.resident.read(cast("KubeClient", Asked())))
+    seen = world.observer.look(0.0).seen
+    live = world.observer.live(world.observer.read(cast("KubeClient", Asked())))
     assert live.ready == {key: state for key, state in evaluate_states(seen).items() if state.state is State.READY}
     assert live.ready
     node = node_object("late")
@@ -276,7 +276,7 @@ def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     among = live.situations.build(live.mirror, dict(world.objects), {})
     assert among.observed.facts.nodes != seen.observed.facts.nodes
     del world.objects[ref_of(node)]
-    assert world.resident.look(0.0).seen == seen
+    assert world.observer.look(0.0).seen == seen
 
 
 def config_map(**data: str) -> Manifest:
@@ -299,7 +299,7 @@ def test_an_input_that_comes_changes_or_goes_is_seen() -> None:
         world = World(config_maps=config_maps_of(read))
         if live:
             world.objects[ref_of(live)] = live
-        assert world.resident.is_outdated() is is_outdated
+        assert world.observer.is_outdated() is is_outdated
 
 
 def monitors(*versions: str, established: str = "True") -> Manifest:
@@ -334,11 +334,11 @@ def test_a_prometheus_operator_that_comes_or_goes_is_seen(
     world = World(resources=frozenset(known))
     if definition:
         world.objects[DEFINITION] = definition
-    assert not world.resident.is_outdated()
-    assert world.resident.next_deadline(clock[0]) == seconds
+    assert not world.observer.is_outdated()
+    assert world.observer.next_deadline(clock[0]) == seconds
     clock[0] += 2.0
-    assert world.resident.is_outdated() is (seconds == 2.0)
-    assert world.resident.next_deadline(clock[0]) >= 2.0
+    assert world.observer.is_outdated() is (seconds == 2.0)
+    assert world.observer.next_deadline(clock[0]) >= 2.0
 
 
 def test_a_run_of_a_controller_repeats_failed_validations() -> None:
@@ -346,6 +346,6 @@ def test_a_run_of_a_controller_repeats_failed_validations() -> None:
     world = World()
     failed = validation_pod(world.stack.validations()[0], "Failed")
     world.stack.put(failed)
-    live = world.resident.live(reading_of(world.stack))
+    live = world.observer.live(reading_of(world.stack))
     seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
     assert seen.observed.void == {failed["metadata"]["uid"]}

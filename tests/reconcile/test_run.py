@@ -70,11 +70,11 @@ def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
     manifest = daemonset.manifest or {}
     now = {**manifest, "metadata": {**manifest["metadata"], "generation": 2}}
     written.apply([replace(daemonset, manifest=now), role])
-    assert not written.are_shown(showing())
-    assert not written.are_shown(showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
-    assert written.are_shown(showing(now)), "roles are not followed"
+    assert not written.are_visible(showing())
+    assert not written.are_visible(showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
+    assert written.are_visible(showing(now)), "roles are not followed"
     written.prune([change(Action.DELETE, "apps/v1", "DaemonSet")])
-    assert written.are_shown(showing())
+    assert written.are_visible(showing())
 
 
 def test_roles_come_before_bindings_and_bindings_before_pods() -> None:

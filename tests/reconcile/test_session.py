@@ -112,7 +112,7 @@ def test_what_was_told_while_waiting_is_what_is_explained() -> None:
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
     said = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
-    (found,) = explain(cast("KubeClient", None), outcome_of(state, said={("driver", "t4-1"): said}))
+    (found,) = explain(cast("KubeClient", None), outcome_of(state, crash_logs={("driver", "t4-1"): said}))
     assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
     assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
 
@@ -136,8 +136,8 @@ class _Run:
 
     is_following = True
 
-    def __init__(self, going_on: str) -> None:
-        self.going_on, self._cancelled = going_on, threading.Event()
+    def __init__(self, continuation: str) -> None:
+        self.continuation, self._cancelled = continuation, threading.Event()
 
     def execute(self) -> Any:
         self._cancelled.wait(60)
@@ -166,11 +166,11 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize("going_on", [GOES_ON, ""])
-def test_an_interrupt_says_what_goes_on_and_what_stays(going_on: str) -> None:
+@pytest.mark.parametrize("continuation", [GOES_ON, ""])
+def test_an_interrupt_says_what_goes_on_and_what_stays(continuation: str) -> None:
     """A controller is not interrupted by a command that follows it."""
-    interrupt = _interrupted(lambda *_, **__: _Run(going_on))
-    assert getattr(interrupt, "__notes__", []) == [going_on][: bool(going_on)]
+    interrupt = _interrupted(lambda *_, **__: _Run(continuation))
+    assert getattr(interrupt, "__notes__", []) == [continuation][: bool(continuation)]
     assert attached_findings(interrupt) == (STAYS,)
 
 

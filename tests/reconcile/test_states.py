@@ -120,9 +120,12 @@ def test_a_refused_object_fails_its_component_for_good() -> None:
 
 def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
     """A driver whose turn comes later; its own time begins when it does."""
-    clock, untimed = settler(), {("driver", "a")}
+    clock, without_deadline = settler(), {("driver", "a")}
     clock.settle(raw(driver=BUILDING), 0)
-    assert clock.settle(raw(driver=BUILDING), 9999, untimed=untimed)["driver", "a"].state is State.PROGRESSING
+    assert (
+        clock.settle(raw(driver=BUILDING), 9999, without_deadline=without_deadline)["driver", "a"].state
+        is State.PROGRESSING
+    )
     assert clock.settle(raw(driver=BUILDING), 10000)["driver", "a"].state is State.FAILED
 
 
@@ -173,13 +176,13 @@ def test_what_is_new_is_reported_once() -> None:
     """What was ready before a run is not new; a record of how far the run has come is short before its first look."""
     told = list[Event]()
     ready = {("driver", node): state(node, State.READY) for node in ("a", "b")}
-    announcer = ProgressReporter(told.append, 0.0)
-    announcer.show(ready)
-    announcer.show(ready)
+    reporter = ProgressReporter(told.append, 0.0)
+    reporter.report_states(ready)
+    reporter.report_states(ready)
     assert [(event.node, event.state) for event in told] == [("a", State.READY), ("b", State.READY)]
-    announcer = ProgressReporter(told.append, 0.0, known=ready)
-    assert not announcer.states
+    reporter = ProgressReporter(told.append, 0.0, known=ready)
+    assert not reporter.states
     shown = ready | {("driver", "c"): state("c", State.PENDING), ("driver", "b"): state("b", State.PROGRESSING)}
-    announcer.show(shown)
-    assert [event.node for event in told[2:]] == [each.node for each in announcer.timeline] == ["b", "c"]
-    assert announcer.states == shown
+    reporter.report_states(shown)
+    assert [event.node for event in told[2:]] == [each.node for each in reporter.timeline] == ["b", "c"]
+    assert reporter.states == shown

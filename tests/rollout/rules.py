@@ -182,7 +182,7 @@ class Rules:
     def _restart(self, node: FleetNode) -> None:
         assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to restart a driver"
         assert node.driver is not None
-        forced = node.says(states.FORCED) or node.says(states.REQUESTED)
+        forced = node.has_flag(states.FORCED) or node.has_flag(states.REQUESTED)
         assert forced or node.driver.digest != node.wanted.digest, "a driver that is as wanted is restarted for nothing"
         assert not [pod for pod in node.pods if uses_gpu(pod)], "GPU work loses its driver"
         assert node.is_cordoned

@@ -94,7 +94,7 @@ def test_state_memory_and_cordon_are_read_off_the_node() -> None:
     )
     found = seen_node(of=live)
     assert found.state is UpgradeState.POD_RESTART_REQUIRED
-    assert (found.revision, found.since(), found.is_cordoned) == ("7", 12.0, True)
+    assert (found.revision, found.state_since(), found.is_cordoned) == ("7", 12.0, True)
     assert found.cordoned_by == "kubectl-cordon"
     assert seen_node().cordoned_by == ""
 
