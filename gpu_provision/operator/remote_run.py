@@ -109,7 +109,7 @@ class RemoteRun:
         """Return who carries out what is declared now."""
         return f"the controller goes on with {self._resource.name}" if self.is_following else ""
 
-    def left_behind(self) -> tuple[Finding, ...]:
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
         """Return nothing: the controller goes on."""
         return ()
 

@@ -214,7 +214,7 @@ class Run:
         """Whether the objects of the plan are applied, and the run watches them."""
         return self._mirror is not None
 
-    def left_behind(self) -> tuple[Finding, ...]:
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
         """Return warnings about nodes that stay cordoned or in the middle of a rollout; sends no request."""
         nodes = self._mirror.of(NODE).values() if self._mirror else ()
         return unfinished_node_findings(map(node_facts, nodes), self._reading.context.inventory.name)

@@ -55,7 +55,7 @@ class RunHandle(Protocol):
     def execute(self) -> Outcome:
         """Execute the plan, or follow its execution. Raises ProvisionError."""
 
-    def left_behind(self) -> tuple[Finding, ...]:
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
         """Return warnings about unfinished nodes if the run has ended here; from any thread."""
 
     def cancel(self) -> None:
@@ -267,7 +267,7 @@ class RunThread:
         except LockedError as error:  # the run that has the lock resumes this one
             self._error = error
         except ProvisionError as error:
-            error.findings = (*error.findings, *self._run.left_behind())
+            error.findings = (*error.findings, *self._run.unfinished_nodes())
             self._error = error
         except BaseException as error:  # noqa: BLE001 (handed to the caller that waits)
             self._error = error
@@ -344,7 +344,7 @@ class RunThread:
                 interrupt.add_note(self._run.continuation)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
-            attach_findings(interrupt, *self._run.left_behind())
+            attach_findings(interrupt, *self._run.unfinished_nodes())
             raise
 
     def join(self) -> Outcome:

@@ -143,7 +143,7 @@ class _Run:
         self._cancelled.wait(60)
         raise RunFailedError(Finding(code="GP1", what="cancelled"))
 
-    def left_behind(self) -> tuple[Finding, ...]:
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
         assert self._cancelled.is_set(), "only then it is what is left"
         return (STAYS,)
 
