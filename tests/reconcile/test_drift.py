@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
+from gpu_provision.history import rollback
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.history import History
+from gpu_provision.model.plan import Action, Change, Difference, Drift, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
 from gpu_provision.planning.managed_fields import owners_by_path, writers_of
-from gpu_provision.reconcile.drift import KnownState, find_drift
-from tests.components.builders import inventory
-from tests.planning.builders import Stack, labelled, with_node
+from gpu_provision.planning.plan import applied_metadata, plan, pod_changes
+from gpu_provision.reconcile.drift import KnownState, find_drift, read_drift
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.session import Session
+from tests.components.builders import fleet, inventory
+from tests.planning.builders import Stack, labelled, stack_with_pod_metadata, with_driver_pod, with_node
 
 HAND = Writer("kubectl-edit", "2026-11-21T08:00:00Z")
 
@@ -157,3 +164,64 @@ def test_owners_of_a_whole_are_owners_of_its_parts() -> None:
     assert writers_of("spec.template", books) == (HAND, HAND)
     assert writers_of(f"{container}.image", books) == (HAND,), "the item is theirs"
     assert writers_of("metadata.labels.x", books) == ()
+
+
+_DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
+
+@pytest.fixture
+def drift_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the drift of a stack without a record."""
+
+    def drift_of(stack: Stack) -> Drift:
+        monkeypatch.setattr(rollback, "read_history", lambda *_: History(()))
+        context, desired, observed = stack.context, stack.desired, stack.observed
+        reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
+        cluster = SimpleNamespace(list=lambda _: SimpleNamespace(items=nodes))
+        return read_drift(cast("Session", SimpleNamespace(cluster=cluster, reading=lambda: reading)))
+
+    return drift_of
+
+
+def test_an_edit_is_seen_while_the_pods_that_it_started_come_up(drift_of: Any) -> None:
+    """The workload differs, and is awaited as well: one must not hide the other."""
+    stack = Stack()
+    ref = stack.edit("dcgm_exporter", image="example.com/other:1")
+    stack.put({**stack.pod("dcgm_exporter", "t4-1"), "status": {"phase": "Pending"}})
+    differences = drift_of(stack).differences
+    assert [each.action for each in differences if each.ref == ref] == [Action.UPDATE, Action.WAIT]
+    (image,) = next(each.fields for each in differences if each.action is Action.UPDATE)
+    assert image.found == "example.com/other:1"
+
+
+def test_nothing_drifts_where_the_stack_is_not_installed(drift_of: Any) -> None:
+    """Also where a removal has left the definitions, which are not taken along without being asked for."""
+    stack = Stack(facts=fleet())
+    stack.members = {ref: live for ref, live in stack.members.items() if ref.type == Kind(*_DEFINITION)}
+    stack.pods, stack.passed = {}, {}
+    assert stack.members
+    drift = drift_of(stack)
+    assert not drift.installed
+    assert {each.origin for each in drift.differences} == {Origin.PENDING}
+    assert drift_of(Stack()).installed
+
+
+@pytest.mark.parametrize(
+    ("live", "origin"), [({"team": "hand"}, Origin.DRIFT), ({"team": "ai", "tier": "a"}, Origin.PENDING)]
+)
+def test_drift_of_a_pod_is_reported_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
+    """By what its DaemonSet gave it when it was applied last."""
+    made = with_driver_pod(stack_with_pod_metadata(before={"tier": "a"}), labels=live)
+    (change,) = pod_changes(made.situation)
+    applied = with_pod_labels(made.daemonset("driver", "t4-1"), live if origin is Origin.PENDING else {})
+    known = KnownState(live=made.pods, applied={change.ref: applied_metadata(applied)})
+    (difference,) = find_drift([change], known)
+    assert difference.origin is origin
+
+
+def with_pod_labels(daemonset: Manifest, marks: dict[str, str]) -> Manifest:
+    """Return a DaemonSet as an earlier inventory has it."""
+    edited: Any = copy.deepcopy(daemonset)
+    edited["spec"]["template"]["metadata"]["labels"] |= marks
+    return dict(edited)
