@@ -215,8 +215,8 @@ def label_withdrawals(changes: Iterable[Change], seen: ClusterState) -> Iterator
     written = {change.ref.name for change in known if change.ref.kind == "Node"}
     single = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
     for target in seen.context.targets:
-        says = target.facts is not None and labels.VALIDATED in target.facts.labels
-        if says and target.name in running - written and target.name in single:
+        is_labelled = target.facts is not None and labels.VALIDATED in target.facts.labels
+        if is_labelled and target.name in running - written and target.name in single:
             name, manifest = validation.STARTUP_TAINT, single[target.name]
             effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)

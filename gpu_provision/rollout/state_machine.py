@@ -144,13 +144,13 @@ def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
     state, since = node.state, node.state_since()
     if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
-        return act(write_marks(node, state, mark, reason="goes on with what the GPU Operator began"))
+        return act(write_marks(node, state, mark, reason="resumes the upgrade of the GPU Operator"))
     if state in EARLY | LATE and since is None:
-        return act(move(node, state, now, reason="goes on from here"))
+        return act(move(node, state, now, reason="resumes the upgrade"))
     if state in _STAYS_CORDONED and not node.is_cordoned:
-        return act(cordon_node(node, state, since or now, "the cordon was lifted meanwhile"))
+        return act(cordon_node(node, state, since or now, "the cordon was lifted by another client"))
     if state not in EARLY | LATE and states.CORDONED in node.annotations and not predicates.owns_cordon(node):
-        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
+        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon has another manager now"))
     return None
 
 

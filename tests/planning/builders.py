@@ -37,7 +37,7 @@ STARTED, VALIDATED = "2026-11-21T07:00:00Z", "2026-11-21T07:30:00Z"
 
 
 def labelled(facts: ClusterFacts | None = None, chosen: Inventory | None = None) -> ClusterFacts:
-    """Return the facts after our labels have been written and the GPUs are offered."""
+    """Return the facts with the labels of the stack and allocatable GPUs."""
     given = facts or fleet()
     _, desired = prepare(chosen or inventory(), given)
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired["node_labels"]}

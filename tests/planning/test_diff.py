@@ -59,7 +59,7 @@ def test_a_template_digest_counts_only_if_nothing_else_differs() -> None:
 
 
 def test_the_generation_in_an_annotation_is_no_change() -> None:
-    """A DaemonSet's change says what its reader changed, and nothing else."""
+    """A change of a DaemonSet has the edited fields only."""
     before, after = daemonset("plugin:v1"), daemonset("plugin:v2")
     before["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1"}
     after["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "2"}

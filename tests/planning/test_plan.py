@@ -80,7 +80,7 @@ def _of_another_installation(manifest: Manifest, *below: str) -> Manifest:
 
 
 def test_a_change_outside_the_installation_restarts_no_driver() -> None:
-    """Labels, resources, pull policy: the running pods stay as they are, and the plan says so."""
+    """Labels, resources, pull policy: the running pods stay as they are, and the plan has that remark."""
     stack = Stack()
     stack.edit("driver", imagePullPolicy="Always")
     (change,) = stack.plan.changes
@@ -154,7 +154,7 @@ def test_an_unverified_server_is_one_warning() -> None:
 
 
 def test_a_node_that_changes_drivers_has_a_line_of_words() -> None:
-    """To its own, and back to a container's; nothing is said of nodes that stay."""
+    """To its own, and back to a container's; nodes that stay have no remark."""
     auto = with_spec("driver", prefer_host=True)
     assert _driver_words(replace(fleet(), host_drivers={"t4-1": "550.90.07"}), auto) == {
         "t4-1": ("host driver 550.90.07 on t4-1",)
@@ -184,7 +184,7 @@ def test_a_pod_as_its_template_has_nothing_to_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "marks", "patch", "told"),
+    ("before", "marks", "patch", "fields"),
     [
         ({}, {"labels": {"team": None}}, {"labels": {"team": "ml"}}, [("metadata.labels.team", None, "ml")]),
         ({}, {"labels": {"team": "ai"}}, {"labels": {"team": "ml"}}, [("metadata.labels.team", "ai", "ml")]),
@@ -197,13 +197,13 @@ def test_a_pod_as_its_template_has_nothing_to_change() -> None:
     ids=["added", "another value", "an annotation", "removed", "several"],
 )  # fmt: skip
 def test_what_differs_is_one_patch_of_that_pod(
-    before: dict[str, str], marks: Any, patch: dict[str, Any], told: list[Any]
+    before: dict[str, str], marks: Any, patch: dict[str, Any], fields: list[Any]
 ) -> None:
     (change,) = pod_changes_of(with_driver_pod(stack_with_pod_metadata(before=before), **marks))
     pod = "nvidia-driver-daemonset-ubuntu22.04-t4-1"
     assert (change.action, change.ref.kind, change.ref.name) == (Action.UPDATE, "Pod", pod)
     assert (change.component, change.nodes, change.effects) == ("driver", (), ("no driver restart",))
-    assert [(field.path, field.old, field.new) for field in change.fields] == told
+    assert [(field.path, field.old, field.new) for field in change.fields] == fields
     names = {"name": pod, "namespace": change.ref.namespace, "uid": f"uid-of-{pod}"}
     assert (change.manifest or {})["metadata"] == {**names, **patch}
     assert (change.manifest or {})["spec"] == {"nodeName": "t4-1"}

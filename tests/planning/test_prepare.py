@@ -174,8 +174,8 @@ def test_what_was_not_looked_at_is_not_pruned() -> None:
 def test_what_is_left_out_is_reported() -> None:
     """A part is not taken for the whole."""
     part = select_part(inventory(), ["dcgm_exporter"], ["t4-1", "cpu-1"])
-    (told,) = (item for item in inventory_findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")
-    assert told.evidence.endswith("(--target); nodes h100-1, t4-2 (--limit)")
-    assert "gfd" in told.evidence
-    assert "toolkit" not in told.evidence
+    (finding,) = (item for item in inventory_findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")
+    assert finding.evidence.endswith("(--target); nodes h100-1, t4-2 (--limit)")
+    assert "gfd" in finding.evidence
+    assert "toolkit" not in finding.evidence
     assert not any(item.code == "GP380" for item in inventory_findings(prepare(inventory(), fleet())[0]))

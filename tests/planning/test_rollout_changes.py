@@ -1,4 +1,4 @@
-"""What a plan says about a rollout besides new drivers, and about nodes that left."""
+"""Changes of a plan that follow from a rollout, and from nodes that left."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
 
 
 def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
-    """No write is planned for it, and a plan that has nothing else is not empty: the apply fails, and says why."""
+    """No write is planned for it, and a plan that has nothing else is not empty: the apply fails with the reason."""
     drawn = planned(without("t4-1"), Schedule(skipped=(("t4-1", "default/bare has no controller"),)))
     change = of_node(drawn)
     assert (change.action, change.fields) == (Action.WAIT, ())
@@ -111,8 +111,8 @@ VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 def rollout(*waves: tuple[str, ...], skipped: tuple[str, ...] = ()) -> Schedule:
     """Return a rollout of these nodes."""
-    told = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
-    return Schedule(waves=told, skipped=tuple((node, "the node is NotReady") for node in skipped))
+    planned = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
+    return Schedule(waves=planned, skipped=tuple((node, "the node is NotReady") for node in skipped))
 
 
 def upgraded() -> Stack:

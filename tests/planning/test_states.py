@@ -116,7 +116,7 @@ def test_a_deployment_is_ready_when_its_new_pods_are_available(status: dict[str,
 
 @pytest.mark.parametrize("status", [{}, {"conditions": None}])
 def test_a_definition_must_be_established(status: dict[str, Any]) -> None:
-    """An API server that has just taken it says null."""
+    """A new definition has null there."""
     stack = Stack()
     ref = next(ref for ref in stack.members if ref.kind == "CustomResourceDefinition")
     stack.members[ref] = {**stack.members[ref], "status": status}
@@ -169,17 +169,17 @@ def test_a_validation_is_as_its_pod(phase: str, status: dict[str, Any], expected
 
 
 @pytest.mark.parametrize(
-    ("offered", "counted", "told"),
+    ("offered", "counted", "reason"),
     [(7, "", "offers 7"), (None, "", "offers 0"), (9, "", "offers 9"), (8, "7", "counts 7"), (8, "8", ""), (8, "", "")],
 )
-def test_gpus_declared_counted_and_offered_must_agree(offered: int | None, counted: str, told: str) -> None:
+def test_gpus_declared_counted_and_offered_must_agree(offered: int | None, counted: str, reason: str) -> None:
     facts = labelled()
     node = next(node for node in facts.nodes if node.name == "h100-1")
     extra = {"nvidia.com/gpu.count": counted} if counted else {}
     stack = Stack(facts=with_node(facts, "h100-1", gpus_allocatable=offered, labels={**node.labels, **extra}))
     found = state(stack, "device_plugin_validation", "h100-1")
-    assert (found.state is State.READY) == (not told)
-    assert told in found.reason
+    assert (found.state is State.READY) == (not reason)
+    assert reason in found.reason
 
 
 def test_shared_gpus_may_be_offered_several_times() -> None:
@@ -199,7 +199,7 @@ def test_a_kept_off_operand_has_no_state_on_that_node() -> None:
 
 
 def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:
-    """No pod of a DaemonSet is made on such a node, and its controller says nothing of it."""
+    """No pod of a DaemonSet is made on such a node, and its controller reports nothing."""
     taint = {"key": "team", "value": "ml", "effect": "NoSchedule"}
     stack = Stack(facts=with_node(labelled(), "t4-1", taints=(taint,)))
     stack.pods = {ref: pod for ref, pod in stack.pods.items() if pod["spec"].get("nodeName") != "t4-1"}

@@ -1,4 +1,4 @@
-"""What a vectorAdd has shown holds until something that it stands on starts again, and the plan says what did."""
+"""Verdicts of vectorAdds and their expiry; the label and startup taint of a validated node."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ ENDS = [
 @pytest.mark.parametrize(("happens", "since", "ends"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS])
 @pytest.mark.parametrize("component", VALIDATIONS)
 def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happening, since: str, ends: set) -> None:
-    """And with nothing else. The plan says so, and why; another node keeps its own."""
+    """And for no other reason. The plan has the reason; the verdict of another node holds."""
     made = Stack()
     happens(made)
     known = evaluate_states(made.situation)
@@ -158,7 +158,7 @@ PASSED = vector_add(0, LATER, boot="of-before")
         ({"state": {"running": {}}}, State.PROGRESSING),
         ({"state": {"waiting": {"reason": "PodInitializing"}}}, State.PROGRESSING),
         ({"state": {"running": {}}, "lastState": {"terminated": PASSED}}, State.PROGRESSING),  # after a reboot
-        ({"state": {"terminated": PASSED}}, State.PENDING),  # the kubelet has not told of its end yet
+        ({"state": {"terminated": PASSED}}, State.PENDING),  # the kubelet has not reported its end yet
         ({"state": {"terminated": {"exitCode": 137, "startedAt": LATER}}}, State.PROGRESSING),
         ({"state": {"terminated": {"exitCode": 255, "startedAt": LATER}}}, State.PROGRESSING),
     ],
@@ -239,7 +239,7 @@ def validated_stack(*, has_label: bool = True, tainted: bool = False, enabled: b
     """Return a stack in which all has passed, and one node of it.
 
     Args:
-        has_label: Whether the nodes say so.
+        has_label: Whether the nodes have the label.
         tainted: Whether the node still has the startup taint.
     """
     chosen = inventory_with_taint(enabled=enabled)
@@ -264,7 +264,7 @@ def with_labels(other: dict[str, str]) -> Stack:
 
 
 def forget(made: Stack) -> Manifest:
-    """Forget that the device plugin's validation has passed; return the pod that is to run again."""
+    """Forget the passed validation of the device plugin; return the pod that runs again."""
     del made.passed[PLUGIN, NODE]
     return next(item for item in made.validations() if NODE in item["metadata"]["name"])
 
@@ -280,7 +280,7 @@ def label_state(made: Stack) -> NodeState:
 
 
 def label_for_now(made: Stack, node: str = NODE) -> Any:
-    """Return what the labels of a node say of its validation, as desired for now: ``...`` for nothing."""
+    """Return the desired label of a node's validation for now, ``...`` for none."""
     found = made.situation.desired["node_labels"]
     wanted = next(item["metadata"]["labels"] for item in found if item["metadata"]["name"] == node)
     return wanted.get(labels.VALIDATED, ...)
@@ -307,9 +307,9 @@ LABEL, NO_TAINT = f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels
         (False, True, LABEL_PENDING, {LABEL, NO_TAINT}),
         (True, True, LABEL_PENDING, {NO_TAINT}),
     ],
-    ids=["it says so", "it is to say so", "its taint has come back"],
+    ids=["labelled", "not labelled yet", "tainted again"],
 )
-def test_a_node_on_which_all_has_passed_says_so(has_label: bool, tainted: bool, reason: str, written: set[str]) -> None:  # noqa: FBT001  columns of a table
+def test_a_validated_node_has_the_label(has_label: bool, tainted: bool, reason: str, written: set[str]) -> None:  # noqa: FBT001  columns of a table
     made = validated_stack(has_label=has_label, tainted=tainted)
     assert (label_state(made).state, label_state(made).reason) == (State.PROGRESSING if reason else State.READY, reason)
     assert changes(made).keys() == written
@@ -317,38 +317,38 @@ def test_a_node_on_which_all_has_passed_says_so(has_label: bool, tainted: bool, 
 
 
 @pytest.mark.parametrize(("forgets", "why"), [(forget, NEVER_RUN), (forget_driver, "Pending")])
-def test_nothing_is_said_while_any_validation_is_to_run(forgets: Any, why: str) -> None:
+def test_a_node_has_no_label_while_a_validation_runs(forgets: Any, why: str) -> None:
     made = validated_stack(has_label=False, tainted=True)
     forgets(made)
     assert (label_state(made).state, label_state(made).reason) == (State.PENDING, why)
 
 
 def reboot(made: Stack) -> None:
-    """The machine comes back: what has passed was of another boot, the driver starts."""
+    """Reboot the machine: verdicts are of another boot, and the driver starts."""
     forget_driver(made)
     made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
 
 
 def edit_inventory(made: Stack) -> None:
-    """What has passed is of the content before an edit of the inventory, which has replaced nothing yet."""
+    """Make the verdict one of earlier content, without a replaced pod."""
     key = PLUGIN, NODE
     made.passed[key] = f"earlier-content.{made.passed[key].partition('.')[2]}"
 
 
 def delay_driver(made: Stack) -> None:
-    """The node's turn in the rollout is still to come."""
+    """Make the node wait for its rollout."""
     edit_inventory(made)
     made.put(outdated(made.pod("driver", NODE)))
 
 
 def delay_driver_and_revalidate(made: Stack) -> None:
-    """The validator's pod was replaced, and the vectorAdd of the new one has not ended."""
+    """Make the node wait for its rollout, with a replaced pod of the validator whose vectorAdd has not ended."""
     delay_driver(made)
     made.put({**made.pod("validator", NODE), "status": {"phase": "Pending"}})
 
 
 def delay_driver_and_reboot(made: Stack) -> None:
-    """The machine has rebooted while it waits."""
+    """Make the node wait for its rollout, after a reboot."""
     delay_driver(made)
     boot = next(each for each in made.context.facts.nodes if each.name == NODE)
     again = {target.name: target for target in made.context.targets}[NODE]
@@ -357,18 +357,13 @@ def delay_driver_and_reboot(made: Stack) -> None:
     made.context = replace(made.context, targets=targets)
 
 
-def another(made: Stack, component: str) -> None:
-    """A pod was replaced by another one of the same content."""
-    made.put(restarted(made.pod(component, NODE), "2026-11-21T08:00:00Z"))
-
-
 def fail_validation(made: Stack) -> None:
-    """What ran is replaced, and does not work."""
+    """Let the validation run again and fail."""
     made.put(validation_pod(forget(made), "Failed"))
 
 
 def succeed_without_record(made: Stack) -> None:
-    """A run was killed between a validation's success and its record."""
+    """Let the validation succeed in a run that is killed before the record."""
     made.put(validation_pod(forget(made), "Succeeded"))
 
 
@@ -383,7 +378,7 @@ def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> No
 
 @pytest.mark.parametrize("happens", [delay_driver, delay_driver_and_revalidate, succeed_without_record])
 def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
-    """Else every node of a fleet would lose it at once, and get it back only with the end of a rollout."""
+    """Otherwise every node of a fleet would lose the label until the end of a rollout."""
     made = validated_stack()
     happens(made)
     assert label_for_now(made) is ...
@@ -391,15 +386,15 @@ def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
 
 
 def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
-    """A plan that says otherwise would never be empty."""
+    """Otherwise the plan would never be empty."""
     made = with_labels({"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"})
     delay_driver(made)
     assert label_state(made).state is State.READY
     assert changes(made) == {}
 
 
-def test_a_node_on_which_nothing_is_validated_says_nothing() -> None:
-    """By a user's label; the taint stays, which a finding of the plan tells."""
+def test_a_node_without_validations_has_no_label() -> None:
+    """By a user's label; the taint stays, and the plan has a finding."""
     made = with_labels({labels.DEPLOY_OPERANDS: "false"})
     assert (STARTUP_TAINT, NODE) not in evaluate_states(made.situation)
     assert label_for_now(made) is None

@@ -35,7 +35,7 @@ def workload(image: str, *, arguments: tuple[str, ...] = (), replicas: int | Non
 
 
 def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
-    """Add the API server's books: field manager -> fields of the container, or of the spec."""
+    """Add managedFields: field manager -> fields of the container, or of the spec."""
     entries = []
     for manager, fields in of.items():
         inner = {f"f:{name}": {} for name in fields if name != "replicas"}
@@ -48,7 +48,7 @@ def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
 
 
 def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -> Difference:
-    """The one difference between what is declared and what is there."""
+    """Return the only difference between a declared and a live object."""
     change = Change(
         component="driver",
         action=Action.UPDATE,
@@ -100,8 +100,8 @@ def marked(manifest: Manifest, digest: str) -> Manifest:
 )
 def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
     """Any owner counts: another tool may have applied the same value."""
-    books = owned(workload(live), gpu_provision=("image",))
-    assert found(workload("b"), books, workload(applied)).origin is origin
+    by_path = owned(workload(live), gpu_provision=("image",))
+    assert found(workload("b"), by_path, workload(applied)).origin is origin
 
 
 @pytest.mark.parametrize("key", ["team", "example.com/team"])
@@ -158,12 +158,12 @@ def test_without_a_record_a_validation_is_pending() -> None:
 
 def test_owners_of_a_whole_are_owners_of_its_parts() -> None:
     """Lists without keys and selectors are owned as a whole; a list item that is gone may have parts that are owned."""
-    books = owners_by_path(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
+    by_path = owners_by_path(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
     container = "spec.template.spec.containers[main]"
-    assert writers_of(f"{container}.args[1]", books) == (HAND,)
-    assert writers_of("spec.template", books) == (HAND, HAND)
-    assert writers_of(f"{container}.image", books) == (HAND,), "the item is theirs"
-    assert writers_of("metadata.labels.x", books) == ()
+    assert writers_of(f"{container}.args[1]", by_path) == (HAND,)
+    assert writers_of("spec.template", by_path) == (HAND, HAND)
+    assert writers_of(f"{container}.image", by_path) == (HAND,), "the item has that owner"
+    assert writers_of("metadata.labels.x", by_path) == ()
 
 
 _DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")

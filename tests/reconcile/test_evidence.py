@@ -31,7 +31,7 @@ class Logs:
     """An API server that has one log, or none."""
 
     def __init__(self, *lines: str) -> None:
-        """Keep the lines, and what is asked for."""
+        """Keep the lines and the requests."""
         self.lines, self.asked = lines, list[tuple[str, bool]]()
 
     def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def test_what_ended_in_this_run_is_evidence_of_it() -> None:
 
 @pytest.mark.parametrize("is_old", [False, True])
 def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
-    """Also what a run has left that was killed between the two; but not what is repeated."""
+    """Including the pods of a killed run, and without repeated validations."""
     stack = Stack()
     stack.passed = {}
     made = validations(stack)

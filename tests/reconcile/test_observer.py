@@ -265,7 +265,7 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
 
 
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
-    """What was ready is not told again; and who looks on meanwhile does so in another thread."""
+    """A run reports no ready state again, and the observer continues in another thread."""
     world = World()
     seen = world.observer.look(0.0).seen
     live = world.observer.live(world.observer.read(cast("KubeClient", Asked())))

@@ -85,10 +85,10 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
     return Snapshot(now=0, target="t", nodes=(node,))
 
 
-def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
+def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **fields: Any) -> Any:
     """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = driver_state(seen.nodes[0], Decision(phase=phase, **told), given)
+    found = driver_state(seen.nodes[0], Decision(phase=phase, **fields), given)
     assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 
@@ -152,9 +152,9 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
 @pytest.mark.parametrize("case", CASES["leaving"], ids=str)
 def test_a_node_that_leaves_stands_where_its_rollout_stands(case: list[Any]) -> None:
     """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
-    labels, is_used, phase, told, auto_upgrade, expected, reason = case
+    labels, is_used, phase, fields, auto_upgrade, expected, reason = case
     pods = (Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST),) if is_used else ()
     node = FleetNode(name="n1", domain="d", wanted=NO_DRIVER, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
-    found = leaving_state(node, Decision(phase=Phase[phase], **told), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
+    found = leaving_state(node, Decision(phase=Phase[phase], **fields), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
     assert (found.state, found.reason) == (State[expected], reason)

@@ -20,7 +20,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 
 
 class Fake:
-    """Remembers what is asked of it."""
+    """Records its requests."""
 
     def __init__(self) -> None:
         """Nothing was asked yet."""
@@ -88,10 +88,10 @@ def test_roles_come_before_bindings_and_bindings_before_pods() -> None:
         ("v1", "Namespace"),
     )
     objects(fake).apply(change(Action.CREATE, *kind) for kind in kinds)
-    told = [ref.kind for ref in fake.asked]
-    assert told[0] == "Namespace"
-    assert set(told[1:3]) == {"Role", "ClusterRole"}
-    assert told[3:] == ["RoleBinding", "DaemonSet"]
+    kinds = [ref.kind for ref in fake.asked]
+    assert kinds[0] == "Namespace"
+    assert set(kinds[1:3]) == {"Role", "ClusterRole"}
+    assert kinds[3:] == ["RoleBinding", "DaemonSet"]
 
 
 def test_pods_are_patched_before_their_daemon_set_is_applied() -> None:

@@ -40,7 +40,7 @@ class FakeCluster:
     """Answers like an API server on which one pod is stuck."""
 
     def __init__(self, events: list[dict[str, Any]] | ProvisionError) -> None:
-        """Keep the events, or what the server says instead."""
+        """Keep the events, or the error of the server."""
         self._events = events
 
     def events(self, item: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,13 +97,13 @@ def test_a_deployment_is_explained_by_its_own_pod() -> None:
     assert found.where == "pod gfd-x"
 
 
-@pytest.mark.parametrize(("key", "told"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
-def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("key", "codes"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
+def test_nodes_that_keep_their_startup_taint_are_reported(key: str, codes: list[str]) -> None:
     node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
     seen = SimpleNamespace(context=context(node))
     state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
     found = explain(cast("KubeClient", None), outcome_of(state, seen=seen))
-    assert [finding.code for finding in found] == told
+    assert [finding.code for finding in found] == codes
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
 
 
@@ -111,8 +111,8 @@ def test_what_was_told_while_waiting_is_what_is_explained() -> None:
     """Its log is not read once more."""
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
-    said = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
-    (found,) = explain(cast("KubeClient", None), outcome_of(state, crash_logs={("driver", "t4-1"): said}))
+    log = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
+    (found,) = explain(cast("KubeClient", None), outcome_of(state, crash_logs={("driver", "t4-1"): log}))
     assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
     assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
 
@@ -128,7 +128,7 @@ def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
 
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
-GOES_ON = "the controller goes on with gpustack/main"
+CONTINUATION = "the controller goes on with gpustack/main"
 
 
 class _Run:
@@ -166,7 +166,7 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize("continuation", [GOES_ON, ""])
+@pytest.mark.parametrize("continuation", [CONTINUATION, ""])
 def test_an_interrupt_says_what_goes_on_and_what_stays(continuation: str) -> None:
     """A controller is not interrupted by a command that follows it."""
     interrupt = _interrupted(lambda *_, **__: _Run(continuation))
@@ -188,7 +188,7 @@ class _Broken(_Run):
 
 @pytest.mark.parametrize(("kind", "more"), [(RunFailedError, (STAYS,)), (LockedError, ())])
 def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
-    """But for one whose lock was taken: the run that has it goes on."""
+    """Except for one whose lock was broken: the run with the lock continues."""
     nothing: Any = None
     why = Finding(code="GP1", what="the API server is gone")
     run = RunThread(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))

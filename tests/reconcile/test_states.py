@@ -98,7 +98,7 @@ AFTER_61 = (61, READY, STARTING, LATE)
     ],
 )
 def test_a_clock(looks: list[tuple[float, Found, Found, Found | None]]) -> None:
-    """Ten seconds of the toolkit: second, driver, toolkit, and what the toolkit's state is said to be."""
+    """Ten seconds of the toolkit: second, driver, toolkit, and the reported state of the toolkit."""
     clock = settler()
     for second, driver, toolkit, expected in looks:
         found = clock.settle(raw(driver=driver, toolkit=toolkit), second)["toolkit", "a"]
@@ -174,15 +174,15 @@ def state(node: str, found: State) -> NodeState:
 
 def test_what_is_new_is_reported_once() -> None:
     """What was ready before a run is not new; a record of how far the run has come is short before its first look."""
-    told = list[Event]()
+    events = list[Event]()
     ready = {("driver", node): state(node, State.READY) for node in ("a", "b")}
-    reporter = ProgressReporter(told.append, 0.0)
+    reporter = ProgressReporter(events.append, 0.0)
     reporter.report_states(ready)
     reporter.report_states(ready)
-    assert [(event.node, event.state) for event in told] == [("a", State.READY), ("b", State.READY)]
-    reporter = ProgressReporter(told.append, 0.0, known=ready)
+    assert [(event.node, event.state) for event in events] == [("a", State.READY), ("b", State.READY)]
+    reporter = ProgressReporter(events.append, 0.0, known=ready)
     assert not reporter.states
     shown = ready | {("driver", "c"): state("c", State.PENDING), ("driver", "b"): state("b", State.PROGRESSING)}
     reporter.report_states(shown)
-    assert [event.node for event in told[2:]] == [each.node for each in reporter.timeline] == ["b", "c"]
+    assert [event.node for event in events[2:]] == [each.node for each in reporter.timeline] == ["b", "c"]
     assert reporter.states == shown

@@ -1,4 +1,4 @@
-"""What is done next, what is left alone, and how the steps of a run are carried out."""
+"""The next steps of a run, and their execution."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LATER = "2026-11-21T08:00:00Z"
 
 
 def steps(stack: Stack, *void: Manifest) -> list[Step]:
-    """Return what is next; ``void`` are pods whose vectorAdd runs again."""
+    """Return the next steps; ``void`` are pods whose vectorAdd runs again."""
     observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
     seen = cluster_state(stack.context, stack.desired, observed)
     return list(next_actions(seen, evaluate_states(seen)))
@@ -130,7 +130,7 @@ def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
 
 
 def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
-    """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
+    """The driver keeps its content, so none runs in its place, and the plan has no change."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Succeeded")
     stack.put(pod)
@@ -190,7 +190,7 @@ def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
 
 
 def test_a_validated_node_loses_its_taint_with_its_label() -> None:
-    """Of exactly the node that was looked at: other taints are not ours to lose."""
+    """With the observed resourceVersion, so that no other taint is lost."""
     chosen = asking()
     stack = Stack(chosen, labelled(chosen=chosen))
     written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, PatchNode)]
@@ -230,11 +230,11 @@ def finding(evidence: str) -> Finding:
 def executor(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
 ) -> StepExecutor:
-    """Return steps on a cluster that deletes as told, where nothing is recorded."""
+    """Return steps on a cluster that deletes, without a record."""
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
-    told = {} if rejected is None else rejected
-    return StepExecutor(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
+    reasons = {} if rejected is None else rejected
+    return StepExecutor(cluster, rollout, Crashes(cluster), rejected=reasons, on_end=on_end, on_written=lambda _: None)
 
 
 NODE = ObjectRef("v1", "Node", "", "t4-1")
@@ -283,7 +283,7 @@ def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reasons"),
     [
         (NotFoundError(finding("gone")), {}),
         (ConflictError(finding("gone")), {}),
@@ -292,7 +292,7 @@ def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     ],
     ids=["another client was faster", "it has changed", "rejected for good", "anything else ends the run"],
 )
-def test_a_step_that_is_answered_with_an_error(error: Exception, told: dict[Key, str] | None) -> None:
+def test_a_step_that_is_answered_with_an_error(error: Exception, reasons: dict[Key, str] | None) -> None:
     rejected: dict[Key, str] = {}
 
     def fail(*_: object, **__: object) -> None:
@@ -301,7 +301,7 @@ def test_a_step_that_is_answered_with_an_error(error: Exception, told: dict[Key,
     made = executor(fail, rejected)
     with made:
         made.start(_STEP, 0.0)
-    with contextlib.nullcontext() if told is not None else pytest.raises(ForbiddenError):
+    with contextlib.nullcontext() if reasons is not None else pytest.raises(ForbiddenError):
         made.collect()
-    assert rejected == (told or {})
+    assert rejected == (reasons or {})
     assert not made.written

@@ -260,13 +260,13 @@ def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: 
         assert machine.cordoned_by, "another client wants it cordoned"
     if machine.is_forgotten:
         assert not {states.STATE, *states.ALL_ANNOTATIONS} & {*machine.labels, *machine.annotations}, "marks stayed"
-        assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
+        assert machine.is_foreign or not machine.cordoned_by, "the cordon of the rollout stayed"
     elif not policy.auto_upgrade and machine.state not in ACTIVE:
         assert not set(machine.annotations) & set(states.ALL_ANNOTATIONS)
         assert machine.is_foreign or not machine.cordoned_by
     elif machine.state is UpgradeState.DONE:
         assert waits or (machine.driver is not None and machine.driver.digest == world.content)
-        assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
+        assert machine.is_foreign or not machine.cordoned_by, "the cordon of the rollout stayed"
         assert not set(machine.annotations) & set(states.UPGRADE_ANNOTATIONS), "memory stayed"
     elif machine.state is UpgradeState.FAILED:
         assert machine.annotations[states.REASON], "failed without a reason"

@@ -193,7 +193,7 @@ RESTARTING = {"labels": {states.STATE: "pod-restart-required"}}
         "that changed hands is not lifted",
         "for a reboot is the host phase's to lift",
         "also that of a killed run",
-        "that the reference began with is ours to lift",
+        "of the GPU Operator is lifted",
     ],
 )
 def test_a_cordon(before: dict[str, Any], meanwhile: dict[str, Any], *, tells_managers: bool, cordoned_by: str) -> None:
@@ -262,7 +262,7 @@ UNOBSERVED = "the DaemonSet controller has not observed the new template"
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
 def test_a_failed_node_has_a_reason_and_its_cordon(node: dict[str, Any], words: str, *, is_restarted: bool) -> None:
-    """And no further node starts after the first failure, unless the policy says so."""
+    """And no further node starts after the first failure, unless the policy allows it."""
     failed, other = fleet_of(2, **node)
     found = ended(world(failed, other, policy=replace(ONE, max_unavailable=2)))
     assert words in reason(failed)
@@ -297,7 +297,7 @@ def test_a_failed_node_goes_on_when_something_changes(trouble: Trouble, then: Tr
 
 @pytest.mark.parametrize("is_new_run", [False, True], ids=["other content is wanted", "a new run"])
 def test_a_failed_node_is_tried_again(*, is_new_run: bool) -> None:
-    """A failure says nothing about what is wanted now; once the cause is gone the command runs once more."""
+    """A failure does not count for other content; without its cause the command runs again."""
     node = Machine(name="node-1", trouble=Trouble.DISPROVEN)
     found = ended(world(node))
     if is_new_run:
@@ -339,7 +339,7 @@ def test_a_rollback_brings_every_node_back() -> None:
 
 @pytest.mark.parametrize(("previous", "rolled_back"), [("550", ["failed: node-1"]), ("", [])])
 def test_a_rollback_is_not_rolled_back_and_needs_a_record(previous: str, rolled_back: list[str]) -> None:
-    """It pauses, and says which nodes failed."""
+    """The rollout pauses, and names the failed nodes."""
     found = world(*fleet_of(2, trouble=Trouble.ALWAYS), fleet=ROLL_BACK)
     found.previous = previous
     ended(found)

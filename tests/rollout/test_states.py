@@ -1,4 +1,4 @@
-"""Whose cordon a node has, and what is said of nodes that a run leaves behind."""
+"""Owners of cordons, and findings about unfinished nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_stays_is_reported_with_what_the_next_run_does(case: str) -> None:
     assert found.what == expected["what"]
     assert expected["next_run"] in found.consequence
     is_ours = found.what.startswith("t4-1 stays cordoned")
-    assert ("kubectl uncordon t4-1" in found.fix) == is_ours, "another manager's cordon is not for us to lift"
+    assert ("kubectl uncordon t4-1" in found.fix) == is_ours, "the cordon of another manager stays"
 
 
 @pytest.mark.parametrize("case", CASES["at_rest"])

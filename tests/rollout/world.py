@@ -149,7 +149,7 @@ class World:
         self._uids += 1
         return Driver(uid=f"driver-{self._uids}", digest=digest, started=started)
 
-    # --- what is seen -------------------------------------------------------------------------------------------------
+    # --- observation -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Look at everything."""
@@ -256,7 +256,7 @@ class World:
         wanted = machine.driver is not None and machine.driver.digest == self.content
         return wanted and proof is not None and proof.passed and proof.version == self.content
 
-    # --- what is done -------------------------------------------------------------------------------------------------
+    # --- actions -------------------------------------------------------------------------------------------------
 
     def apply(self, action: Action) -> bool:
         """Do what an action asks for; return whether that changed anything."""
@@ -281,7 +281,7 @@ class World:
     def _move(self, action: StateTransition) -> bool:
         machine = self.machines[action.node]
         if action.revision != str(machine.revision):
-            return False  # 409: decided by what is no longer so
+            return False  # 409: another resourceVersion
         assert len(action.reason) < 1000
         before = (dict(machine.labels), dict(machine.annotations), machine.cordoned_by)
         machine.labels = {**machine.labels, states.STATE: action.to.value}
