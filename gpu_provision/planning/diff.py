@@ -121,16 +121,16 @@ def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[
         by_key = {_identity(item, keys): item for item in live}
         for item in desired:
             step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
-            found = by_key.get(_identity(item, keys))
-            if found is None:
+            match = by_key.get(_identity(item, keys))
+            if match is None:
                 yield FieldChange(text_of(step), None, item)
             else:
-                yield from _unequal_fields(item, found, step)
+                yield from _unequal_fields(item, match, step)
     elif len(desired) != len(live):
         yield FieldChange(text_of(path), live, desired)
     else:
-        for index, (item, found) in enumerate(zip(desired, live, strict=True)):
-            yield from _unequal_fields(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
+        for index, (item, match) in enumerate(zip(desired, live, strict=True)):
+            yield from _unequal_fields(item, match, (*path[:-1], f"{path[-1]}[{index}]"))
 
 
 def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
@@ -160,13 +160,13 @@ def _surplus_fields(owned: Mapping[str, Any], desired: Any, live: Any, path: Pat
     for element, below in owned.items():
         if element == ".":
             continue
-        step, wanted, found = step_down(element, desired, live, path)
-        if found is None or step is None:
+        step, wanted, value = step_down(element, desired, live, path)
+        if value is None or step is None:
             continue
         if wanted is None:
-            yield FieldChange(text_of(step), found, None)
+            yield FieldChange(text_of(step), value, None)
         elif below:
-            yield from _surplus_fields(below, wanted, found, step)
+            yield from _surplus_fields(below, wanted, value, step)
 
 
 def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path | None, Any, Any]:
@@ -174,8 +174,8 @@ def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path |
     kind, _, name = element.partition(":")
     match kind:
         case "f":
-            wanted, found = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
-            return (*path, _step(name)), wanted, found
+            wanted, actual = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
+            return (*path, _step(name)), wanted, actual
         case "k":
             keys = json.loads(name)
             item = _find_item(live, keys)
@@ -183,8 +183,8 @@ def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path |
             return (*path[:-1], f"{path[-1]}[{label}]"), _find_item(desired, keys), item
         case "v":
             value = json.loads(name)
-            wanted, found = (value if value in (each or ()) else None for each in (desired, live))
-            return path, wanted, found
+            wanted, actual = (value if value in (each or ()) else None for each in (desired, live))
+            return path, wanted, actual
         case _:
             return None, None, None
 
@@ -218,12 +218,12 @@ def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
     old, new = (
         {ref_of(item): (name, item) for name, items in each.items() for item in items} for each in (before, after)
     )
-    found: list[Change] = []
+    result: list[Change] = []
     for ref, (component, manifest) in new.items():
         fields = changes_between(old[ref][1], manifest) if ref in old else ()
         action = Action.UPDATE if ref in old else Action.RUN if ref.kind == "Pod" else Action.CREATE
         if fields or ref not in old:
-            found.append(Change(component=component, action=action, ref=ref, fields=fields, manifest=manifest))
+            result.append(Change(component=component, action=action, ref=ref, fields=fields, manifest=manifest))
     gone = ((ref, component) for ref, (component, _) in old.items() if ref not in new and ref.kind != "Pod")
-    found += (Change(component=component, action=Action.DELETE, ref=ref) for ref, component in gone)
-    return tuple(found)
+    result += (Change(component=component, action=Action.DELETE, ref=ref) for ref, component in gone)
+    return tuple(result)

@@ -48,8 +48,8 @@ def own_labels(live: Manifest) -> dict[str, str]:
     return {key: value for key, value in present.items() if managers[key] and managers[key] <= OWN_MANAGERS}
 
 
-def _managers(found: Iterable[Entry]) -> frozenset[str]:
-    return frozenset(entry.get("manager", "") for entry in found) - _UNKNOWN - {""}
+def _managers(entries: Iterable[Entry]) -> frozenset[str]:
+    return frozenset(entry.get("manager", "") for entry in entries) - _UNKNOWN - {""}
 
 
 def _has_field(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
@@ -62,26 +62,26 @@ def _has_field(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
 
 def owners_by_path(live: Manifest) -> Owners:
     """Return the owners of each field of a live object, without writers of the status."""
-    found: dict[str, tuple[Writer, ...]] = {}
+    by_path: dict[str, tuple[Writer, ...]] = {}
     for entry in _entries(live):
         if entry.get("subresource"):
             continue
         writer = Writer(str(entry.get("manager", "")), str(entry.get("time", "")))
         for path in _paths(entry.get("fieldsV1") or {}, live, ()):
-            found[path] = (*found.get(path, ()), writer)
-    return found
+            by_path[path] = (*by_path.get(path, ()), writer)
+    return by_path
 
 
 def _paths(owned: Mapping[str, Any], live: Any, path: Path) -> Iterator[str]:
     for element, below in owned.items():
         if element == ".":
             continue
-        step, _, found = step_down(element, None, live, path)
+        step, _, value = step_down(element, None, live, path)
         if step is None:
             continue
         if not below or "." in below:
             yield text_of(step)
-        yield from _paths(below, found, step)
+        yield from _paths(below, value, step)
 
 
 def writers_of(path: str, known: Owners) -> tuple[Writer, ...]:
@@ -89,7 +89,7 @@ def writers_of(path: str, known: Owners) -> tuple[Writer, ...]:
     around = max((each for each in known if path == each or _is_within(path, each)), key=len, default="")
     if around:
         return known[around]
-    return tuple(writer for each, found in known.items() if _is_within(each, path) for writer in found)
+    return tuple(writer for each, writers in known.items() if _is_within(each, path) for writer in writers)
 
 
 def paths_overlap(one: str, other: str) -> bool:

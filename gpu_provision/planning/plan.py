@@ -93,20 +93,20 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
     manifest = change.manifest
     if manifest is None or not any(each.path.startswith("spec.template") for each in change.fields):
         return replace(change, nodes=(), effects=())
-    found = [*_pods_of(manifest, seen)]
-    if not found or not is_rolled_out(manifest):
-        return replace(change, nodes=_sort_names(node for node, _ in found), effects=())
-    outdated = _sort_names(node for node, pod in found if not has_installed(pod, manifest))
+    affected = [*_pods_of(manifest, seen)]
+    if not affected or not is_rolled_out(manifest):
+        return replace(change, nodes=_sort_names(node for node, _ in affected), effects=())
+    outdated = _sort_names(node for node, pod in affected if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
 
 
 def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
     component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
     facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
-    for (name, node), found in seen.pods.items():
+    for (name, node), pods in seen.pods.items():
         if name == component:
             stays = not is_daemon or selects(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
-            yield from ((node, pod) for pod in found if stays and _is_owned_by(pod, manifest))
+            yield from ((node, pod) for pod in pods if stays and _is_owned_by(pod, manifest))
 
 
 def _sort_names(nodes: Iterable[str]) -> tuple[str, ...]:
@@ -278,8 +278,8 @@ def _marks(daemonset: Manifest, live: Manifest) -> Marks:
     """
     template = daemonset["spec"]["template"]["metadata"]
     fixed = {*daemonset["spec"]["selector"]["matchLabels"], DIGEST}
-    found = {key: dict.fromkeys(owned_keys(live, *_TEMPLATE, key)) | template.get(key, {}) for key in _MAPS}
-    return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
+    maps = {key: dict.fromkeys(owned_keys(live, *_TEMPLATE, key)) | template.get(key, {}) for key in _MAPS}
+    return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in maps.items()}
 
 
 def _pod_change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:

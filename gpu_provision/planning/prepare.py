@@ -105,15 +105,15 @@ def find_references(desired: Desired) -> tuple[PodReference, ...]:
     """Return the references of pods, without optional ones and without objects of the stack itself."""
     kinds = frozenset(_FIELDS.values())
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
-    found: list[PodReference] = []
+    refs_of_pods: list[PodReference] = []
     for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
         spec, user = manifest.get("spec", {}), ref_of(manifest)
         pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
         named = [(kind, name, True) for kind, name in _required_refs(pod)]
         named += [("Secret", secret["name"], False) for secret in pod.get("imagePullSecrets", ())]
         refs = ((ObjectRef("v1", kind, user.namespace, name), needed) for kind, name, needed in named)
-        found += (PodReference(ref, user, component, needed) for ref, needed in refs)
-    return tuple(dict.fromkeys(each for each in found if each.ref not in made))
+        refs_of_pods += (PodReference(ref, user, component, needed) for ref, needed in refs)
+    return tuple(dict.fromkeys(each for each in refs_of_pods if each.ref not in made))
 
 
 def _required_refs(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -141,7 +141,7 @@ _FIELDS = {
 
 
 def missing_findings(
-    found: Iterable[PodReference],
+    references: Iterable[PodReference],
     missing: Collection[ObjectRef],
     changing: Collection[ObjectRef],
     namespaces: Collection[str],
@@ -151,7 +151,7 @@ def missing_findings(
     ``changing`` are the objects whose pods a run would start or replace, ``namespaces`` those that exist.
     """
     uses_of: dict[ObjectRef, list[PodReference]] = {}
-    for reference in found:
+    for reference in references:
         if reference.ref in missing:
             uses_of.setdefault(reference.ref, []).append(reference)
     for ref, uses in uses_of.items():
@@ -223,8 +223,8 @@ def limit_to_part(known: RenderContext, desired: Desired, part: RunSelection) ->
         others=tuple(target for target in known.targets if not part.has_node(target.name)),
         part=part,
     )
-    kept = {component: list(_limit_manifests(component, manifests, part)) for component, manifests in desired.items()}
-    return context, {name: manifests for name, manifests in kept.items() if manifests or part.has_component(name)}
+    limited = {name: list(_limit_manifests(name, manifests, part)) for name, manifests in desired.items()}
+    return context, {name: manifests for name, manifests in limited.items() if manifests or part.has_component(name)}
 
 
 def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:

@@ -67,4 +67,4 @@ def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Co
     moving = context.targets if component == DRIVER else ()
     names = {target.name for target in moving if target.driver_group} | {node.name for node in leaving(context)}
     served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(is_staying(pod) and belongs(pod, live) for found in served for pod in found)
+    return any(is_staying(pod) and belongs(pod, live) for own in served for pod in own)

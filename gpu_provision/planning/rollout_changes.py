@@ -41,7 +41,7 @@ def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifes
 
 
 def with_departures(
-    plan: Plan, seen: ClusterState, found: Schedule, users: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    plan: Plan, seen: ClusterState, schedule: Schedule, users: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> Plan:
     """Return a plan with the departure of each node that left the inventory, or why the node keeps the stack.
 
@@ -50,8 +50,8 @@ def with_departures(
     nodes = {node.name: node for node in leaving(seen.context)}
     if not nodes:
         return plan
-    kept = {name: why for name, why in found.skipped if name in nodes}
-    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes}
+    kept = {name: why for name, why in schedule.skipped if name in nodes}
+    later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes}
     changes = list[Change]()
     for change in plan.changes:
         name = change.ref.name
@@ -62,7 +62,7 @@ def with_departures(
             changes.append(Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(why,)))
         else:
             changes.append(_departure_change(change, nodes[name], seen, users.get(name), certain=name not in later))
-    rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
+    rollout = replace(schedule, skipped=tuple(each for each in schedule.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
     moving |= nodes.keys() - kept.keys()
@@ -82,7 +82,7 @@ def _departure_change(
 
 
 def with_rollout_changes(
-    plan: Plan, found: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
+    plan: Plan, schedule: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
 ) -> Plan:
     """Return a plan with its rollout, and with the validations, labels and deletions that follow from the rollout.
 
@@ -93,10 +93,10 @@ def with_rollout_changes(
     group = label_path(labels.DRIVER_GROUP)
     of_nodes = [change for change in plan.changes if change.ref.kind == "Node"]
     first = {each.ref.name for each in of_nodes if any(f.path == group and f.old is None for f in each.fields)}
-    found = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in first))
-    kept = {node for node, _ in found.skipped}
-    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
-    going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
+    schedule = replace(schedule, skipped=tuple(each for each in schedule.skipped if each[0] not in first))
+    kept = {node for node, _ in schedule.skipped}
+    later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes} | kept
+    going = {*schedule.under_way, *(outlook.node for outlook in schedule.nodes)}
     unproven = kept.intersection(outdated)
     changes = [_limit_restarts(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
     changes += _repeated_validations(changes, going.difference(proven), seen)
@@ -108,7 +108,7 @@ def with_rollout_changes(
     changes += label_withdrawals(changes, seen)
     changes += (change for change in emptied_daemonsets(seen, moved) if change.ref not in known)
     certain = (replace(each, certain=each.certain and _node_of(each) not in later) for each in changes)
-    return replace(plan, rollout=found, changes=sort_changes(certain, plan.components))
+    return replace(plan, rollout=schedule, changes=sort_changes(certain, plan.components))
 
 
 def _limit_restarts(change: Change, kept: Collection[str]) -> Change:

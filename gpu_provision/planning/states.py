@@ -63,13 +63,13 @@ def cluster_state(
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
-    found: dict[Key, list[Manifest]] = {}
+    by_key: dict[Key, list[Manifest]] = {}
     for pod in pods:
         # Without calls: each iteration groups thousands of pods.
         node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
         key = str(marks.get(labels.COMPONENT, "")), node or pod_view.node_of(pod)
-        found.setdefault(key, []).append(pod)
-    return {key: tuple(each) for key, each in found.items()}
+        by_key.setdefault(key, []).append(pod)
+    return {key: tuple(each) for key, each in by_key.items()}
 
 
 def evaluate_states(
@@ -81,19 +81,19 @@ def evaluate_states(
     """
     if on_nodes is None:
         on_nodes = {target.name: evaluate_node(target, seen) for target in seen.context.targets}
-    found: dict[Key, NodeState] = {}
+    by_key: dict[Key, NodeState] = {}
     for component in seen.desired:
-        found[component, ""] = _shared_state(component, seen)
+        by_key[component, ""] = _shared_state(component, seen)
         for name, own in on_nodes.items():
             if component in own:
-                found[component, name] = own[component]
+                by_key[component, name] = own[component]
     # Pods of others that use the GPUs of leaving nodes are not known here.
     for node in node_labels.leaving(seen.context):
         if node.name in seen.node_labels:
             reason = ": ".join((NOT_IN_INVENTORY, *upgrades.upgrade_of(node)))
             leaving = NodeState(component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=reason)
-            found[node_labels.NAME, node.name] = leaving
-    return found
+            by_key[node_labels.NAME, node.name] = leaving
+    return by_key
 
 
 def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
@@ -101,20 +101,20 @@ def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
     observed, components, runs_in = seen.observed, tuple(seen.desired), tuple(RUNS_IN)
     shared = (components, [part.daemonsets for part in seen.parts.values()], tuple(seen.parts), seen.context.part)
     single = [part.single for part in seen.parts.values() if part.single]
-    found: dict[str, tuple[object, ...]] = {}
+    by_node: dict[str, tuple[object, ...]] = {}
     for target in seen.context.targets:
         node = target.name
         pods = [seen.pods.get((component, node)) for component in components]
         own = [each.get(node) for each in single]
         passed = [observed.passed.get((component, node)) for component in runs_in]
-        found[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
-    return found
+        by_node[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
+    return by_node
 
 
 def per_node(desired: Desired) -> dict[str, NodeObjects]:
     """Return the objects that each component has on nodes; components without any are absent."""
-    found = {component: _on_nodes(manifests) for component, manifests in desired.items()}
-    return {component: part for component, part in found.items() if part.daemonsets or part.single}
+    parts = {component: _on_nodes(manifests) for component, manifests in desired.items()}
+    return {component: part for component, part in parts.items() if part.daemonsets or part.single}
 
 
 def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
@@ -132,20 +132,20 @@ def evaluate_node(target: Target, seen: ClusterState) -> dict[str, NodeState]:
         concerned = [name for name in seen.desired if name in parts or RUNS_IN.get(name) in parts]
         broken = {component: State.FAILED if component == first else State.PENDING for component in concerned}
         return {component: _node_state(component, target, state, NO_NODE) for component, state in broken.items()}
-    found: dict[str, NodeState] = {}
+    by_component: dict[str, NodeState] = {}
     for component in seen.desired:
-        if state := _evaluate_component(component, target, seen, found):
-            found[component] = state
-    if is_kept(driver := found.get(DRIVER)):
-        return {component: validation.postpone_validation(state, driver) for component, state in found.items()}
-    return found
+        if state := _evaluate_component(component, target, seen, by_component):
+            by_component[component] = state
+    if is_kept(driver := by_component.get(DRIVER)):
+        return {component: validation.postpone_validation(state, driver) for component, state in by_component.items()}
+    return by_component
 
 
 def _evaluate_component(
-    component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]
+    component: str, target: Target, seen: ClusterState, known: Mapping[str, NodeState]
 ) -> NodeState | None:
     if component in VALIDATIONS:
-        return _validation_state(component, target, seen, found)
+        return _validation_state(component, target, seen, known)
     part = seen.parts.get(component)
     if part is None or not seen.context.part.has_component(component):
         return None
@@ -153,7 +153,7 @@ def _evaluate_component(
         facts, inventory = target.facts, seen.context.inventory
         is_written = facts is None or validation.node_patch(manifest, facts, inventory).is_empty
         if component == validation.STARTUP_TAINT:
-            return validation.node_state(target, found, is_reported=is_written)
+            return validation.node_state(target, known, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
         if selects(daemonset, _desired_labels(target, seen)):
@@ -218,7 +218,7 @@ def _label_state(component: str, target: Target, *, is_written: bool) -> NodeSta
 
 
 def _validation_state(
-    component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]
+    component: str, target: Target, seen: ClusterState, known: Mapping[str, NodeState]
 ) -> NodeState | None:
     wanted = vector_add_of(component, target, seen)
     if wanted is None:
@@ -229,14 +229,14 @@ def _validation_state(
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
         return _node_state(component, target, State.PENDING, validation.REPEAT_REQUESTED)
-    shown = validation.last_verdict(component, target.name, seen.observed, seen.pods)
-    doubtful = validation.expiry_reason(component, target, wanted.content, shown, seen.pods, below=found)
+    verdict = validation.last_verdict(component, target.name, seen.observed, seen.pods)
+    doubtful = validation.expiry_reason(component, target, wanted.content, verdict, seen.pods, below=known)
     if doubtful and pod is not None and digest_of(pod) == wanted.content and validation.verdict_of(pod) is None:
         taint = "" if pod["spec"].get("nodeName") else _untolerated_taint(target, wanted.spec)
         return _node_state(component, target, State.PROGRESSING, taint or pod_view.cause(pod))
-    if doubtful or shown is None:
+    if doubtful or verdict is None:
         return _node_state(component, target, State.PENDING, doubtful)
-    return _node_state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
+    return _node_state(component, target, *((State.READY, "") if verdict.passed else (State.FAILED, verdict.failure)))
 
 
 class WantedProof(NamedTuple):

@@ -66,11 +66,11 @@ def _unfinished_upgrade(target: Target, *, is_kept: bool) -> str:
     if target.facts is None:
         return ""
     labels, notes = target.facts.labels, target.facts.annotations
-    found = upgrade.parse_state(labels.get(upgrade.STATE, ""))
-    if found is UpgradeState.FAILED:
-        return ": ".join(filter(None, (found.value, notes.get(upgrade.REASON, ""))))
-    if found in EARLY | LATE or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
-        return found.value
+    state = upgrade.parse_state(labels.get(upgrade.STATE, ""))
+    if state is UpgradeState.FAILED:
+        return ": ".join(filter(None, (state.value, notes.get(upgrade.REASON, ""))))
+    if state in EARLY | LATE or (state is UpgradeState.UPGRADE_REQUIRED and not is_kept):
+        return state.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
         return "what it wrote on the node is not taken back yet" if marked else ""
@@ -80,10 +80,10 @@ def _unfinished_upgrade(target: Target, *, is_kept: bool) -> str:
 
 def upgrade_of(node: NodeFacts) -> tuple[str, ...]:
     """Return the state of an unfinished rollout on a node, and why it failed; empty without one."""
-    found = node.labels.get(upgrade.STATE, "")
-    if upgrade.parse_state(found) not in _UNFINISHED:
+    value = node.labels.get(upgrade.STATE, "")
+    if upgrade.parse_state(value) not in _UNFINISHED:
         return ()
-    return tuple(filter(None, (found, node.annotations.get(upgrade.REASON, ""))))
+    return tuple(filter(None, (value, node.annotations.get(upgrade.REASON, ""))))
 
 
 def has_stale_rollout(target: Target) -> bool:
@@ -96,14 +96,14 @@ def state_between_runs(state: NodeState) -> NodeState:
     return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
 
 
-def needs_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
+def needs_rollout(states: Mapping[tuple[str, str], NodeState]) -> bool:
     """Whether any node needs a rollout: see `nodes_to_upgrade`."""
-    return any(nodes_to_upgrade(found))
+    return any(nodes_to_upgrade(states))
 
 
-def nodes_to_upgrade(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
+def nodes_to_upgrade(states: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
     """Yield the nodes that need another driver, that leave, or that have an unfinished rollout."""
-    for (component, node), state in found.items():
+    for (component, node), state in states.items():
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
         if is_outdated or state.reason.startswith(UPGRADE_UNFINISHED) or state.state is State.LEAVING:
             yield node

@@ -248,21 +248,21 @@ def other_taints(node: NodeFacts) -> tuple[Mapping[str, Any], ...]:
     return tuple(taint for taint in node.taints if taint.get("key") != labels.NOT_VALIDATED)
 
 
-def node_state(target: Target, found: Mapping[str, NodeState], *, is_reported: bool) -> NodeState:
-    """Return the state of a node's validation label; ``found``: the states of its other components."""
-    if is_kept(found.get(DRIVER)):
+def node_state(target: Target, known: Mapping[str, NodeState], *, is_reported: bool) -> NodeState:
+    """Return the state of a node's validation label; ``known``: the states of its other components."""
+    if is_kept(known.get(DRIVER)):
         state, reason = State.READY, NOT_VALIDATED
-    elif reason := _pending_reason(found):
+    elif reason := _pending_reason(known):
         state = State.PENDING
     else:
         state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, LABEL_PENDING)
     return NodeState(component=STARTUP_TAINT, node=target.name, state=state, reason=reason)
 
 
-def _pending_reason(found: Mapping[str, NodeState]) -> str:
-    proofs = [found[name] for name in VALIDATIONS if name in found]
+def _pending_reason(known: Mapping[str, NodeState]) -> str:
+    proofs = [known[name] for name in VALIDATIONS if name in known]
     # A driver with another configuration and the same installation needs no new validation.
-    missing = not proofs or (DRIVER in found and found[DRIVER].state is not State.READY)
+    missing = not proofs or (DRIVER in known and known[DRIVER].state is not State.READY)
     waits = (proof.reason or NEVER_RUN for proof in proofs if proof.state is not State.READY)
     return next(waits, NEVER_RUN if missing else "")
 

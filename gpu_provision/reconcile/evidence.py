@@ -114,8 +114,8 @@ def _crashing_pods(states: Mapping[Key, NodeState], seen: ClusterState) -> Itera
     for key, state in states.items():
         if state.state is not State.PROGRESSING and state.state is not State.FAILED:
             continue
-        found = ((pod, crash) for pod in pods_of(state, seen) if (crash := pod_view.crash(pod)))
-        yield from ((key, *crashed) for crashed in islice(found, 1))
+        crashing = ((pod, crash) for pod in pods_of(state, seen) if (crash := pod_view.crash(pod)))
+        yield from ((key, *crashed) for crashed in islice(crashing, 1))
 
 
 def _with_crash_reason(state: NodeState, pod: Manifest, log: CrashLog) -> NodeState:
@@ -150,8 +150,8 @@ class Validations:
         is_old, self._is_first = self._is_first, False
         ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
         by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
-        found = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
-        for uid, verdict in found.items():
+        by_pod = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
+        for uid, verdict in by_pod.items():
             if verdict and uid not in seen.observed.void and self._collected.get(uid) != verdict:
                 self._collected[uid] = verdict
                 key, pod = by_uid[uid]

@@ -127,11 +127,11 @@ class SituationBuilder:
         ``members``: objects of the stack; objects of watched kinds come from the cache. ``passed``: from the record.
         """
         live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
-        found = self._facts.of(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
-        nodes = {name: facts for name, (facts, _) in found.items()}
+        by_name = self._facts.of(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
+        nodes = {name: facts for name, (facts, _) in by_name.items()}
         self._drop_outdated_host_drivers(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
-        self._prepare(facts, [needs for _, needs in found.values()])
+        self._prepare(facts, [needs for _, needs in by_name.values()])
         now = ((target, nodes.get(target.name)) for target in self._context.targets)
         targets = tuple(each if each.facts is known else replace(each, facts=known) for each, known in now)
         self._context = replace(self._context, facts=facts, targets=targets)
@@ -154,8 +154,8 @@ class SituationBuilder:
         self._context, desired = prepare(self._context.inventory, facts, self._context.part)
         # By component as well: two write labels to one Node.
         made = {(component, ref_of(item)): item for component, items in desired.items() for item in items}
-        kept = self._manifests.of(made, made.__getitem__)
-        self.desired = {name: [kept[name, ref_of(item)] for item in items] for name, items in desired.items()}
+        manifests = self._manifests.of(made, made.__getitem__)
+        self.desired = {name: [manifests[name, ref_of(item)] for item in items] for name, items in desired.items()}
         self._parts = per_node(self.desired)
 
     def _drop_outdated_host_drivers(self, nodes: Mapping[str, NodeFacts]) -> None:
@@ -177,8 +177,8 @@ def _unwatched_state(reading: ClusterPlan) -> ObservedState:
 
 def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
     needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
-    kept = {key: facts.labels[key] for key in needed}
-    return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept)
+    inputs = {key: facts.labels[key] for key in needed}
+    return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, inputs)
 
 
 class LiveState(NamedTuple):

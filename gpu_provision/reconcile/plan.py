@@ -46,17 +46,17 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
     owners = dict[str, ObjectRef]()  # a stack that is gone owns nothing
     for set_id in sorted({answer.set_id for answer in answers if isinstance(answer, _Foreign)}):
-        for found in cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
-            owners[set_id] = ref_of(found)
+        for owner in cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
+            owners[set_id] = ref_of(owner)
     taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, ForbiddenError)]
     problems += [_skipped_dry_run_finding(refusals)] if refusals else []
-    for change, given in zip(draft.changes, answers, strict=True):
-        if isinstance(given, _Foreign) and given.set_id in owners:
-            taken.setdefault(given.set_id, []).append(change.ref)
+    for change, result in zip(draft.changes, answers, strict=True):
+        if isinstance(result, _Foreign) and result.set_id in owners:
+            taken.setdefault(result.set_id, []).append(change.ref)
             continue
-        answer = given.change if isinstance(given, _Foreign) else given
+        answer = result.change if isinstance(result, _Foreign) else result
         if answer is None or isinstance(answer, ForbiddenError):
             changes.append(change)
         elif isinstance(answer, Finding):
@@ -115,9 +115,9 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
     except InvalidError as error:
         return replace(error.findings[0], where=str(change.ref))
     as_seen = _server_change(change, before, applied.object)
-    found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
-    wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, found)
-    return _Foreign(found, as_seen) if found and found != wanted else as_seen
+    set_id = before.get("metadata", {}).get("labels", {}).get(PART_OF)
+    wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, set_id)
+    return _Foreign(set_id, as_seen) if set_id and set_id != wanted else as_seen
 
 
 def _shared_objects_finding(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
@@ -203,8 +203,8 @@ def build_plan(
     confirmed, refusal = server_dry_run(cluster, draft, seen)
     reading = ClusterPlan(seen.context, desired, seen.observed, confirmed, revalidate, refusal)
     # The rollout also reports a changed driver that keeps its previous content.
-    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
-    if not needs_rollout(known) and not (kept and reading.plan.of(DRIVER)):
+    is_driver_kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    if not needs_rollout(known) and not (is_driver_kept and reading.plan.of(DRIVER)):
         return reading
     from gpu_provision.reconcile.rollout import with_rollout
 
@@ -214,14 +214,14 @@ def build_plan(
 def _absent_findings(
     cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
-    found = find_references(desired)
+    pod_references = find_references(desired)
     starts_pods = {Action.CREATE, Action.UPDATE, Action.RUN}
     changing = {change.ref for change in draft.changes if change.action in starts_pods}
     if needs_rollout(known):
         changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
     inventory, facts = seen.context.inventory, seen.context.facts
-    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
-    yield from missing_findings(found, missing, changing, seen.observed.namespaces)
+    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in pod_references))
+    yield from missing_findings(pod_references, missing, changing, seen.observed.namespaces)
     yield from unread_findings(unread)
 
 

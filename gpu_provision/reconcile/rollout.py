@@ -92,17 +92,17 @@ def with_rollout(
     proofs = validation_results(known)
     live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, proofs=proofs)
     snapshot = observe(desired_drivers(reading) | nodes_without_driver(seen), live, now=time.time())
-    found = plan_waves(snapshot, policy_of(inventory))
-    if not found.is_empty:
+    schedule = plan_waves(snapshot, policy_of(inventory))
+    if not schedule.is_empty:
         proven = {node.name for node in snapshot.nodes if node.is_under_way and predicates.is_proven(node)}
         outdated = {node.name for node in snapshot.nodes if predicates.upgrade_reason(node)}
-        plan = with_rollout_changes(plan, found, seen, proven=proven, outdated=outdated)
+        plan = with_rollout_changes(plan, schedule, seen, proven=proven, outdated=outdated)
     users = {
         node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in predicates.losing_pods(node))
         for node in snapshot.nodes
         if node.is_leaving
     }
-    return replace(reading, plan=with_departures(plan, seen, plan.rollout or found, users))
+    return replace(reading, plan=with_departures(plan, seen, plan.rollout or schedule, users))
 
 
 def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
@@ -231,14 +231,14 @@ class RolloutController:
 
         A leaving node that the API server has rejected a write of stays as it is.
         """
-        found = dict(settled)
+        by_key = dict(settled)
         for node in filter(lambda each: each.is_leaving, self.nodes.values()):
-            if (state := found.get(_key(node))) and state.state is State.LEAVING:
+            if (state := by_key.get(_key(node))) and state.state is State.LEAVING:
                 policy = self._policy.domains[node.domain].policy
-                found[_key(node)] = leaving_state(node, self.decision, state, policy)
-        found |= pending_validation_states(self.nodes.values(), self.decision, found)
+                by_key[_key(node)] = leaving_state(node, self.decision, state, policy)
+        by_key |= pending_validation_states(self.nodes.values(), self.decision, by_key)
         ahead = {name: node.labels.get(upgrade.STATE, "") for name, node in self.nodes.items()}
-        return with_steps(found, seen, ahead)
+        return with_steps(by_key, seen, ahead)
 
     def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
         """Yield the next steps; none on a node that the API server has rejected a write of."""
@@ -373,8 +373,8 @@ def pending_validation_states(
     nodes: Iterable[FleetNode], decision: Decision, settled: Mapping[Key, NodeState]
 ) -> dict[Key, NodeState]:
     """Return the states of ready drivers whose nodes are still to be validated or uncordoned."""
-    found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
-    ready = ((node, state) for node, state in found if state is not None and state.state is State.READY)
+    late = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
+    ready = ((node, state) for node, state in late if state is not None and state.state is State.READY)
     return {(DRIVER, node.name): _progressing_state(state, node, decision) for node, state in ready}
 
 

@@ -101,11 +101,11 @@ class DeadlineTracker:
         component, node = key
         required = dict[str, NodeState]()
         for name in self.requires.get(component, ()):
-            for found in (known.get((name, "")), known.get((name, node))):
-                if found is None or is_kept(found):  # a driver with previous content meets the requirement
+            for state in (known.get((name, "")), known.get((name, node))):
+                if state is None or is_kept(state):  # a driver with previous content meets the requirement
                     continue
-                if name not in required or found.state is not State.READY or found.reason:
-                    required[name] = found
+                if name not in required or state.state is not State.READY or state.reason:
+                    required[name] = state
         shared = known.get((component, "")) if node else None
         return required | ({component: shared} if shared else {})
 
@@ -127,11 +127,11 @@ class DeadlineTracker:
 
 
 def _waiting_state(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
-    if broken := next((name for name, found in required.items() if found.state in _BROKEN), ""):
+    if broken := next((name for name, state_of_required in required.items() if state_of_required.state in _BROKEN), ""):
         return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
-    if waits := [name for name, found in required.items() if found.state is not State.READY]:
+    if waits := [name for name, state_of_required in required.items() if state_of_required.state is not State.READY]:
         return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
-    if any(found.reason == NOT_VALIDATED for found in required.values()):
+    if any(state_of_required.reason == NOT_VALIDATED for state_of_required in required.values()):
         return replace(state, state=State.READY, reason=NOT_VALIDATED)
     return None
 

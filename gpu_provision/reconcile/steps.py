@@ -156,9 +156,9 @@ def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> I
                 yield from _rerun_steps(key, target, settled, seen)
             elif state and state.state is State.PROGRESSING:
                 wanted = vector_add_of(component, target, seen)
-                found = wanted.pod if wanted else None
-                if found is not None and pod_view.phase(found) in _ENDED and validation.verdict_of(found) is None:
-                    yield _removal_step(key, found)  # killed from outside, so without a verdict
+                last = wanted.pod if wanted else None
+                if last is not None and pod_view.phase(last) in _ENDED and validation.verdict_of(last) is None:
+                    yield _removal_step(key, last)  # killed from outside, so without a verdict
 
 
 def _rerun_steps(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:

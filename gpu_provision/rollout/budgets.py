@@ -179,8 +179,8 @@ def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[UpgradeBudget, dict[st
         members[node.domain].append(node)
     rules = {name: domain.policy for name, domain in policy.domains.items()}
     return _budget(FLEET, nodes, shared.max_parallel_upgrades, shared.max_unavailable), {
-        name: _budget(name, found, rules[name].max_parallel_upgrades, rules[name].max_unavailable)
-        for name, found in members.items()
+        name: _budget(name, nodes_of_domain, rules[name].max_parallel_upgrades, rules[name].max_unavailable)
+        for name, nodes_of_domain in members.items()
     }
 
 
