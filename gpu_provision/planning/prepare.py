@@ -84,7 +84,7 @@ def too_many_nodes_findings(known: RenderContext) -> Iterator[Finding]:
     name, fit = known.inventory.name, int(len(names) / share)
     yield Finding(
         code=TOO_MANY_NODES,
-        what=f"the stack has {len(names)} GPU nodes, and what passed on them fits in no ConfigMap",
+        what=f"too many GPU nodes ({len(names)}): validation results exceed the limit of a ConfigMap",
         where=f"ConfigMap {known.namespace}/{name}-validations",
         evidence=f"with names as long as these there is room for {fit} nodes",
         consequence="nothing was written",
@@ -189,10 +189,10 @@ def unread_findings(unread: Collection[ObjectRef]) -> Iterator[Finding]:
     if unread:
         yield Finding(
             code=NOT_LOOKED_FOR,
-            what="whether everything exists that pods refer to is not known: the right to read it is missing",
+            what="references of pods not checked: read permission missing",
             where=", ".join(sorted(map(str, unread))),
-            consequence="a pod that refers to what does not exist does not start",
-            fix="gpu-provision rbac prints the rights, also this one: get, of these names alone",
+            consequence="a pod that refers to a missing object does not start",
+            fix="grant the roles that gpu-provision rbac prints, with get for these names",
             severity=Severity.WARNING,
         )
 

@@ -82,9 +82,9 @@ def _skipped_dry_run_finding(refusals: list[str]) -> Finding:
     number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
     return Finding(
         code="GP311",
-        what=f"the API server was not asked about {number}: its dry run needs the right to write",
+        what=f"server-side dry run of {number} skipped: write permission missing",
         evidence=refusals[0],
-        fix="nothing, for a look; for apply, gpu-provision rbac prints the rights that it needs",
+        fix="nothing for plan; for apply, grant the roles that gpu-provision rbac prints",
         severity=Severity.WARNING,
     )
 
@@ -129,9 +129,9 @@ def _shared_objects_finding(owner: ObjectRef, refs: Sequence[ObjectRef], invento
         what=f"stack {owner.name} owns {number} that stack {inventory.name} declares, too",
         where=f"stack {owner.name} in namespace {owner.namespace}",
         evidence=join_limited(map(str, refs), _MAX_NAMED),
-        consequence="nothing is changed: each of both would undo the other's changes",
+        consequence="nothing is changed: each stack would undo the other's changes",
         fix=f"remove stack {owner.name} first: gpu-provision destroy -i FILE, its inventory (name: {owner.name})"
-        f"{f', or {reset}' if fleet else ''}. If it is this one under its old name: give the inventory that name back",
+        f"{f', or {reset}' if fleet else ''}. If the inventory was renamed: give it the name {owner.name} again",
     )
 
 

@@ -63,8 +63,8 @@ def _unread_host_finding(host: HostOutcome) -> Finding:
         where=host.name,
         what="the host could not be read",
         evidence=host.reason,
-        consequence="a run fails on it, and holds the cluster phase back",
-        fix="see that it is up and that ssh to it works; to connect to no host: host_prerequisites: {enabled: false}",
+        consequence="a run fails on this host, and does not start the cluster phase",
+        fix="check that the host is up and that ssh to it works; to use no SSH: host_prerequisites: {enabled: false}",
     )
 
 

@@ -81,10 +81,10 @@ def with_rollout(
     except ForbiddenError as refusal:
         warning = Finding(
             code="GP320",
-            what="a run would replace drivers, and how could not be looked at: that needs rights to read",
+            what="the plan has no preview of the driver rollout: read permissions are missing",
             evidence=refusal.findings[0].evidence,
-            consequence="the plan does not say in which order, nor which pods are evicted",
-            fix="gpu-provision rbac --read-only prints the rights that a plan needs",
+            consequence="the plan has neither the order of nodes nor the pods that are evicted",
+            fix="grant the roles that gpu-provision rbac --read-only prints",
             severity=Severity.WARNING,
         )
         plan = replace(plan, findings=(*plan.findings, warning))
@@ -308,7 +308,7 @@ def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeSta
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
         return replace(raw, state=State.FAILED, reason=decision.failures[node.name])
     if node.state is UpgradeState.FAILED:
-        return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is tried once more")
+        return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is retried")
     if node.state is UpgradeState.UPGRADE_REQUIRED:
         is_between = driver is None or driver.is_terminating
         if is_kept(raw) or (is_between and decision.phase is not RolloutPhase.ROLLING):

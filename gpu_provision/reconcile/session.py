@@ -286,12 +286,16 @@ class RunThread:
         reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
         missing = missing_permissions(self._cluster, reading)
         if problems := (*blocking_findings(reading), *filter(None, [missing])):
-            return replace(failed, findings=(*problems, _rollback_finding(back, "the cluster could not go back to")))
+            return replace(
+                failed, findings=(*problems, _rollback_finding(back, "the cluster could not be rolled back to"))
+            )
         self._run = Run(
             self._cluster, reading, listen=self._notify, on_states=self._update_states, back_to=back.record.number
         )
         outcome = self._run.execute()
-        went = "the cluster is back at" if outcome.record.ending is Ending.SUCCEEDED else "so did the rollback to"
+        went = (
+            "the cluster was rolled back to" if outcome.record.ending is Ending.SUCCEEDED else "so did the rollback to"
+        )
         return replace(
             outcome,
             result=_join_results(failed.result, outcome.result),
@@ -375,8 +379,8 @@ def _rollback_finding(back: RollbackTarget, what: str) -> Finding:
         code=codes.ROLLED_BACK,
         what=f"the rollout of the driver failed, and {what} the versions of run {number}",
         where=f"run {number}",
-        consequence="the inventory still declares what failed: the next apply tries it again",
-        fix=f"mend what failed and apply again; or gpu-provision diff {number}, and take that back in the inventory",
+        consequence="the inventory still declares the failed content: the next apply retries it",
+        fix=f"repair the cause and apply again; or revert the changes that gpu-provision diff {number} shows",
     )
 
 

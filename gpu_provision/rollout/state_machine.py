@@ -85,7 +85,7 @@ def decide_node(  # noqa: PLR0911 - one case after the other
     if node.left_out:
         return NodeDecision(waits=node.left_out if predicates.upgrade_reason(node) or node.state in UNDER_WAY else "")
     if node.state in FOREIGN_STATES:
-        return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
+        return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which another program manages")
     if node.wanted == NO_DRIVER and predicates.is_free(node):
         return withdraw(node, predicates.upgrade_reason(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
