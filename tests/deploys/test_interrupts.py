@@ -36,7 +36,7 @@ def waits(told: list[str], waiting: Event, *, over: Event) -> None:
             raise
 
 
-def test_an_interrupt_says_what_stays_before_pyinfra_ends(ended: list[int]) -> None:
+def test_an_interrupt_reports_nodes_before_pyinfra_ends(ended: list[int]) -> None:
     told: list[str] = []
     waiting = Event()
     operation = gevent.spawn(waits, told, waiting, over=Event())

@@ -1,4 +1,4 @@
-"""What texts of pyinfra, paramiko, sudo and shells are taken for; see test_errors.yaml."""
+"""Findings for error messages of pyinfra, paramiko, sudo and shells; see test_errors.yaml."""
 
 from __future__ import annotations
 

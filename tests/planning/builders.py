@@ -1,4 +1,4 @@
-"""ObservedState clusters made in Python: the sandbox's default fleet with what runs on it."""
+"""Builders of observed states: the sandbox's default fleet with its pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a difference between a desired object and the live one."""
+"""Differences between a desired object and the live one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _with_parts(
     return {**made, "metadata": {**made["metadata"], **(metadata or {})}, **status}
 
 
-def test_changes_between_versions_name_what_came_and_went() -> None:
+def test_changes_between_versions_name_added_and_removed_fields() -> None:
     before, after = daemonset(args=["-v"]), daemonset("plugin:v2")
     assert changes_between(before, after) == (
         FieldChange(f"{MAIN}.args", ["-v"], None),

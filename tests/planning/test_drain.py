@@ -1,4 +1,4 @@
-"""Which pods leave a drained node, as kubectl drain has it."""
+"""The pods that a drain evicts, as in kubectl drain."""
 
 from __future__ import annotations
 

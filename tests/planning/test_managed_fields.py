@@ -1,4 +1,4 @@
-"""How fields and owners are transferred."""
+"""The transfer of fields and owners."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_status_and_fields_of_kubernetes_are_not_transferred() -> None:
     assert own["fieldsV1"] == {"f:metadata": {"f:annotations": {"f:g": {}}}}
 
 
-def test_an_object_changes_hands_once() -> None:
+def test_an_object_is_transferred_once() -> None:
     """What was transferred is not written again, nor an object without entries."""
     live = item(entry("helm", {"f:data": {"f:a": {}}}))
     assert not is_transferred(live)

@@ -1,4 +1,4 @@
-"""What a run would change, and how it is described."""
+"""The changes of a plan and their effects."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_pod_as_its_template_has_nothing_to_change() -> None:
     ],
     ids=["added", "another value", "an annotation", "removed", "several"],
 )  # fmt: skip
-def test_what_differs_is_one_patch_of_that_pod(
+def test_differences_of_a_pod_are_one_patch(
     before: dict[str, str], marks: Any, patch: dict[str, Any], fields: list[Any]
 ) -> None:
     (change,) = pod_changes_of(with_driver_pod(stack_with_pod_metadata(before=before), **marks))
@@ -210,7 +210,7 @@ def test_what_differs_is_one_patch_of_that_pod(
 
 
 @pytest.mark.parametrize("key", [labels.APP, labels.DRIVER_GROUP, labels.DIGEST])
-def test_what_selects_a_pod_or_names_its_template_stays(key: str) -> None:
+def test_labels_of_the_selector_and_the_digest_stay(key: str) -> None:
     """A pod with another digest was made from another template, and still is after a patch."""
     assert pod_changes_of(with_driver_pod(stack_with_pod_metadata(before={key: "x"}), labels={key: "other"})) == ()
 

@@ -1,4 +1,4 @@
-"""From an inventory to the manifests of a part, and what pods refer to."""
+"""Manifests of an inventory and of a selection, and references of pods."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int
 
 
 @pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])
-def test_what_is_said_to_fit_does(length: int, fits: int) -> None:
+def test_the_reported_number_of_nodes_fits(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
     names = [target.name for target in known(length, fits).targets]
     record = observe.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
@@ -100,11 +100,11 @@ def named(*manifests: Manifest) -> set[tuple[str, str, bool]]:
 
 
 @pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()), ids=str)
-def test_what_pods_refer_to_is_found(case: dict[str, Any]) -> None:
+def test_references_of_pods_are_found(case: dict[str, Any]) -> None:
     assert named(daemonset(**case["spec"])) == set(map(tuple, case["refers_to"]))
 
 
-def test_what_the_stack_makes_itself_is_no_reference() -> None:
+def test_objects_of_the_stack_are_no_references() -> None:
     metadata = {"name": "a", "namespace": NAMESPACE}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     assert named(daemonset(volumes=[{"configMap": {"name": "a"}}]), made) == set()
@@ -150,13 +150,13 @@ def test_pods_that_run_are_worth_a_warning() -> None:
     assert "kubectl create namespace operands; " in found.fix
 
 
-def test_what_may_not_be_read_is_one_warning() -> None:
+def test_unreadable_objects_are_one_warning() -> None:
     (found,) = unread_findings({CONFIG, PULL})
     assert (found.severity, found.where) == (Severity.WARNING, "ConfigMap operands/sharing, Secret operands/mirror")
     assert not [*unread_findings(())]
 
 
-def test_what_was_not_looked_at_is_not_pruned() -> None:
+def test_objects_outside_the_selection_are_not_pruned() -> None:
     """The exporter is off by now; a run of the driver alone does not take it away."""
     stack = Stack()
     off = with_spec("dcgm_exporter", enabled=False)
@@ -171,7 +171,7 @@ def test_what_was_not_looked_at_is_not_pruned() -> None:
     assert deleted(select_part(off, ["driver"], [])) == set()
 
 
-def test_what_is_left_out_is_reported() -> None:
+def test_left_out_parts_are_reported() -> None:
     """A part is not taken for the whole."""
     part = select_part(inventory(), ["dcgm_exporter"], ["t4-1", "cpu-1"])
     (finding,) = (item for item in inventory_findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")

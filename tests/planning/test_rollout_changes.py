@@ -44,7 +44,7 @@ def of_node(drawn: Plan, name: str = "t4-1") -> Change:
     return next(change for change in drawn.changes if change.ref.kind == "Node" and change.ref.name == name)
 
 
-def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
+def test_a_departure_names_pods_and_gpu_users() -> None:
     change = of_node(planned(without("t4-1"), t4_1=("default/train",)))
     assert change.departure == Departure(pods=6, users=("default/train",))
     assert change.action is Action.UPDATE
@@ -53,7 +53,7 @@ def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
     assert not change.effects
 
 
-def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
+def test_a_departure_removes_marks_of_a_rollout() -> None:
     stack = without("t4-1")
     node = next(node for node in stack.context.facts.nodes if node.name == "t4-1")
     marked = {"labels": {**node.labels, upgrade.STATE: "upgrade-done"}, "annotations": {upgrade.SINCE: "1"}}
@@ -79,7 +79,9 @@ def test_only_a_node_of_a_later_wave_is_uncertain() -> None:
 
 
 @pytest.mark.parametrize(("skipped", "goes"), [((), True), ((("t4-1", "is in use"),), False)])
-def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, str], ...], *, goes: bool) -> None:
+def test_the_daemonset_of_the_last_node_is_deleted_after_it(
+    skipped: tuple[tuple[str, str], ...], *, goes: bool
+) -> None:
     """Not before: its pod would go with it, under whatever runs on the node."""
     stack = without(*NODES)
     driver = ref_of(Stack().daemonset("driver", "t4-1"))
@@ -139,7 +141,7 @@ def runs(found: Plan) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize(("kept", "written"), [("t4-2", []), ("h100-1", ["t4-2"])])
-def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list[str]) -> None:
+def test_a_node_that_keeps_its_driver_keeps_its_validation(kept: str, written: list[str]) -> None:
     """Its label names another content only once its next driver is validated."""
     stack = upgraded()
     ref = ObjectRef("v1", "Node", "", "t4-2")
@@ -150,7 +152,7 @@ def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list
     assert [each.ref.name for each in found.changes if each.ref.kind == "Node"] == written
 
 
-def test_what_a_left_out_node_has_not_got_is_not_validated() -> None:
+def test_a_left_out_node_is_not_validated() -> None:
     """New content is wanted, and the node keeps its driver."""
     stack = upgraded()
     del stack.passed["device_plugin_validation", "t4-2"]

@@ -1,4 +1,4 @@
-"""Where each component stands on each node, read off objects as a cluster shows them."""
+"""States of each component on each node, from live objects."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_daemon_is_as_its_pod(change: Any, expected: State, reason: str) -> No
     assert state(stack, "driver", "t4-2").state is State.READY
 
 
-def test_a_pod_that_is_ready_counts_beside_one_that_goes() -> None:
+def test_a_ready_pod_counts_next_to_a_terminating_one() -> None:
     stack = Stack()
     old = terminating(outdated(stack.pod("toolkit", "t4-1")))
     stack.put({**old, "metadata": {**old["metadata"], "name": "old"}})

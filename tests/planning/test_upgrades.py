@@ -1,4 +1,4 @@
-"""Drivers between two contents, read off pods and Node objects."""
+"""States of drivers between two contents, from pods and Node objects."""
 
 from __future__ import annotations
 

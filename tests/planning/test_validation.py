@@ -102,7 +102,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("happens", "since", "ends"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS])
 @pytest.mark.parametrize("component", VALIDATIONS)
-def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happening, since: str, ends: set) -> None:
+def test_a_verdict_expires_with_its_inputs(component: str, happens: Happening, since: str, ends: set) -> None:
     """And for no other reason. The plan has the reason; the verdict of another node holds."""
     made = Stack()
     happens(made)
@@ -163,7 +163,7 @@ PASSED = vector_add(0, LATER, boot="of-before")
         ({"state": {"terminated": {"exitCode": 255, "startedAt": LATER}}}, State.PROGRESSING),
     ],
 )
-def test_what_has_not_ended_by_itself_in_this_boot_shows_nothing(status: dict[str, Any], state: State) -> None:
+def test_a_vector_add_of_another_boot_or_killed_has_no_verdict(status: dict[str, Any], state: State) -> None:
     assert _of_validator(Stack(), _with(status)).state is state
 
 
@@ -368,7 +368,7 @@ def succeed_without_record(made: Stack) -> None:
 
 
 @pytest.mark.parametrize("happens", [reboot, fail_validation, delay_driver_and_reboot])
-def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> None:
+def test_a_label_is_removed_when_the_verdict_expires(happens: Any) -> None:
     made = validated_stack()
     happens(made)
     assert label_for_now(made) is None
@@ -377,7 +377,7 @@ def test_a_label_goes_when_its_content_does_not_run_any_more(happens: Any) -> No
 
 
 @pytest.mark.parametrize("happens", [delay_driver, delay_driver_and_revalidate, succeed_without_record])
-def test_a_label_stays_while_what_was_validated_runs(happens: Any) -> None:
+def test_a_label_stays_while_the_validated_content_runs(happens: Any) -> None:
     """Otherwise every node of a fleet would lose the label until the end of a rollout."""
     made = validated_stack()
     happens(made)
@@ -400,7 +400,7 @@ def test_a_node_without_validations_has_no_label() -> None:
     assert label_for_now(made) is None
 
 
-def test_where_it_is_off_label_and_taint_go() -> None:
+def test_a_disabled_startup_taint_removes_label_and_taint() -> None:
     """No other program would ever take the taint off."""
     made = validated_stack(enabled=False, tainted=True)
     forget(made)
@@ -414,7 +414,7 @@ def test_a_node_that_leaves_the_inventory_loses_both() -> None:
     assert changes(Stack(left, before.context.facts)).keys() >= {LABEL, NO_TAINT}
 
 
-def test_the_plan_says_that_a_label_goes_for_a_while() -> None:
+def test_the_plan_names_a_temporary_removal_of_a_label() -> None:
     """The device plugin's pod is replaced, and the label is the same before and after."""
     made = validated_stack()
     made.put(outdated(made.pod("device_plugin", NODE)))

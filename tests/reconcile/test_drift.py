@@ -1,4 +1,4 @@
-"""How drift differs from a changed inventory: by a record of what was applied, else by the field managers."""
+"""Drift or a changed inventory: decided by the record of applied objects, else by field managers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -
     return difference
 
 
-def test_a_field_that_is_ours_is_as_it_was_applied() -> None:
+def test_an_owned_field_has_the_applied_value() -> None:
     difference = found(workload("b"), owned(workload("a"), gpu_provision=("image", "name")))
     assert difference.origin is Origin.PENDING
     assert difference.fields[0].writer is None
@@ -81,7 +81,7 @@ def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
 
 
 @pytest.mark.parametrize(("applied", "origin"), [("same", Origin.DRIFT), ("other", Origin.PENDING)])
-def test_what_a_pod_template_lacks_is_reported_by_its_digest(applied: str, origin: Origin) -> None:
+def test_the_digest_decides_about_a_missing_template_field(applied: str, origin: Origin) -> None:
     """The digest is of the content that was applied."""
     declared = marked(workload("a", arguments=("-v",)), "same")
     live = owned(marked(workload("a"), applied), gpu_provision=("image", "name"))

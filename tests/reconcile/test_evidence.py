@@ -1,4 +1,4 @@
-"""What pods have to say: logs of containers that crash, and verdicts of validations."""
+"""Logs of crashed containers, and verdicts of validations."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
     assert len(logs.asked) == 1
 
 
-def test_a_rollout_says_it_with_its_own_words() -> None:
+def test_a_rollout_has_its_own_reasons() -> None:
     crashes, seen = Crashes(cast("KubeClient", Logs(*BUILD))), situation(crashed("a"))
     assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
     assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
@@ -133,7 +133,7 @@ def pod_of(stack: Stack) -> Manifest:
     return next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
 
 
-def test_what_ended_in_this_run_is_evidence_of_it() -> None:
+def test_a_vector_add_of_this_run_is_evidence() -> None:
     """What had ended before is none, and both kinds of pods count."""
     stack = Stack()
     made = validations(stack)
@@ -150,7 +150,7 @@ def test_what_ended_in_this_run_is_evidence_of_it() -> None:
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
+def test_a_passed_validation_is_recorded_before_its_pod_ends(*, is_old: bool) -> None:
     """Including the pods of a killed run, and without repeated validations."""
     stack = Stack()
     stack.passed = {}
@@ -183,7 +183,7 @@ def test_all_pods_that_succeeded_go_in_one_request() -> None:
     )
 
 
-def test_what_runs_again_is_taken_off_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_validation_is_removed_from_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
     written = list[object]()
     monkeypatch.setattr(evidence.observe, "write_validations", lambda *arguments: written.append(arguments[2]))

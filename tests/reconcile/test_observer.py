@@ -1,4 +1,4 @@
-"""A stack as live copies show it, at each look of a run and between two runs."""
+"""The state of a stack from the informer cache, in a run and between runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reading_of(stack: Stack) -> ClusterPlan:
     return ClusterPlan(stack.context, stack.desired, stack.observed, draft)
 
 
-def test_only_what_has_changed_is_worked_out() -> None:
+def test_only_changed_inputs_are_evaluated() -> None:
     """Also by a copy. What is asked for no more is forgotten, and equal results are one object."""
     memo, asked = Memo[str, list[str]](), list[str]()
 
@@ -108,7 +108,7 @@ def seen(view: SituationBuilder, version: int, **labels: str) -> Any:
     ],
     ids=["a later word counts", "an old word is taken back", "what was read counts for the whole run"],
 )
-def test_the_driver_manager_says_what_is_on_the_host(
+def test_the_driver_manager_knows_the_driver_of_the_host(
     read: str, before: str, now: str, wanted: tuple[str, str], then: tuple[str, str | None]
 ) -> None:
     """If it spoke later than the host phase; no other program takes its label back."""
@@ -165,7 +165,7 @@ class Fleet(InformerCache):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
+def test_memos_do_not_change_the_result(seed: int) -> None:
     """A situation and its states are those that are worked out from nothing."""
     fleet = Fleet(seed)
     stack = fleet.stack
@@ -220,7 +220,7 @@ def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
     assert world.edited == {str(world.ref)}
 
 
-def test_what_no_run_would_undo_is_no_edit() -> None:
+def test_an_edit_that_no_run_undoes_does_not_count() -> None:
     """What was not as declared before a run is to make so; a field of another program is a conflict."""
     before, taken = World(), World()
     before.edit(BY_HAND)

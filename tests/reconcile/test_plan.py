@@ -1,4 +1,4 @@
-"""What the API server's dry run makes of a plan; tests/scenarios/test_refusals.py has conflicts on a real one."""
+"""Plans after the API server's dry run; tests/scenarios/test_refusals.py has conflicts on a real server."""
 
 from __future__ import annotations
 

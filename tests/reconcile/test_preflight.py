@@ -90,7 +90,7 @@ def test_a_host_that_cannot_be_read_is_an_ignorable_error(world: World) -> None:
     assert not judged(stack(ignore=("GP655",))).failed
 
 
-def test_what_a_host_was_told_stays_as_it_is(world: World) -> None:
+def test_findings_of_hosts_stay_as_they_are(world: World) -> None:
     """Its error was turned into a warning already, which must not vanish now."""
     world.hosts = HostsResult(hosts=(READ,), findings=(error("t4-1", Severity.WARNING),))
     assert codes(judged(stack(ignore=("GP620",)))) == [("GP620", "t4-1")]

@@ -1,4 +1,4 @@
-"""The actions of a rollout as patches and objects, and the states of drivers meanwhile."""
+"""The actions of a rollout as patches and steps, and the states of its drivers."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
         ("upgrade-done", STARTING, False),
     ],
 )
-def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
+def test_drivers_in_a_rollout_have_its_deadlines(label: str, driver: DriverPod, *, expected: bool) -> None:
     """A driver that starts by itself has the deadline of every component."""
     assert (KEY in drivers_without_deadline(fleet(label, driver).nodes)) is expected
 

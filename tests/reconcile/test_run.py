@@ -1,4 +1,4 @@
-"""Objects of a run: in which order they are applied and pruned, and when copies show them."""
+"""The order in which a run applies and prunes objects, and their visibility in the cache."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def showing(*live: Manifest) -> InformerCache:
     return cast("InformerCache", SimpleNamespace(of=of))
 
 
-def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
+def test_a_write_is_visible_once_the_cache_is_as_new() -> None:
     """Copies that were there before the write are behind for a moment."""
     written = objects(Fake())
     daemonset, role = change(Action.UPDATE, "apps/v1", "DaemonSet"), change(Action.CREATE, RBAC, "Role")
@@ -108,7 +108,7 @@ def test_pods_are_patched_before_their_daemon_set_is_applied() -> None:
     assert pod.ref not in written.members
 
 
-def test_a_namespace_goes_after_everything_in_it() -> None:
+def test_a_namespace_is_deleted_after_its_objects() -> None:
     """An account's rights in it go with it."""
     fake = Fake()
     kinds = (("v1", "Namespace"), ("apps/v1", "DaemonSet"), (RBAC, "Role"), ("v1", "ConfigMap"))

@@ -1,4 +1,4 @@
-"""A run in a thread of its own, the Ctrl-C of who waits for it, and what a failed pod has to say at its end."""
+"""A run in a thread, Ctrl-C in a wait for it, and the causes of its failure."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_nodes_that_keep_their_startup_taint_are_reported(key: str, codes: list[
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
 
 
-def test_what_was_told_while_waiting_is_what_is_explained() -> None:
+def test_the_log_of_a_wait_is_the_cause_at_the_end() -> None:
     """Its log is not read once more."""
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
@@ -167,7 +167,7 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
 
 
 @pytest.mark.parametrize("continuation", [CONTINUATION, ""])
-def test_an_interrupt_says_what_goes_on_and_what_stays(continuation: str) -> None:
+def test_an_interrupt_names_continued_work_and_unfinished_nodes(continuation: str) -> None:
     """A controller is not interrupted by a command that follows it."""
     interrupt = _interrupted(lambda *_, **__: _Run(continuation))
     assert getattr(interrupt, "__notes__", []) == [continuation][: bool(continuation)]
@@ -187,7 +187,7 @@ class _Broken(_Run):
 
 
 @pytest.mark.parametrize(("kind", "more"), [(RunFailedError, (STAYS,)), (LockedError, ())])
-def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
+def test_a_run_that_ends_early_names_unfinished_nodes(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
     """Except for one whose lock was broken: the run with the lock continues."""
     nothing: Any = None
     why = Finding(code="GP1", what="the API server is gone")

@@ -1,4 +1,4 @@
-"""Waiting, blocking and deadlines, with a clock that the test holds; and the reports to listeners."""
+"""Requirements and deadlines, with the test's clock; progress reports to listeners."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_refused_object_fails_its_component_for_good() -> None:
     }
 
 
-def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
+def test_a_state_with_a_deadline_elsewhere_has_none_here() -> None:
     """A driver whose turn comes later; its own time begins when it does."""
     clock, without_deadline = settler(), {("driver", "a")}
     clock.settle(raw(driver=BUILDING), 0)
@@ -172,7 +172,7 @@ def state(node: str, found: State) -> NodeState:
     return NodeState(component="driver", node=node, state=found)
 
 
-def test_what_is_new_is_reported_once() -> None:
+def test_a_changed_state_is_reported_once() -> None:
     """What was ready before a run is not new; a record of how far the run has come is short before its first look."""
     events = list[Event]()
     ready = {("driver", node): state(node, State.READY) for node in ("a", "b")}

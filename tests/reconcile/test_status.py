@@ -30,7 +30,7 @@ NO_GPU = "no GPU: gets no GPU component"
         ("t4-1", {"taints": (TAINT,)}, "node_labels: labels are not written yet; has the startup taint"),
     ],
 )
-def test_a_node_tells_what_keeps_pods_off(node: str, fields: dict[str, Any], reason: str) -> None:
+def test_a_node_row_names_what_keeps_pods_off(node: str, fields: dict[str, Any], reason: str) -> None:
     assert row_of(Stack(facts=with_node(labelled(), node, **fields)), node).reason == reason
 
 

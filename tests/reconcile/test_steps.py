@@ -170,7 +170,7 @@ def test_a_rejected_validation_pod_is_removed_and_repeated(*, on_record: bool) -
 
 
 @pytest.mark.parametrize("outdated_ones", [[], ["driver"], ["gfd"]], ids=["as declared", "drivers", "daemons"])
-def test_what_rolls_by_itself_or_by_a_rollout_is_left_alone(outdated_ones: list[str]) -> None:
+def test_no_step_replaces_pods_of_a_controller_or_a_rollout(outdated_ones: list[str]) -> None:
     stack = Stack()
     for component in outdated_ones:
         stack.put(outdated(stack.pod(component, "t4-1")))
@@ -210,7 +210,7 @@ def test_a_node_that_is_not_validated_keeps_its_taint() -> None:
     assert [step.ref.name for step in steps(stack) if isinstance(step, PatchNode)] == ["h100-1", "t4-2"]
 
 
-def test_where_it_is_off_a_taint_goes_at_once() -> None:
+def test_a_disabled_startup_taint_is_removed_at_once() -> None:
     """Its worker does not tolerate the taint then, so it never would."""
     chosen = asking(enabled=False)
     stack = Stack(chosen, tainted(Stack(chosen), labels={}))
@@ -251,7 +251,7 @@ MOVE = StateTransition(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRE
     ],
     ids=["a pod", "a pod that exists", "a node that was moved", "a node that was labelled"],
 )
-def test_what_was_written_is_shown_to_the_next_look(step: Step, *, is_there: bool) -> None:
+def test_a_written_object_is_noted_for_the_next_iteration(step: Step, *, is_there: bool) -> None:
     """Its watch may lag by seconds, in which it would be written again; or no look may come any more."""
     shown, item = list[Any](), {"metadata": {"name": "it", "uid": "1"}}
 

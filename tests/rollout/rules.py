@@ -1,4 +1,4 @@
-"""The rules of the house for rollouts, in words of their own: what every decision has to obey, whatever happens."""
+"""The invariants of every decision of a rollout, written independently of the state machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic of slots, and maintenance windows; where it differs from the reference, that stops for no reason."""
+"""Slots and maintenance windows, also where the GPU Operator stops without a reason."""
 
 from __future__ import annotations
 

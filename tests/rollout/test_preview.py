@@ -77,14 +77,14 @@ def test_canaries_soak_times_and_windows_are_in_it() -> None:
     ]
 
 
-def test_a_canary_that_goes_first_again_is_called_one() -> None:
+def test_a_repeated_canary_is_named_as_one() -> None:
     """Its mark is of the first try of the same content."""
     again = Machine(name="node-2", annotations={states.CANARY: "fleet-560"})
     of_canary = preview(Machine(name="node-1"), again, fleet=RolloutPolicy(canary=Canary()))
     assert of_canary[1:3] == ["wave 1 (canary): node-2", "wave 2: node-1"]
 
 
-def test_who_does_not_start_is_named_with_the_reason() -> None:
+def test_skipped_nodes_are_named_with_the_reason() -> None:
     machines = [
         Machine(name="node-1", labels={states.SKIP: "true"}),
         Machine(name="node-2", is_ready=False),

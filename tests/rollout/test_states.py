@@ -25,12 +25,12 @@ def node(step: str = "", name: str = "t4-1", **fields: Any) -> NodeFacts:
 
 
 @pytest.mark.parametrize("case", CASES["cordons"])
-def test_a_cordon_is_reported_with_whose_it_is(case: str) -> None:
+def test_a_cordon_is_reported_with_its_owner(case: str) -> None:
     assert cordoned_by(node(**CASES["cordons"][case]["node"])) == CASES["cordons"][case]["told"]
 
 
 @pytest.mark.parametrize("case", CASES["left_behind"])
-def test_what_stays_is_reported_with_what_the_next_run_does(case: str) -> None:
+def test_unfinished_nodes_are_reported_with_the_next_run(case: str) -> None:
     expected = CASES["left_behind"][case]
     (found,) = unfinished_node_findings([node(**expected["node"])], "prod")
     assert found.what == expected["what"]
@@ -40,7 +40,7 @@ def test_what_stays_is_reported_with_what_the_next_run_does(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES["at_rest"])
-def test_what_no_run_has_begun_is_not_told(case: str) -> None:
+def test_nodes_without_a_rollout_are_not_reported(case: str) -> None:
     assert unfinished_node_findings([node(**CASES["at_rest"][case])], "prod") == ()
 
 

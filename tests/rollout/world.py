@@ -1,4 +1,4 @@
-"""A small cluster for rollouts: nodes, their driver pods and workloads, a clock, and what fate has in store for each.
+"""A simulated cluster for rollouts: nodes, their driver pods and workloads, a clock, and failures.
 
 It does what actions ask for, as a cluster would, and judges every one of them by the rules of the house, in its own
 words: nothing here is computed by the code under test but the actions themselves.
