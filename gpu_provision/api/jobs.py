@@ -223,7 +223,7 @@ class ApplyJob(_Job):
         from gpu_provision.operator.executor import OperatorExecutor
         from gpu_provision.reconcile.session import Session
 
-        by_operator = {"deputy": OperatorExecutor(force=self.take_over)}
+        by_operator = {"executor": OperatorExecutor(force=self.take_over)}
         return Session(self.inventory, host_drivers=on_hosts.drivers, **{**by_operator, **more})
 
     def _plan_cluster(self, on_hosts: HostsResult, part: RunSelection) -> Plan:
@@ -240,7 +240,7 @@ class ApplyJob(_Job):
         self, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
     ) -> RunResult:
         began = time.monotonic()
-        alone = {"deputy": None} if self.revalidate else {}
+        alone = {"executor": None} if self.revalidate else {}
         session = self._session(on_hosts, part=part, revalidate=self.revalidate, back_to=self.back_to, **alone)
         session.listen(listen)
         reading = session.reading()

@@ -116,7 +116,7 @@ def _counted(patch: pytest.MonkeyPatch) -> list[None]:
         return compute(*arguments)
 
     for module in (planned_states, observer):
-        patch.setattr(module, "states_of", counted)
+        patch.setattr(module, "evaluate_node", counted)
     return calls
 
 
