@@ -6,6 +6,8 @@ import contextlib
 import json
 import subprocess
 import sys
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -110,3 +112,12 @@ ours = [name for name in sys.modules if name.startswith("gpu_provision")]
 print(sorted(set({HEAVY + INVENTORIES + CLUSTERS!r}) & set(sys.modules)), ours)"""
     ran = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert ran.stdout == "[] ['gpu_provision']\n"
+
+
+def test_every_data_file_is_in_the_wheel() -> None:
+    """The tests run from the checkout, so no other one misses a kind of file that package-data does not name."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = ["*.py", *settings["package-data"]["*"]]
+    command = ("git", "ls-files", "gpu_provision", ":!*README.md", ":!*.shellcheckrc")
+    files = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split()
+    assert [file for file in files if not any(fnmatch(Path(file).name, pattern) for pattern in patterns)] == []

@@ -1,7 +1,7 @@
-"""Taking a cluster over from the GPU Operator: `gpu-provision adopt`.
+"""Adopt a cluster that the GPU Operator manages: `gpu-provision adopt`.
 
-`discovery` reads what is there, `inventory` turns it into an inventory, `plan` says what becomes of each object and
-each running driver, `checks` what stands against it, `runner` carries it out.
+`discovery` reads the operator's objects, `inventory` derives an inventory from them, `plan` decides about each object
+and each running driver, `checks` finds obstacles, `runner` executes the plan.
 
-Stands above `reconcile`, whose apply completes an adoption. All but `discovery` and `runner` are pure.
+Imports `reconcile`, whose apply completes an adoption. All but `discovery` and `runner` are pure.
 """

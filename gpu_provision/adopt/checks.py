@@ -1,4 +1,4 @@
-"""Why a cluster cannot be taken over as things stand, and what its users should know before."""
+"""Errors that block an adoption, and warnings before it."""
 
 from __future__ import annotations
 
@@ -22,73 +22,73 @@ _IDLE = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
 _MAX_NODES = 10
 
 
-def check_cluster(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
-    """Yield what stands against an adoption."""
-    if not found.policies:
-        yield nothing_to_adopt(found.cluster)
+def check_cluster(install: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
+    """Yield the findings about the operator, its ClusterPolicy and the inventory."""
+    if not install.policies:
+        yield nothing_to_adopt(install.cluster)
         return
-    yield from _upgrading(found)
-    yield from _installed_otherwise(found)
-    yield from check_policy(found)
-    yield from _not_as_inventory(found, context)
+    yield from _check_upgrades(install)
+    yield from _check_installer(install)
+    yield from check_policy(install)
+    yield from _check_inventory(install, context)
 
 
 def nothing_to_adopt(cluster: str) -> Finding:
-    """Return what to say where there is no ClusterPolicy."""
+    """Return the warning that the cluster has no ClusterPolicy."""
     return Finding(
         code=codes.NOTHING_TO_ADOPT,
-        what="there is nothing to take over: the cluster has no ClusterPolicy, or has been taken over already",
+        what="there is nothing to take over: the cluster has no ClusterPolicy, or the adoption is complete",
         where=cluster,
-        fix="gpu-provision plan shows how the cluster stands to the inventory",
+        fix="compare the cluster with the inventory: gpu-provision plan",
         severity=Severity.WARNING,
     )
 
 
-def check_policy(found: OperatorInstall) -> Iterator[Finding]:
-    """Yield what the ClusterPolicy says and an inventory cannot: an error for what workloads may need."""
-    policy = found.policy
-    notes = tuple(unsupported_settings(policy["spec"])) if policy else ()
+def check_policy(install: OperatorInstall) -> Iterator[Finding]:
+    """Yield the ClusterPolicy settings that an inventory lacks: an error for those that workloads may need."""
+    policy = install.policy
+    settings = tuple(unsupported_settings(policy["spec"])) if policy else ()
     for severity, what, fix in (
         (
             Severity.ERROR,
-            "workloads may need what the ClusterPolicy says, and an inventory cannot say it",
-            "stay with the GPU Operator, or turn it off in the ClusterPolicy first, and see that no workload misses it",
+            "workloads may need ClusterPolicy settings that an inventory does not have",
+            "stay with the GPU Operator, or turn these settings off in the ClusterPolicy first, and check workloads",
         ),
         (
             Severity.WARNING,
-            "what the ClusterPolicy says beyond an inventory is not carried over",
+            "these ClusterPolicy settings are not carried over, since an inventory does not have them",
             "nothing, if no workload needs it",
         ),
     ):
-        said = [note for note in notes if note.is_needed == (severity is Severity.ERROR)]
-        if policy and said:
-            evidence = "".join(f"\n    {note.path}: {note.value}  ({note.meaning})" for note in said)
+        reported = [setting for setting in settings if setting.is_needed == (severity is Severity.ERROR)]
+        if policy and reported:
+            evidence = "".join(f"\n    {setting.path}: {setting.value}  ({setting.meaning})" for setting in reported)
             where = str(ref_of(policy))
             yield Finding(
                 code=codes.NOT_EXPRESSIBLE, what=what, where=where, evidence=evidence, fix=fix, severity=severity
             )
 
 
-def _upgrading(found: OperatorInstall) -> Iterator[Finding]:
+def _check_upgrades(install: OperatorInstall) -> Iterator[Finding]:
     states = {
         node["metadata"]["name"]: state
-        for node in found.nodes
+        for node in install.nodes
         if (state := labels_of(node).get(STATE, "")) not in _IDLE
-        # Our own writes are those of an adoption that was killed in its rollout: the next run resumes it.
+        # Own writes are from an adoption that was interrupted in its rollout; the next run resumes it.
         and FIELD_MANAGER not in managers_of(node, "metadata", "labels", STATE)
     }
     if states:
         yield Finding(
             code=codes.UPGRADING,
             what="the GPU Operator is in the middle of a driver upgrade",
-            where=_nodes(states),
+            where=_name_nodes(states),
             evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MAX_NODES]),
             fix=f"wait until the label {STATE} of every node says upgrade-done, or repair the nodes that failed",
         )
 
 
-def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
-    for item in found.operators:
+def _check_installer(install: OperatorInstall) -> Iterator[Finding]:
+    for item in install.operators:
         if owners := item["metadata"].get("ownerReferences"):
             yield Finding(
                 code=codes.NOT_EXPRESSIBLE,
@@ -97,37 +97,37 @@ def _installed_otherwise(found: OperatorInstall) -> Iterator[Finding]:
                 evidence=f"owner: {owners[0]['kind']} {owners[0]['name']}",
                 fix="uninstall the operator with the tool that installed it, but keep its ClusterPolicy until then",
             )
-    if found.drivers:
+    if install.drivers:
         yield Finding(
             code=codes.NOT_EXPRESSIBLE,
-            what="drivers come of NVIDIADriver resources, which cannot be taken over",
-            where=f"NVIDIADriver {', '.join(item['metadata']['name'] for item in found.drivers)}",
-            fix="go over to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
+            what="NVIDIADriver resources manage the drivers; these cannot be adopted",
+            where=f"NVIDIADriver {', '.join(item['metadata']['name'] for item in install.drivers)}",
+            fix="switch to driver settings in the ClusterPolicy first (driver.nvidiaDriverCRD.enabled=false)",
         )
 
 
-def _not_as_inventory(found: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
-    if found.namespace and found.namespace != context.namespace:
+def _check_inventory(install: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
+    if install.namespace and install.namespace != context.namespace:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="the operands run in another namespace than the inventory names; pods cannot move",
-            where=f"namespace {found.namespace}",
+            where=f"namespace {install.namespace}",
             evidence=f"cluster.namespace of the inventory is {context.namespace}",
-            fix=f"set cluster.namespace to {found.namespace}",
+            fix=f"set cluster.namespace to {install.namespace}",
         )
     groups = {target.name: target.driver_group for target in context.targets}
-    with_driver = {pod["spec"].get("nodeName") for pod in found.driver_pods()} - {None, ""}
+    with_driver = {pod["spec"].get("nodeName") for pod in install.driver_pods()} - {None, ""}
     if lost := [node for node in with_driver if not groups.get(node)]:
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="these nodes have a driver of the GPU Operator's, and the inventory has none for them",
-            where=_nodes(lost),
+            where=_name_nodes(lost),
             fix="list them in a pool with a GPU and a driver (gpu-provision adopt --inventory-out writes such a file)",
         )
 
 
 def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
-    """Yield which nodes get their driver restarted, and why."""
+    """Yield the warnings about drivers that the apply replaces, with their differences."""
     by_cause: dict[tuple[str, ...], list[str]] = {}
     for each in drivers:
         if not each.keeps:
@@ -135,31 +135,31 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
     for differs, nodes in by_cause.items():
         yield Finding(
             code=codes.DRIVER_RESTARTS,
-            what="the driver of these nodes is not the one that is declared; it is replaced, by the rules of a rollout",
-            where=_nodes(nodes),
+            what="these nodes run another driver than the declared one; a rollout replaces it",
+            where=_name_nodes(nodes),
             evidence="; ".join(differs),
             consequence="pods that use GPUs are evicted from each of them",
-            fix="declare what runs, if they are to keep it; then change it later, when it suits you",
+            fix="declare the running driver to keep it now, and change it later",
             severity=Severity.WARNING,
         )
 
 
-def check_release(found: OperatorInstall) -> Iterator[Finding]:
-    """Yield what Helm still knows: an uninstall would delete by name what has become ours."""
-    name, namespace = found.release
+def check_release(install: OperatorInstall) -> Iterator[Finding]:
+    """Yield the warning about Helm's release record: an uninstall would delete adopted objects by name."""
+    name, namespace = install.release
     if name:
         yield Finding(
             code=codes.HELM_RECORDS,
             what="Helm keeps its record of the release, which this leaves to you; never run helm uninstall or upgrade",
             where=f"Secrets sh.helm.release.v1.{name}.* in namespace {namespace}",
-            consequence="helm uninstall deletes by name what it once made, and removes the labels of all nodes;"
+            consequence="helm uninstall deletes the release's objects by name, and removes the labels of all nodes;"
             " helm upgrade brings the operator back",
-            fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; take the"
+            fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; remove the"
             " release out of Argo CD, Flux or the like before",
             severity=Severity.WARNING,
         )
 
 
-def _nodes(names: Iterable[str]) -> str:
-    found = sorted(names)
-    return f"{'Node' if len(found) == 1 else 'Nodes'} {join_limited(found, _MAX_NODES)}"
+def _name_nodes(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return f"{'Node' if len(ordered) == 1 else 'Nodes'} {join_limited(ordered, _MAX_NODES)}"

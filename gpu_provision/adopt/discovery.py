@@ -1,4 +1,4 @@
-"""Finds the objects of the GPU Operator and its chart in a cluster, among those of others."""
+"""Find the objects of the GPU Operator and its chart in a cluster."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ _OF_CLUSTER = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomResourceDef
 _NFD = "node-feature-discovery"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _RELEASE, _RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
-# What the chart makes for its own two programs. What it makes of a user's values (extraObjects) can be of any kind.
+# Kinds of the chart's own objects. Those of a user's values (extraObjects) can be of any kind.
 _RBAC_KINDS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"}
 _CHART_KINDS = frozenset({"ConfigMap", "DaemonSet", "Deployment", "Service", *_RBAC_KINDS})
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorInstall:
-    """One look at a cluster."""
+    """The GPU Operator in a cluster."""
 
-    cluster: str  # the cluster as people name it
-    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, the oldest first: the operator heeds that one alone
+    cluster: str  # name and version of the cluster
+    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, the oldest first: the operator ignores the others
     drivers: tuple[Manifest, ...] = ()  # NVIDIADriver resources
-    objects: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # the operator's and others'
-    pods: tuple[Manifest, ...] = ()  # the pods of all namespaces that have an object of the operator
+    objects: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # the operator's and other objects
+    pods: tuple[Manifest, ...] = ()  # pods of all namespaces with an object of the operator
     nodes: tuple[Manifest, ...] = ()
     facts: ClusterFacts = field(default_factory=ClusterFacts)
 
     @property
     def policy(self) -> Manifest | None:
-        """The ClusterPolicy that the operator heeds."""
+        """The ClusterPolicy that the operator uses."""
         return next(iter(self.policies), None)
 
     @cached_property
     def policy_uids(self) -> frozenset[str]:
-        """Owners that go with the adoption."""
+        """The uids of the owners that the adoption deletes."""
         return uids_of(self.policies)
 
     @cached_property
     def owned(self) -> dict[ObjectRef, Manifest]:
-        """What the operator made and still owns: it would go with the ClusterPolicy."""
+        """Objects that the operator owns: the garbage collector would delete them with the ClusterPolicy."""
         return {ref: item for ref, item in self.objects.items() if is_owned(item, self.policy_uids)}
 
     @cached_property
@@ -63,13 +63,13 @@ class OperatorInstall:
 
     @property
     def namespace(self) -> str:
-        """Where the operands run; the operator's own namespace. Empty if nothing is there."""
+        """Namespace of the operator and its operands; empty without any."""
         namespaces = (item["metadata"].get("namespace", "") for item in (*self.operators, *self.owned.values()))
         return next(filter(None, namespaces), "")
 
     @property
     def release(self) -> tuple[str, str]:
-        """Name and namespace of the Helm release; empty if Helm did not install it."""
+        """Name and namespace of the Helm release; empty without one."""
         for item in (*self.operators, *self.policies):
             annotations = item["metadata"].get("annotations") or {}
             if _RELEASE in annotations:
@@ -78,17 +78,17 @@ class OperatorInstall:
 
     @cached_property
     def chart(self) -> dict[ObjectRef, Manifest]:
-        """What Helm made for the operator and for its Node Feature Discovery, which both go with the adoption."""
+        """Helm's objects of the operator and of its Node Feature Discovery; the adoption deletes both."""
         name, _ = self.release
         return {ref: item for ref, item in self.objects.items() if _is_of_chart(item, name)} if name else {}
 
     @cached_property
     def discovery(self) -> dict[ObjectRef, Manifest]:
-        """The part of that which is Node Feature Discovery."""
+        """The chart's objects of Node Feature Discovery."""
         return {ref: item for ref, item in self.chart.items() if is_discovery(item)}
 
     def driver_pods(self) -> Iterator[Manifest]:
-        """Yield the driver pods that run for the operator, or that it has left behind."""
+        """Yield the running driver pods of the operator, including orphaned ones."""
         for pod in self.pods:
             if labels_of(pod).get(labels.APP) == DRIVER_APP and not pod["metadata"].get("deletionTimestamp"):
                 yield pod
@@ -118,21 +118,21 @@ def is_operator(item: Manifest) -> bool:
 
 
 def is_discovery(item: Manifest) -> bool:
-    """Whether an object is of a Node Feature Discovery."""
+    """Whether an object belongs to a Node Feature Discovery."""
     return labels_of(item).get(_NAME) == _NFD
 
 
 def _is_of_chart(item: Manifest, release: str) -> bool:
-    """Whether Helm made an object for the operator or its Node Feature Discovery, and not of a user's own values."""
-    annotations, found = item["metadata"].get("annotations") or {}, labels_of(item)
+    """Whether an object is the chart's own one, and not from a user's values."""
+    annotations, marks = item["metadata"].get("annotations") or {}, labels_of(item)
     if annotations.get(_RELEASE) != release or item["kind"] not in _CHART_KINDS:
         return False
-    is_of_discovery = is_discovery(item) and found.get(_INSTANCE) == release
-    return is_of_discovery or found.get(labels.COMPONENT_OF_APP) == labels.OPERATOR
+    is_of_discovery = is_discovery(item) and marks.get(_INSTANCE) == release
+    return is_of_discovery or marks.get(labels.COMPONENT_OF_APP) == labels.OPERATOR
 
 
 def discover(cluster: KubeClient, inventory: Inventory | None = None) -> OperatorInstall:
-    """Return what is there, for an adoption by an inventory, or for deriving one. Raises ProvisionError."""
+    """Read the operator's objects, to adopt them with an inventory or to derive one. Raises ProvisionError."""
     version = cluster.version()
     policies = sorted(
         cluster.list(CLUSTER_POLICY).items,

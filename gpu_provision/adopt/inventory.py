@@ -1,7 +1,6 @@
-"""An inventory that declares what the GPU Operator has provisioned: its settings, its release, its nodes.
+"""Derive an inventory from the GPU Operator's ClusterPolicy, its release and its nodes.
 
-Field names and defaults are those of the ClusterPolicy. Every field is either carried over, known to be of no effect
-(`cluster_policy.yaml`), or reported.
+Every field of the ClusterPolicy is either converted, known to have no effect (`cluster_policy.yaml`), or reported.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ OPERANDS: Mapping[str, str] = {
     for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 }
 
-_NOTHING: tuple[Any, ...] = (None, "", {}, [])
+_EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
 _IMAGE = ("repository", "image", "version")
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
 @cache
-def facts(file: str) -> Mapping[str, Any]:
-    """Return a table of facts from beside this module; it is read where it is needed, as `status` imports this."""
-    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
-    return found
+def read_table(file: str) -> Mapping[str, Any]:
+    """Return a YAML table of this package; it is read on first use, since `status` imports this module."""
+    table: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
+    return table
 
 
 class UnsupportedSetting(NamedTuple):
-    """Something that the ClusterPolicy says and an inventory cannot."""
+    """A setting of a ClusterPolicy that an inventory lacks."""
 
     path: str
     value: str
@@ -54,15 +53,15 @@ class UnsupportedSetting(NamedTuple):
     is_needed: bool
 
 
-def _settings_in(record: type[Any], field: str, setting: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a section that a setting takes, each with that setting; images are left out."""
+def _map_settings(record: type[Any], field: str, setting: str) -> Iterator[tuple[str, str]]:
+    """Yield (ClusterPolicy field, setting) for each setting of a section, without images."""
     kinds = get_type_hints(record)
     for each in settings_of(record):
         reference, here = reference_of(each), f"{setting}.{each.name}"
         if reference is None or each.metadata["image"]:
             continue
         if is_dataclass(kinds[each.name]):
-            yield from _settings_in(kinds[each.name], f"{field}.{reference}", here)
+            yield from _map_settings(kinds[each.name], f"{field}.{reference}", here)
         else:
             yield f"{field}.{reference}", here
 
@@ -71,69 +70,69 @@ def _settings_in(record: type[Any], field: str, setting: str) -> Iterator[tuple[
 _SETTINGS: Mapping[str, str] = {
     field: setting
     for name in (*OPERANDS.values(), "daemonsets", "cdi", "mig", "operator")
-    for field, setting in _settings_in(section_type(name), camel_case(name), name)
+    for field, setting in _map_settings(section_type(name), camel_case(name), name)
 }
 
 _CARRIED_OVER = {*_SETTINGS, *(f"{each}.{part}" for each in (*OPERANDS, "driver.manager") for part in _IMAGE)}
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
-    """Return everything that a ClusterPolicy's spec says and an inventory can say, but for images: nested settings."""
-    found: dict[str, Any] = {}
+    """Return the nested inventory settings of a ClusterPolicy's spec, without images."""
+    settings: dict[str, Any] = {}
     for field, setting in _SETTINGS.items():
-        value = _at(spec, field)
-        if value in _NOTHING or (written := _written(setting, value)) in _NOTHING:
+        value = _value_at(spec, field)
+        if value in _EMPTY_VALUES or (written := _to_inventory_value(setting, value)) in _EMPTY_VALUES:
             continue
-        part, (*parents, last) = found, setting.split(".")
+        part, (*parents, last) = settings, setting.split(".")
         for step in parents:
             part = part.setdefault(step, {})
         part[last] = written
-    return found
+    return settings
 
 
-def _written(setting: str, value: Any) -> Any:
-    """Return a value as an inventory has it, without what the chart itself has set."""
-    known, (section, _, key) = facts("cluster_policy.yaml"), setting.partition(".")
+def _to_inventory_value(setting: str, value: Any) -> Any:
+    """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
+    known, (section, _, key) = read_table("cluster_policy.yaml"), setting.partition(".")
     if key == "env":
         variables = {entry["name"]: str(entry.get("value", "")) for entry in value}
-        return _without(known["chart_variables"].get(section, {}), variables)
+        return _drop_defaults(known["chart_variables"].get(section, {}), variables)
     if setting == "daemonsets.labels":
-        return _without(known["chart_labels"], value)
+        return _drop_defaults(known["chart_labels"], value)
     if key.endswith("max_unavailable"):
         return int(value) if str(value).isdigit() else value
-    if setting == "driver.args" and value[0] == "init":  # a ClusterPolicy's replace it, an inventory's follow it
+    if setting == "driver.args" and value[0] == "init":  # an inventory's arguments follow it
         return value[1:]
     return value
 
 
-def _without(defaults: Mapping[str, str | None], said: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in said.items() if key not in defaults or defaults[key] not in {value, None}}
+def _drop_defaults(defaults: Mapping[str, str | None], settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] not in {value, None}}
 
 
 def _images(spec: Spec) -> dict[str, dict[str, str]]:
-    """Return the images that a ClusterPolicy names, by component; ``driver_manager`` is one of them.
+    """Return the images of a ClusterPolicy by component, including ``driver_manager``.
 
-    A section without a version says nothing: its image then stands in the operator's own environment.
+    A section without a version names no image: the operator then takes it from its environment.
     """
     sections = {**OPERANDS, "driver.manager": "driver_manager"}
-    found = {component: _at(spec, section) or {} for section, component in sections.items()}
+    found = {component: _value_at(spec, section) or {} for section, component in sections.items()}
     return {
-        component: {part: said[part] for part in _IMAGE if said.get(part)}
-        for component, said in found.items()
-        if said.get("version")
+        component: {part: settings[part] for part in _IMAGE if settings.get(part)}
+        for component, settings in found.items()
+        if settings.get("version")
     }
 
 
 def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
-    """Yield what a ClusterPolicy's spec says and an inventory cannot."""
-    known = facts("cluster_policy.yaml")
+    """Yield the settings of a ClusterPolicy's spec that an inventory lacks."""
+    known = read_table("cluster_policy.yaml")
     needed, not_needed, ignored = known["needed"], known["not_needed"], known["ignored"]
     for path, value in _leaves(spec, ()):
         if any(".".join(path[:length]) in _CARRIED_OVER for length in range(1, len(path) + 1)):
             continue
         text, written = ".".join(path), str(value).lower() if isinstance(value, bool) else str(value)
         field = next((each for each in (*needed, *not_needed, *ignored) if f"{text}.".startswith(f"{each}.")), "")
-        is_default = value is False or value in (*_NOTHING, *known["defaults"].get(field, ()))
+        is_default = value is False or value in (*_EMPTY_VALUES, *known["defaults"].get(field, ()))
         if field not in ignored and not is_default:
             meaning = needed.get(field) or not_needed.get(field, "not known here")
             yield UnsupportedSetting(text, written, meaning, is_needed=field in needed)
@@ -147,70 +146,70 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
         yield path, value
 
 
-def _at(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     for step in path.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
     return value
 
 
-def derive_inventory(found: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
-    """Return an inventory that declares what is there; ``cluster`` has the user's ``kubeconfig`` and ``context``."""
-    spec = (found.policy or {}).get("spec", {})
-    release = release_of(found)
-    said = _without_defaults(_settings(spec), schema())
+def derive_inventory(install: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
+    """Return an inventory of the operator's stack; ``cluster`` has the user's ``kubeconfig`` and ``context``."""
+    spec = (install.policy or {}).get("spec", {})
+    release = release_of(install)
+    settings = _drop_schema_defaults(_settings(spec), schema())
     for component, named in _images(spec).items():
         default = releases.release(release).image(component)
         if image := {part: value for part, value in named.items() if value != getattr(default, part)}:
             is_manager = component == "driver_manager"
-            section = said.setdefault("driver" if is_manager else component, {})
+            section = settings.setdefault("driver" if is_manager else component, {})
             (section.setdefault("manager", {}) if is_manager else section).update(image)
-    has_host_drivers = any(node.labels.get(labels.DEPLOY_DRIVER) == labels.PRE_INSTALLED for node in found.facts.nodes)
-    if said.get("driver", {}).get("enabled", True) and has_host_drivers:
-        said.setdefault("driver", {})["enabled"] = "auto"
-    if not found.discovery and any(labels.nfd_has_spoken(node.labels) for node in found.facts.nodes):
-        said = {"nfd": {"enabled": False}, **said}  # another one than the chart's labels the nodes
-    pools, nodes = _pools(found)
+    driver_labels = {node.labels.get(labels.DEPLOY_DRIVER) for node in install.facts.nodes}
+    if settings.get("driver", {}).get("enabled", True) and labels.PRE_INSTALLED in driver_labels:
+        settings.setdefault("driver", {})["enabled"] = "auto"
+    if not install.discovery and any(labels.nfd_has_spoken(node.labels) for node in install.facts.nodes):
+        settings = {"nfd": {"enabled": False}, **settings}  # another NFD labels the nodes
+    pools, nodes = _pools(install)
     return {
         "name": name,
-        "cluster": {**{key: value for key, value in cluster.items() if value}, "namespace": found.namespace},
+        "cluster": {**{key: value for key, value in cluster.items() if value}, "namespace": install.namespace},
         "release": release,
         "host_prerequisites": {"enabled": False},
-        **said,
+        **settings,
         "pools": pools,
         "nodes": nodes,
     }
 
 
-def release_of(found: OperatorInstall) -> str:
-    """Return the release that the chart, the operator's image or its validator names; the default for others."""
-    texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in found.operators]
-    images = [str(item["spec"]["template"]["spec"]["containers"][0]["image"]) for item in found.operators]
+def release_of(install: OperatorInstall) -> str:
+    """Return the release that the chart, the operator's image or its validator names, else the default."""
+    texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in install.operators]
+    images = [str(item["spec"]["template"]["spec"]["containers"][0]["image"]) for item in install.operators]
     texts += [image.rpartition(":")[2] for image in images]
-    texts += [_images((found.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
+    texts += [_images((install.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
     versions = (version[1] for version in map(_VERSION.search, texts) if version)
     return next((version for version in versions if version in releases.names()), releases.DEFAULT)
 
 
-def _without_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from the defaults of their part of the schema; others would be in the way."""
+def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that differ from the defaults of their part of the schema."""
     kept = {}
     for key, value in settings.items():
         setting = resolved(part["properties"][key])
         if "properties" in setting:
-            if below := _without_defaults(value, setting):
+            if below := _drop_schema_defaults(value, setting):
                 kept[key] = below
         elif value != setting.get("default"):
             kept[key] = value
     return kept
 
 
-def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Return pools of nodes that are alike, and the nodes; pools are named after what sets them apart."""
+def _pools(install: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Group nodes with equal GPUs and systems into pools, named after their differences; return pools and nodes."""
     kinds: dict[tuple[str, int, str], list[str]] = {}
-    for node in found.facts.nodes:
+    for node in install.facts.nodes:
         if labels.has_gpu(node.labels):
             os = observed_os(node)
-            kind = _model(node), _count(node), f"{os.id}{os.version}" if os else ""
+            kind = _gpu_model(node), _gpu_count(node), f"{os.id}{os.version}" if os else ""
             kinds.setdefault(kind, []).append(node.name)
     pools: dict[str, Any] = {}
     members: list[dict[str, str]] = []
@@ -225,14 +224,14 @@ def _pools(found: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]
     return pools, sorted(members, key=lambda member: member["name"])
 
 
-def _model(node: NodeFacts) -> str:
-    """Return the model as inventories know it; what GPU Feature Discovery adds for sharing and MIG is no part of it."""
+def _gpu_model(node: NodeFacts) -> str:
+    """Return the model's inventory name, without GPU Feature Discovery's suffixes for sharing and MIG."""
     product = node.labels.get(labels.GPU_PRODUCT, "")
     bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
     known = hardware.find_model(bare)
     return known.name if known else bare or "unknown"
 
 
-def _count(node: NodeFacts) -> int:
+def _gpu_count(node: NodeFacts) -> int:
     counted = node.labels.get(labels.GPU_COUNT, "")
     return int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1

@@ -1,4 +1,4 @@
-"""What becomes of each object and of each running driver of the GPU Operator when an inventory takes over."""
+"""Plan what happens to each object and each running driver of the GPU Operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.adopt import checks
 from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
-from gpu_provision.adopt.inventory import facts
+from gpu_provision.adopt.inventory import read_table
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of
@@ -25,12 +25,12 @@ from gpu_provision.rollout.states import installation_digest
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
 _DRIVER = "nvidia-driver-ctr"
-# Where a pod is, and what its own operator calls what is installed.
+# Variables about the pod's node, and the GPU Operator's own digest.
 _OF_NO_EFFECT = frozenset({"NODE_NAME", "NODE_IP", "DRIVER_CONFIG_DIGEST"})
 _PROBE = "nvidia-driver-startup-probe"
-_TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - where the server mounts tokens, before 1.21 out of a Secret
+_TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - mount path of tokens, which come from a Secret before 1.21
 
-# Label `app` of the operator's DaemonSets that do what one of our components does.
+# Label `app` of the operator's DaemonSets -> the component that replaces them.
 OPERANDS: Mapping[str, str] = {
     DRIVER_APP: "driver",
     "nvidia-container-toolkit-daemonset": "toolkit",
@@ -43,23 +43,23 @@ OPERANDS: Mapping[str, str] = {
 
 
 class Disposition(StrEnum):
-    """What becomes of an object."""
+    """What happens to an object."""
 
-    TAKEN = "take over"  # stays the same object, and becomes ours
-    REPLACED = "replace"  # goes, since ours that does its work has another name or selector
-    REMOVED = "remove"  # goes: it does nothing any more
-    LEFT = "leave"  # stays as it is, without an owner
+    TAKEN = "take over"  # stays the same object, and changes its owner
+    REPLACED = "replace"  # is deleted; the object that replaces it has another name or selector
+    REMOVED = "remove"  # is deleted without replacement
+    LEFT = "leave"  # stays unchanged, without an owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPlan:
-    """An object and what becomes of it."""
+    """An object and its disposition."""
 
     ref: ObjectRef
     fate: Disposition
     live: Manifest
-    fields: tuple[FieldChange, ...] = ()  # what the first apply changes in it
-    effects: tuple[str, ...] = ()  # what else happens, in words
+    fields: tuple[FieldChange, ...] = ()  # changes by the first apply
+    effects: tuple[str, ...] = ()  # other effects, as text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +69,20 @@ class RunningDriver:
     node: str
     ref: ObjectRef
     uid: str
-    differs: tuple[str, ...]  # in what it is not the driver that is wanted; empty if it is
-    labels: Mapping[str, str | None]  # by which our DaemonSet takes it up; None: only the ClusterPolicy asked for it
-    annotations: Mapping[str, str | None]  # the same of annotations
+    differs: tuple[str, ...]  # differences from the declared driver; empty if it is the same
+    labels: Mapping[str, str | None]  # labels by which the new DaemonSet adopts it; None: a label to remove
+    annotations: Mapping[str, str | None]  # the same for annotations
     live: Manifest
 
     @property
     def keeps(self) -> bool:
-        """Whether it goes on running."""
+        """Whether the driver keeps running."""
         return not self.differs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """Labels that a node gets before our DaemonSets select it by them."""
+    """Labels that a node gets before the new DaemonSets select by them."""
 
     ref: ObjectRef
     uid: str
@@ -91,87 +91,88 @@ class NodeLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """Everything that an adoption does, before the apply that completes it, and after."""
+    """All steps of an adoption, before and after the apply that completes it."""
 
     cluster: str
     inventory: str
     release: str
-    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, which go last: while one is there, the adoption is not over
-    operators: tuple[Manifest, ...] = ()  # Deployments to be stopped before anything else
-    objects: tuple[ObjectPlan, ...] = ()  # everything of the operator and of its chart
+    policies: tuple[Manifest, ...] = ()  # ClusterPolicies, deleted last: their absence marks a complete adoption
+    operators: tuple[Manifest, ...] = ()  # Deployments, stopped first
+    objects: tuple[ObjectPlan, ...] = ()  # all objects of the operator and of its chart
     drivers: tuple[RunningDriver, ...] = ()
-    targets: tuple[str, ...] = ()  # nodes with a GPU that the cluster has and the inventory claims
-    nodes: tuple[NodeLabels, ...] = ()  # labels that come before our DaemonSets
+    targets: tuple[str, ...] = ()  # GPU nodes of the cluster that the inventory declares
+    nodes: tuple[NodeLabels, ...] = ()  # labels to set before the new DaemonSets
     discovery: str = ""  # namespace of the inventory's Node Feature Discovery; empty if the inventory has it off
-    leftovers: tuple[Manifest, ...] = ()  # pods of the operator's own validations, which are over
-    created: tuple[ObjectRef, ...] = ()  # objects that the apply makes
+    leftovers: tuple[Manifest, ...] = ()  # completed validation pods of the operator
+    created: tuple[ObjectRef, ...] = ()  # objects that the apply creates
     findings: tuple[Finding, ...] = ()
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to take over, or nothing any more."""
+        """Whether nothing is left to adopt."""
         return not self.policies
 
     @property
     def replaces_discovery(self) -> bool:
-        """Whether the chart's Node Feature Discovery goes, and the inventory's takes its place."""
+        """Whether the inventory's Node Feature Discovery replaces the chart's."""
         return bool(self.discovery) and any(is_discovery(item.live) for item in self.of(Disposition.REMOVED))
 
     def of(self, *fates: Disposition) -> tuple[ObjectPlan, ...]:
-        """Return the objects that these things become of."""
+        """Return the objects with one of these dispositions."""
         return tuple(item for item in self.objects if item.fate in fates)
 
 
-def plan_adoption(found: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
-    """Return what an inventory's adoption of a cluster does."""
+def plan_adoption(install: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
+    """Plan the adoption of a cluster by an inventory."""
     wanted = by_ref(item for items in desired.values() for item in items if item["kind"] not in _PER_NODE)
-    drivers = tuple(_drivers(found, context, desired))
+    drivers = tuple(_plan_drivers(install, context, desired))
+    findings = (*checks.check_cluster(install, context), *checks.check_drivers(drivers))
     return Adoption(
-        cluster=found.cluster,
+        cluster=install.cluster,
         inventory=context.inventory.name,
-        release=" in namespace ".join(filter(None, found.release)),
-        policies=found.policies,
-        operators=found.operators,
-        objects=tuple(_plan_objects(found, wanted, frozenset(desired))),
+        release=" in namespace ".join(filter(None, install.release)),
+        policies=install.policies,
+        operators=install.operators,
+        objects=tuple(_plan_objects(install, wanted, frozenset(desired))),
         drivers=drivers,
         targets=tuple(target.name for target in context.targets if target.facts),
-        nodes=tuple(_nodes(found, desired)),
+        nodes=tuple(_plan_node_labels(install, desired)),
         discovery=context.inventory.specs.nfd.namespace if "nfd" in desired else "",
-        leftovers=tuple(pod for pod in found.pods if is_owned(pod, found.policy_uids)),
-        created=tuple(ref for ref in wanted if ref not in found.objects),
-        findings=(*checks.check_cluster(found, context), *checks.check_drivers(drivers), *checks.check_release(found)),
+        leftovers=tuple(pod for pod in install.pods if is_owned(pod, install.policy_uids)),
+        created=tuple(ref for ref in wanted if ref not in install.objects),
+        findings=(*findings, *checks.check_release(install)),
     )
 
 
 def _plan_objects(
-    found: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
+    install: OperatorInstall, wanted: Mapping[ObjectRef, Manifest], components: frozenset[str]
 ) -> Iterator[ObjectPlan]:
     keeps_discovery = "nfd" not in components
-    # One that has no owner any more counts as well: a run may have been killed between the two.
-    others = [item for ref, item in found.objects.items() if ref not in wanted and ref not in found.chart]
+    # One without an owner counts as well: an interrupted run may have removed it.
+    others = [item for ref, item in install.objects.items() if ref not in wanted and ref not in install.chart]
     staying = [
-        item for item in others if item["kind"] == "DaemonSet" and PART_OF not in labels_of(item) and _stays(item)
+        item for item in others if item["kind"] == "DaemonSet" and PART_OF not in labels_of(item) and _is_kept(item)
     ]
-    for ref, item in {**found.owned, **found.chart}.items():
+    for ref, item in {**install.owned, **install.chart}.items():
         if ref in wanted:
             yield _take_over(item, wanted[ref])
-        elif ref in found.discovery and keeps_discovery:
+        elif ref in install.discovery and keeps_discovery:
             yield ObjectPlan(ref=ref, fate=Disposition.LEFT, live=item)
-        elif ref in found.chart:
+        elif ref in install.chart:
             effects = ("stopped first, removed last",) if is_operator(item) else ()
             yield ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
         else:
             yield _plan_operand(item, staying, components)
-    if found.discovery and not keeps_discovery:
-        # Every Node Feature Discovery brings these definitions along; Helm never removes them.
+    if install.discovery and not keeps_discovery:
+        # Every Node Feature Discovery installs these definitions; Helm never removes them.
         for ref in wanted:
             is_definition = ref.kind == "CustomResourceDefinition" and ref.name.endswith(_NFD_GROUP)
-            if is_definition and ref in found.objects and PART_OF not in labels_of(found.objects[ref]):
-                yield _take_over(found.objects[ref], wanted[ref])
+            if is_definition and ref in install.objects and PART_OF not in labels_of(install.objects[ref]):
+                yield _take_over(install.objects[ref], wanted[ref])
 
 
 def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
-    """An object under a name that we want: the same object, unless an immutable field differs."""
+    """Plan an object with the name of a desired one: take it over, unless an immutable field differs."""
     ref = ref_of(live)
     if fixed := _immutable_difference(live, wanted):
         return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
@@ -198,11 +199,11 @@ def _immutable_difference(live: Manifest, wanted: Manifest) -> str:
 
 
 def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset[str]) -> ObjectPlan:
-    """An object of the operator for which we have none of the same name."""
+    """Plan an object of the operator without a desired one of the same name."""
     ref = ref_of(item)
     component = OPERANDS.get(labels_of(item).get(labels.APP, "")) if item["kind"] == "DaemonSet" else None
     if component is None:
-        stays = _stays(item) or any(_is_used_by(item, other) for other in staying)
+        stays = _is_kept(item) or any(_is_used_by(item, other) for other in staying)
         return ObjectPlan(ref=ref, fate=Disposition.LEFT if stays else Disposition.REMOVED, live=item)
     if component not in components:
         effects = (f"{component} is off in the inventory",)
@@ -211,15 +212,15 @@ def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset
     return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=item, effects=(pods,))
 
 
-def _stays(item: Manifest) -> bool:
-    """Whether an object does something that none of our components does."""
+def _is_kept(item: Manifest) -> bool:
+    """Whether no component replaces an object."""
     if item["kind"] == "DaemonSet":
         return labels_of(item).get(labels.APP, "") not in OPERANDS
     return item["kind"] in {"RuntimeClass", "Namespace", "CustomResourceDefinition"}
 
 
 def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
-    """Whether a DaemonSet that stays makes use of an object: its account and rights, its files, its Service."""
+    """Whether a DaemonSet that stays uses an object: its account and RBAC, its files, its Service."""
     template, ref = daemon_set["spec"]["template"], ref_of(item)
     pod = template["spec"]
     match ref.kind:
@@ -234,31 +235,31 @@ def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
             return labels_of(item).get(labels.APP) == labels_of(daemon_set).get(labels.APP)
 
 
-def _drivers(found: OperatorInstall, context: RenderContext, desired: Desired) -> Iterator[RunningDriver]:
+def _plan_drivers(install: OperatorInstall, context: RenderContext, desired: Desired) -> Iterator[RunningDriver]:
     templates = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item["spec"]["template"]
         for item in desired.get("driver", ())
         if item["kind"] == "DaemonSet"
     }
     groups = {target.name: target.driver_group for target in context.targets}
-    asked = (found.policy or {}).get("spec", {}).get("daemonsets") or {}
-    for pod in found.driver_pods():
+    asked = (install.policy or {}).get("spec", {}).get("daemonsets") or {}
+    for pod in install.driver_pods():
         template = templates.get(groups.get(pod["spec"].get("nodeName", ""), ""))
         if template is not None and labels.COMPONENT not in labels_of(pod):
             yield _compare_driver(pod, template, asked)
 
 
 def _compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any]) -> RunningDriver:
-    """Compare a driver pod with our template; ``asked`` is ``daemonsets`` of the ClusterPolicy."""
+    """Compare a driver pod with the desired template; ``asked`` is ``daemonsets`` of the ClusterPolicy."""
 
     def surplus(key: str) -> dict[str, str | None]:
-        """Return the labels that go: the ClusterPolicy has asked for them, and the inventory does not."""
+        """Return the labels to remove: the ClusterPolicy sets them, and the inventory does not."""
         live, wanted = pod["metadata"].get(key) or {}, template["metadata"].get(key, {})
         return dict.fromkeys(sorted((asked.get(key) or {}).keys() & live.keys() - wanted.keys()))
 
-    differs = tuple(_differences(pod, template))
+    differs = tuple(_find_differences(pod, template))
     marks = dict(template["metadata"]["labels"])
-    if differs:  # digests are only for a pod that is as good as made from the template
+    if differs:  # digests are only for a pod that equals the template
         del marks[labels.DIGEST]
     else:
         marks[labels.INSTALLATION] = installation_digest(template)
@@ -273,7 +274,7 @@ def _compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any])
     )
 
 
-def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
+def _find_differences(pod: Manifest, template: Manifest) -> Iterator[str]:
     live, wanted = _container(pod), _container(template)
     if live is None or wanted is None:
         yield f"no container {_DRIVER}"
@@ -285,15 +286,15 @@ def _differences(pod: Manifest, template: Manifest) -> Iterator[str]:
     here, there = _environment(live), _environment(wanted)
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
-            yield f"{name} is {_value(here.get(name))}, {_value(there.get(name))} is wanted"
-    for source in sorted(_inputs(pod, live) ^ _inputs(template, wanted)):
+            yield f"{name} is {_describe_value(here.get(name))}, {_describe_value(there.get(name))} is wanted"
+    for source in sorted(_mounted_sources(pod, live) ^ _mounted_sources(template, wanted)):
         yield f"{source} is mounted in only one of the two"
     containers = [{each["name"] for each in one["spec"]["containers"]} for one in (pod, template)]
     for name in sorted(containers[0] - containers[1]):
         yield f"container {name} runs beside it"
 
 
-def _value(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return "not set" if value is None else repr(value) if isinstance(value, str) else "set from elsewhere"
 
 
@@ -306,13 +307,13 @@ def _command(container: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _environment(container: Mapping[str, Any]) -> dict[str, Any]:
-    found = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
-    found |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
-    return {name: value for name, value in found.items() if name not in _OF_NO_EFFECT}
+    variables = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
+    variables |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
+    return {name: value for name, value in variables.items() if name not in _OF_NO_EFFECT}
 
 
-def _inputs(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
-    """Return the ConfigMaps and Secrets that a container gets as files; how they are laid out is no difference."""
+def _mounted_sources(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
+    """Return the ConfigMaps and Secrets that a container mounts; paths do not matter."""
     mounts = container.get("volumeMounts") or ()
     mounted = {mount["name"] for mount in mounts if not mount["mountPath"].startswith(_TOKEN)}
     volumes = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] in mounted]
@@ -321,31 +322,31 @@ def _inputs(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
     return (maps | secrets) - {f"ConfigMap {_PROBE}"}
 
 
-def _nodes(found: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
-    """Yield labels that are missing: our DaemonSets take pods off nodes that it does not select."""
-    facts = {node.name: node for node in found.facts.nodes}
+def _plan_node_labels(install: OperatorInstall, desired: Desired) -> Iterator[NodeLabels]:
+    """Yield missing node labels: the DaemonSet controller deletes pods on nodes that its selector lacks."""
+    facts = {node.name: node for node in install.facts.nodes}
     for item in desired.get("node_labels", ()):
         node = facts.get(item["metadata"]["name"])
         if node is not None and (changes := label_changes(item, node)):
             yield NodeLabels(ref=ref_of(item), uid=node.uid, changes=changes)
 
 
-_OUR_MARKS = (
+_OWN_MARKS = (
     *(labels.MANAGED_BY, PART_OF, labels.COMPONENT, labels.STACK, labels.DIGEST, labels.CONFIG),
     "deprecated.daemonset.template.generation",
 )
 
 
 def _is_noise(change: FieldChange) -> bool:
-    """Whether a field is one of our marks, or a default of the server."""
-    if change.path.endswith(tuple(f'"{mark}"' for mark in _OUR_MARKS)):
+    """Whether a change is a mark of gpu-provision, or a default of the API server."""
+    if change.path.endswith(tuple(f'"{mark}"' for mark in _OWN_MARKS)):
         return True
-    name, defaults = change.path.rpartition(".")[2], facts("server_defaults.yaml")
+    name, defaults = change.path.rpartition(".")[2], read_table("server_defaults.yaml")
     return change.new is None and name in defaults and (defaults[name] is None or change.old in defaults[name])
 
 
 def _with_metadata_maps(item: Manifest) -> Manifest:
-    """Return an object that has labels and annotations, if only empty ones, so that each key is compared by itself."""
+    """Return an object with labels and annotations, even empty ones, so that a comparison works key by key."""
     full = {**item, "metadata": {"labels": {}, "annotations": {}, **(item.get("metadata") or {})}}
     if template := (item.get("spec") or {}).get("template"):
         full["spec"] = {**item["spec"], "template": _with_metadata_maps(template)}

@@ -53,40 +53,40 @@ _Item = TypeVar("_Item")
 WAIT_SECONDS = 300.0
 _POLL_SECONDS = 0.25
 _PARALLEL = 12
-_TRIES = 8  # of a write to an object that a controller keeps writing to
-_REPLICAS = "gpu-provision.io/adopted-replicas"  # what the operator's Deployment asked for before
+_TRIES = 8  # of a write to an object that a controller writes to as well
+_REPLICAS = "gpu-provision.io/adopted-replicas"  # replicas of the operator's Deployment before the adoption
 _WORKLOADS = ("Deployment", "DaemonSet")
 _MAX_NODES = 3
 
 
 def plan(session: Session) -> Adoption:
-    """Return what an adoption would do. Raises UnreachableError, ForbiddenError."""
+    """Plan an adoption. Raises UnreachableError, ForbiddenError."""
     reading = session.reading()
-    found = discover(session.cluster, session.inventory)
-    return plan_adoption(found, reading.context, reading.desired)
+    install = discover(session.cluster, session.inventory)
+    return plan_adoption(install, reading.context, reading.desired)
 
 
 def transfer_ownership(session: Session, listen: Listen) -> None:
-    """Stop the operator and take its objects over; our operands do not run yet, and every driver keeps running.
+    """Stop the operator and take its objects over, without new operands and without a driver restart.
 
-    Raises RunFailedError or ForbiddenError for what stands against it, before any write; RunFailedError for a step that
-    does not complete; LockedError.
+    Raises RunFailedError or ForbiddenError before any write if `check` fails; RunFailedError for a step that does not
+    complete; LockedError.
     """
     check(session, plan(session))
-    with _locked(session, listen) as runner:
+    with _hold_lock(session, listen) as runner:
         runner.transfer_ownership(plan(session))
 
 
 def finalize(session: Session, listen: Listen) -> None:
-    """Delete what an apply has replaced, and last the ClusterPolicy. Raises RunFailedError, LockedError."""
-    with _locked(session, listen) as runner:
+    """Delete the replaced objects, and last the ClusterPolicy. Raises RunFailedError, LockedError."""
+    with _hold_lock(session, listen) as runner:
         runner.finalize(plan(session), lambda: discover(session.cluster, session.inventory))
 
 
 def check(session: Session, adoption: Adoption) -> None:
-    """Raise RunFailedError for what stands against an adoption, ForbiddenError for missing permissions."""
-    ours_soon = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
-    conflicts = (item for item in session.refusals() if item.code != "GP304" or item.where not in ours_soon)
+    """Raise RunFailedError for the errors of an adoption, ForbiddenError for missing permissions."""
+    transferred_refs = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
+    conflicts = (item for item in session.refusals() if item.code != "GP304" or item.where not in transferred_refs)
     if errors := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
     wanted = required_permissions(adoption)
@@ -96,7 +96,7 @@ def check(session: Session, adoption: Adoption) -> None:
 
 
 def required_permissions(adoption: Adoption) -> Iterator[Permission]:
-    """Yield what carrying an adoption out needs besides what the apply needs."""
+    """Yield the permissions of an adoption besides those of the apply."""
     for item in adoption.objects:
         yield from on_object(item.ref, "patch" if item.fate in {Disposition.TAKEN, Disposition.LEFT} else "delete")
     for operator in adoption.operators:
@@ -110,7 +110,7 @@ def required_permissions(adoption: Adoption) -> Iterator[Permission]:
 
 
 @contextlib.contextmanager
-def _locked(session: Session, listen: Listen) -> Iterator[AdoptionRunner]:
+def _hold_lock(session: Session, listen: Listen) -> Iterator[AdoptionRunner]:
     def say(message: str) -> None:
         listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
@@ -120,21 +120,21 @@ def _locked(session: Session, listen: Listen) -> Iterator[AdoptionRunner]:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionRunner:
-    """One adoption being carried out."""
+    """Executes one adoption."""
 
     cluster: KubeClient
     say: Say = lambda _: None
 
     def transfer_ownership(self, adoption: Adoption) -> None:
-        """Take over everything that stays, without touching a running driver, and delete what is in the way."""
+        """Take over all objects that stay, without a driver restart, and delete the replaced and removed operands."""
         self._stop(adoption.operators)
         uids = uids_of(adoption.policies)
         moving = adoption.of(Disposition.TAKEN, Disposition.LEFT)
         self.say(f"taking {len(moving)} objects over")
-        self._each(partial(self._rewrite, uids=uids), moving)
-        # Our DaemonSets take their pods off nodes that they do not select: labels come first.
-        self._each(lambda node: self.cluster.label(node.ref, node.uid, node.changes), adoption.nodes)
-        self._each(self._mark, adoption.drivers)
+        self._run_parallel(partial(self._rewrite, uids=uids), moving)
+        # The DaemonSet controller deletes pods on nodes that its selector lacks: labels come first.
+        self._run_parallel(lambda node: self.cluster.label(node.ref, node.uid, node.changes), adoption.nodes)
+        self._run_parallel(self._label_driver, adoption.drivers)
         doomed = [item for item in adoption.of(Disposition.REPLACED, Disposition.REMOVED) if is_owned(item.live, uids)]
         for item in doomed:
             if item.ref.kind == "DaemonSet" and labels_of(item.live).get(labels.APP) == DRIVER_APP:
@@ -149,29 +149,29 @@ class AdoptionRunner:
         self.say("the objects are taken over; applying the inventory")
 
     def finalize(self, adoption: Adoption, look: Callable[[], OperatorInstall]) -> None:
-        """Delete what is left by a plan after the apply, and last the ClusterPolicy; ``look`` discovers once more."""
+        """Delete the rest of a plan after the apply, and last the ClusterPolicy; ``look`` discovers once more."""
         self._stop(adoption.operators)
         self._await_discovery(adoption)
-        # First: a later run finds the revisions' namespace by the objects that go here. They have lost their owner like
-        # the pods of the old driver DaemonSet, and have no use.
+        # Revisions first: an interrupted run finds their namespace by the objects deleted below. They are orphaned like
+        # the pods of the old driver DaemonSet.
         for namespace in sorted({item.ref.namespace for item in adoption.objects if item.ref.namespace}):
             selector = f"{labels.APP}={DRIVER_APP}"
             for revision in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
                 if not revision["metadata"].get("ownerReferences"):
                     self._delete(revision)
         removed = [item.live for item in adoption.of(Disposition.REMOVED)]
-        # Workloads, then what they needed; last the operator, which names the release for a run that resumes.
-        theirs = [item for item in removed if not is_operator(item)]
-        self._each(self._delete, [item for item in theirs if item["kind"] in _WORKLOADS])
-        self._each(self._delete, [item for item in theirs if item["kind"] not in _WORKLOADS])
-        self._each(self._delete, filter(is_operator, removed))
-        found = look()
-        if found.owned:
-            finding = _unfinished(
-                "something still belongs to the ClusterPolicy and would go with it, so it stays",
-                found.cluster,
-                evidence=", ".join(str(ref) for ref in sorted(found.owned)),
-                fix="see whether the operator was started again; then run this again, which resumes",
+        # Workloads, then the objects they use; last the operator, which names the release for a resumed run.
+        removable = [item for item in removed if not is_operator(item)]
+        self._run_parallel(self._delete, [item for item in removable if item["kind"] in _WORKLOADS])
+        self._run_parallel(self._delete, [item for item in removable if item["kind"] not in _WORKLOADS])
+        self._run_parallel(self._delete, filter(is_operator, removed))
+        install = look()
+        if install.owned:
+            finding = _stuck_finding(
+                "the ClusterPolicy stays, since its deletion would delete the objects that it still owns",
+                install.cluster,
+                evidence=", ".join(str(ref) for ref in sorted(install.owned)),
+                fix="check whether the operator was started again; then run gpu-provision adopt again, which resumes",
             )
             raise RunFailedError(finding)
         for policy in adoption.policies:
@@ -179,7 +179,7 @@ class AdoptionRunner:
             self.cluster.delete(ref_of(policy), uid=policy["metadata"]["uid"], orphan=True)
             self._await_end(ref_of(policy), policy["metadata"]["uid"])
 
-    def _each(self, do: Callable[[_Item], object], items: Iterable[_Item]) -> None:
+    def _run_parallel(self, do: Callable[[_Item], object], items: Iterable[_Item]) -> None:
         with RequestPool(self.cluster, _PARALLEL) as pool:
             list(pool.map(do, items))
 
@@ -190,10 +190,10 @@ class AdoptionRunner:
                 self.say(f"scaling {ref_of(item)} to 0")
                 metadata = {"uid": item["metadata"]["uid"], "annotations": {_REPLICAS: str(replicas)}}
                 self.cluster.merge(ref_of(item), {"metadata": metadata, "spec": {"replicas": 0}})
-            self._until(
+            self._wait_until(
                 partial(self._has_stopped, item),
                 f"{ref_of(item)} still has pods, although it is scaled to 0",
-                "see what holds them: kubectl get pods; then run this again, which resumes",
+                "see why they remain: kubectl get pods; then run gpu-provision adopt again, which resumes",
             )
 
     def _has_stopped(self, deployment: Manifest) -> bool:
@@ -202,7 +202,7 @@ class AdoptionRunner:
         return not self.cluster.list(POD, namespace=namespace, label_selector=selector).items
 
     def _rewrite(self, item: ObjectPlan, uids: frozenset[str]) -> None:
-        """Transfer or release exactly the object that was planned for; read it again after a conflict."""
+        """Transfer or release exactly the planned object; read it again after a conflict."""
         live: Manifest | None = item.live
         for _ in range(_TRIES):
             if live is None or live["metadata"]["uid"] != item.live["metadata"]["uid"]:
@@ -222,16 +222,16 @@ class AdoptionRunner:
                 live = self.cluster.get(item.ref)
             else:
                 return
-        raise RunFailedError(_unfinished(f"another client keeps writing to {item.ref}", str(item.ref)))
+        raise RunFailedError(_stuck_finding(f"another client keeps writing to {item.ref}", str(item.ref)))
 
-    def _mark(self, driver: RunningDriver) -> None:
-        """Give a running driver pod the labels by which our DaemonSet takes it up, and its annotations."""
+    def _label_driver(self, driver: RunningDriver) -> None:
+        """Set the labels by which the new DaemonSet adopts a running driver pod, and its annotations."""
         metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
-        with contextlib.suppress(NotFoundError, ConflictError):  # it is gone; the next one is made from our template
+        with contextlib.suppress(NotFoundError, ConflictError):  # gone; the new DaemonSet creates the next one
             self.cluster.merge(driver.ref, {"metadata": metadata})
 
     def _delete(self, item: Manifest) -> None:
-        with contextlib.suppress(ConflictError):  # another one of this name is not the one that was planned for
+        with contextlib.suppress(ConflictError):  # another object of this name is not the planned one
             self.cluster.delete(ref_of(item), uid=item["metadata"]["uid"])
 
     def _await_end(self, ref: ObjectRef, uid: str) -> None:
@@ -239,21 +239,22 @@ class AdoptionRunner:
             live = self.cluster.get(ref)
             return live is None or live["metadata"]["uid"] != uid
 
-        self._until(is_gone, f"{ref} does not go", f"see metadata.finalizers of it: kubectl get {ref.kind} {ref.name}")
+        fix = f"see its metadata.finalizers: kubectl get {ref.kind} {ref.name} -o yaml"
+        self._wait_until(is_gone, f"{ref} is not deleted", fix)
 
     def _await_discovery(self, adoption: Adoption) -> None:
-        """Wait until ours has seen every node: one that it has not seen would lose its labels, and its operands."""
+        """Wait until the inventory's NFD has published every node; others would lose their labels and operands."""
         if not adoption.replaces_discovery:
             return
         features = Scope(NODE_FEATURE, namespace=adoption.discovery)
         workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
-        began, deadline, said = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
+        began, deadline, last_message = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
         until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
         with InformerCache(self.cluster, [features, workers], keep=trim) as mirror:
             while missing := unseen_nodes(adoption.targets, mirror.of(features), mirror.of(workers)):
                 left, named = deadline - time.monotonic(), [f"{node} ({why})" for node, why in missing.items()]
                 if left < 0:
-                    finding = _unfinished(
+                    finding = _stuck_finding(
                         f"Node Feature Discovery has not seen every node after {WAIT_SECONDS:.0f} s; "
                         "that of the chart stays",
                         f"Node {', '.join(missing)}",
@@ -263,26 +264,26 @@ class AdoptionRunner:
                     )
                     raise RunFailedError(finding)
                 message = f"waiting for Node Feature Discovery to see {join_limited(named, _MAX_NODES)}; {until}"
-                if message != said:
+                if message != last_message:
                     self.say(message)
-                said = message
+                last_message = message
                 mirror.wait(left)
 
-    def _until(self, condition: Callable[[], bool], what: str, fix: str) -> None:
+    def _wait_until(self, condition: Callable[[], bool], what: str, fix: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise RunFailedError(_unfinished(what, self.cluster.name, fix=fix))
+                raise RunFailedError(_stuck_finding(what, self.cluster.name, fix=fix))
             time.sleep(_POLL_SECONDS)
 
 
 def unseen_nodes(
     nodes: Iterable[str], features: Mapping[ObjectRef, Manifest], pods: Mapping[ObjectRef, Manifest]
 ) -> dict[str, str]:
-    """Return the nodes that the inventory's Node Feature Discovery has not seen yet, each with the reason.
+    """Return the nodes that the inventory's Node Feature Discovery has not published yet, each with the reason.
 
-    While there are any, that of the chart stays: their labels would go with it. ``features`` are the NodeFeatures in
-    the inventory's namespace of it, ``pods`` those of the stack.
+    Their labels would go with the chart's Node Feature Discovery. ``features`` are the NodeFeatures in the inventory's
+    NFD namespace, ``pods`` those of the stack.
     """
     published = {labels_of(item).get(NODE_OF_FEATURE) for item in features.values()}
     workers = {
@@ -303,5 +304,5 @@ def unseen_nodes(
     return missing
 
 
-def _unfinished(what: str, where: str, *, evidence: str = "", fix: str = "run this again, which resumes") -> Finding:
+def _stuck_finding(what: str, where: str, *, evidence: str = "", fix: str = "run adopt again to resume") -> Finding:
     return Finding(code=codes.NOT_DONE, what=what, where=where, evidence=evidence, fix=fix)

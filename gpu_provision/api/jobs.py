@@ -294,7 +294,7 @@ class DestroyJob(_Job):
         Raises:
             ProvisionError: As `gpu_provision.destroy` says.
         """
-        from gpu_provision.destroy.plan import hosts_held_back
+        from gpu_provision.destroy.plan import hosts_skipped_finding
 
         in_cluster = None
         try:
@@ -309,7 +309,7 @@ class DestroyJob(_Job):
         removal = StackRemoval(inventory=self.inventory.name, dry_run=False, cluster=in_cluster)
         if in_cluster is None or not has_errors(in_cluster.findings):
             return replace(removal, hosts=self._tear_down(listen, dry_run=False))
-        return replace(removal, notes=(hosts_held_back(),) if self.has_hosts else ())
+        return replace(removal, notes=(hosts_skipped_finding(),) if self.has_hosts else ())
 
     def _tear_down(self, listen: Listen, *, dry_run: bool) -> HostsResult:
         if not self.has_hosts:

@@ -112,9 +112,9 @@ def rbac(  # noqa: PLR0913 - the options of the command
     from gpu_provision.rbac import permissions
 
     if operator and not (adopt or destroy):
-        from gpu_provision.operator.manifests import of_editor
+        from gpu_provision.operator.manifests import editor_permissions
 
-        kind, wanted = "-editor", of_editor(inventory)
+        kind, wanted = "-editor", editor_permissions(inventory)
     elif adopt:
         kind, wanted = "-adopter", permissions.for_adopt(inventory)
     elif destroy:

@@ -163,13 +163,13 @@ def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape:
 
     With --output, a folder that kubectl apply -k takes.
     """
-    from gpu_provision.operator.manifests import grouped, kustomization, manifests
+    from gpu_provision.operator.manifests import group_by_file, kustomization, manifests
 
     made = manifests(_shape(out, **shape), [load_inventory(file) for file in files])
     if folder is None:
         out.result(document("operator render", manifests=made, files=[]), object_text.yaml_stream(made))
         return
-    texts = {name: object_text.yaml_stream(group) for name, group in grouped(made).items()}
+    texts = {name: object_text.yaml_stream(group) for name, group in group_by_file(made).items()}
     texts["kustomization.yaml"] = object_text.to_yaml(kustomization(list(texts)))
     paths = [str(path) for path in write_texts(folder, texts)]
     out.result(document("operator render", manifests=made, files=paths), "\n".join(paths))
@@ -255,10 +255,10 @@ def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> Exit
 
     found = read_overview(cluster)
     warnings = skew_findings(cluster, found.version, found.lease)
-    told = {**asdict(found), "ready": found.is_well}
+    told = {**asdict(found), "ready": found.is_healthy}
     out.result(document("operator status", warnings, operator=told), _status_text(found, out))
     out.findings(warnings)
-    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_well else ExitCode.OK
+    return ExitCode.DIFFERENCES if detailed_exitcode and not found.is_healthy else ExitCode.OK
 
 
 def _status_text(found: Overview, out: Output) -> str:
@@ -312,21 +312,21 @@ def run(  # noqa: PLR0913 - one argument per option
     use_one_arena()
     aimed = {"kubeconfig": kubeconfig or "", "context": context or "", "sandbox": ""}
 
-    def aim(inventory: Inventory) -> Inventory:
+    def retarget(inventory: Inventory) -> Inventory:
         return replace(inventory, cluster=replace(inventory.cluster, **aimed))
 
-    def take(note: StackEvent) -> None:
+    def on_event(note: StackEvent) -> None:
         if out.json:
             told = {"time": _now(), "level": "warning" if note.is_warning else "info", "stack": note.stack}
             write(sys.stdout, json.dumps({**told, "reason": note.reason, "message": note.message}, sort_keys=True))
         else:
             out.note(event_line(note))
 
-    controller = Controller(connect(kubeconfig or "", context or ""), aim=aim, take=take, namespace=namespace)
+    cluster = connect(kubeconfig or "", context or "")
+    controller = Controller(cluster, retarget=retarget, on_event=on_event, namespace=namespace)
     try:
-        found = serve(
-            address, port, look=controller.look, is_alive=controller.why_dead, is_ready=controller.why_unready
-        )
+        probes = {"is_alive": controller.liveness_problem, "is_ready": controller.readiness_problem}
+        found = serve(address, port, read_metrics=controller.metrics, **probes)
     except OSError as error:
         finding = Finding(
             code=codes.NO_ENDPOINT,
@@ -336,9 +336,9 @@ def run(  # noqa: PLR0913 - one argument per option
         )
         raise UsageError(finding) from error
     place = f"[{address}]" if ":" in address else address
-    take(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
+    on_event(StackEvent(reason="Answering", message=f"http://{place}:{found}/metrics, /healthz and /readyz"))
     try:
-        with redirect_reports(lambda message: take(StackEvent(reason="Waiting", message=message, is_warning=True))):
+        with redirect_reports(lambda message: on_event(StackEvent(reason="Waiting", message=message, is_warning=True))):
             controller.run()
     except KeyboardInterrupt:
         controller.stop()

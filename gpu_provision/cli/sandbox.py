@@ -10,7 +10,6 @@ import click
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import SuggestingGroup
-from gpu_provision.kube.config import as_findings, find_sandbox, start_sandbox
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UnreachableError
 from gpu_provision.output.findings import document
@@ -37,6 +36,8 @@ def sandbox() -> None:
 @options.output_options
 def up(*, fleet: str, out: Output) -> None:
     """Start the sandbox, unless it is running."""
+    from gpu_provision.kube.config import start_sandbox
+
     found = start_sandbox(fleet)
     out.result(document("sandbox up", sandbox=_document(found)), _text(found))
     out.hint(f"\nexport KUBECONFIG={found.kubeconfig}")
@@ -47,6 +48,7 @@ def up(*, fleet: str, out: Output) -> None:
 @options.output_options
 def down(*, fleet: str, out: Output) -> None:
     """Stop the sandbox and keep its state."""
+    from gpu_provision.kube.config import as_findings
     from gpu_provision.sandbox import lifecycle
 
     with as_findings():
@@ -60,6 +62,7 @@ def down(*, fleet: str, out: Output) -> None:
 @options.output_options
 def reset(*, fleet: str, out: Output) -> None:
     """Stop the sandbox and delete its state."""
+    from gpu_provision.kube.config import as_findings
     from gpu_provision.sandbox import lifecycle
 
     with as_findings():
@@ -72,6 +75,8 @@ def reset(*, fleet: str, out: Output) -> None:
 @options.output_options
 def status(*, fleet: str, out: Output) -> ExitCode:
     """Show whether the sandbox runs; exit with 69 if it does not."""
+    from gpu_provision.kube.config import find_sandbox
+
     found = find_sandbox(fleet)
     text = _text(found) if found else f"sandbox {fleet} is not running"
     out.result(document("sandbox status", sandbox=_document(found) if found else None), text)
@@ -86,6 +91,7 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 @options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of the kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
+    from gpu_provision.kube.config import find_sandbox
     from gpu_provision.sandbox import lifecycle
 
     found = find_sandbox(fleet)

@@ -10,7 +10,7 @@ from pyinfra.api.state import State
 import gpu_provision
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
-from gpu_provision.destroy.plan import hosts_held_back
+from gpu_provision.destroy.plan import hosts_skipped_finding
 from gpu_provision.hosts.deploy import block_cluster_phase, has_failed
 from gpu_provision.hosts.operations import Commands, host_operation, report
 from gpu_provision.inventory import load
@@ -70,4 +70,4 @@ def cluster_is_clear() -> Commands:
     if GROUP in host.groups or not state.is_executing:
         return
     if any(GROUP in other.groups and has_failed(state, other) for other in state.inventory):
-        yield FunctionCommand(block_cluster_phase, (hosts_held_back(),), {})
+        yield FunctionCommand(block_cluster_phase, (hosts_skipped_finding(),), {})

@@ -1,7 +1,7 @@
-"""Removing a stack: `gpu-provision destroy`.
+"""Remove a stack: `gpu-provision destroy`.
 
-`discovery` reads what is left, `nodes` judges labels and cordons, `plan` sets the stages and says what stays and why,
-`runner` carries it out and audits.
+`discovery` reads the stack's objects, `nodes` finds its labels and cordons, `plan` sets the stages and explains what
+stays, `runner` executes the plan and audits.
 
-Stands above `kube` and `planning`. All but `discovery` and `runner` are pure.
+Imports `kube` and `planning`. All but `discovery` and `runner` are pure.
 """

@@ -1,4 +1,4 @@
-"""Reads what is left of a stack in a cluster, by its labels, and what others have in its namespaces."""
+"""Read the objects of a stack by its labels, and foreign objects in its namespaces."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _PARALLEL = 12
 _CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "Lease")
 _GFD_FEATURES = "nvidia-features-for-"
 
-# What every namespace has by itself.
+# Objects that every namespace has.
 _IN_EVERY_NAMESPACE = {
     *(("ConfigMap", name) for name in ("kube-root-ca.crt", "openshift-service-ca.crt")),
     *(("ServiceAccount", name) for name in ("builder", "default", "deployer")),
 }
-_TRANSIENT = frozenset({"Event", "Endpoints", "EndpointSlice"})  # go with the object that they are about
-_COMPUTED = ("metrics.k8s.io",)  # groups without objects of their own
-_LIST_SECONDS = 30.0  # a group whose server is gone for good must not hold a removal up for longer
-_ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, which go with the account
+_TRANSIENT = frozenset({"Event", "Endpoints", "EndpointSlice"})  # deleted with the object that they are about
+_COMPUTED = ("metrics.k8s.io",)  # groups without stored objects
+_LIST_SECONDS = 30.0  # limits the delay by an API group without a server
+_ACCOUNT = "kubernetes.io/service-account.name"  # annotation of token Secrets, which are deleted with the account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOptions:
-    """What a removal may do."""
+    """Options of a removal."""
 
     crds: bool = False
-    evict: bool = False  # whether pods that use GPUs are evicted; without it they forbid the removal
+    evict: bool = False  # whether to evict pods that use GPUs; without it they block the removal
     seconds: int = 300  # how long each stage may take
 
 
@@ -60,9 +60,9 @@ class ListableKind(NamedTuple):
 def discover(
     cluster: KubeClient, inventory: Inventory, options: DestroyOptions, *, known: frozenset[str] = frozenset()
 ) -> DestroyPlan:
-    """Read what is left of a stack, and plan its removal. Raises UnreachableError, ForbiddenError.
+    """Read the objects of a stack, and plan its removal. Raises UnreachableError, ForbiddenError.
 
-    ``known`` are uids of objects that were the stack's: what they owned may still be there.
+    ``known`` are uids of deleted objects of the stack, whose dependents may still exist.
     """
     found = _read_objects(cluster, inventory, crds=options.crds, known=known)
     facts = ClusterFacts(nodes=tuple(map(node_facts, found.nodes)))
@@ -83,7 +83,7 @@ def discover(
                 code=codes.PROGRAMS_KEPT,
                 what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
                 where=f"Node {', '.join(sorted(nodes))}",
-                fix=f"when no container uses them any more, on each of these: rm -r {folder}; or turn "
+                fix=f"on each node, once no container uses them: rm -r {folder}; or turn "
                 "host_prerequisites on, and run gpu-provision destroy --hosts-only",
                 severity=Severity.WARNING,
             )
@@ -92,7 +92,7 @@ def discover(
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
-    """Read what is left of a stack, by one LIST for each kind, and what others have in what would go."""
+    """Read the objects of a stack with one LIST for each kind, and foreign objects that a removal would delete."""
     home, set_id = inventory.cluster.namespace, applyset_id(inventory.name, inventory.cluster.namespace)
     with RequestPool(cluster, _PARALLEL) as pool:
         version = pool.submit(cluster.version)
@@ -105,14 +105,14 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         members = by_ref(item for items in lists for item in items)
     namespaces = {ref.namespace for ref, item in members.items() if ref.namespace and _is_nfd(item)}
     masters = (cluster.get(ObjectRef(*_LEASE, each, nfd.MASTER_LEASE)) for each in sorted(namespaces))
-    ours = {ref: pod for ref, pod in by_ref(pods.result().items).items() if labels_of(pod).get(STACK) == inventory.name}
-    others = [pod for pod in pods.result().items if ref_of(pod) not in ours]
+    stack_pods = by_ref(pod for pod in pods.result().items if labels_of(pod).get(STACK) == inventory.name)
+    others = [pod for pod in pods.result().items if ref_of(pod) not in stack_pods]
     generated = by_ref(pod for pod in others if pod["metadata"].get("namespace") == home and validator.has_made(pod))
     without_ssh = {node.name for node in inventory.hosts_without_ssh}
     config_maps = own.result().items
     parents = [item["metadata"] for item in config_maps if SET_ID in item["metadata"]["labels"]]
     stacks = {f"{metadata['namespace']}/{metadata['name']}" for metadata in parents}
-    found = StackObjects(
+    objects = StackObjects(
         cluster=f"{cluster.name} ({version.result()})",
         members=members,
         records=by_ref(item for item in config_maps if _is_record(item, inventory)),
@@ -123,13 +123,13 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
             **(generated if members else {}),
             **by_ref(pod for pod in others if _is_abandoned_helper(pod, without_ssh)),
         },
-        pods=ours,
+        pods=stack_pods,
         others=tuple(pod for pod in others if ref_of(pod) not in generated),
         claims=ResourceClaims(cluster).of(others),
         nodes=tuple(nodes.result().items),
         stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
     )
-    uids, foreign = found.uids | known, dict[ObjectRef, tuple[str, ...]]()
+    uids, foreign = objects.uids | known, dict[ObjectRef, tuple[str, ...]]()
     may_go = {ref: item for ref, item in members.items() if not other_managers(item)}
     kinds = listable_kinds(cluster) if any(ref.kind == "Namespace" for ref in may_go) else []
     for ref, item in may_go.items():
@@ -137,7 +137,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
             foreign[ref] = tuple(foreign_objects_in(cluster, ref.name, kinds, uids))
         elif ref.kind == "CustomResourceDefinition" and crds:
             foreign[ref] = tuple(_foreign_objects_of(cluster, item, uids))
-    return replace(found, foreign=foreign)
+    return replace(objects, foreign=foreign)
 
 
 def labels_of(item: Manifest) -> Mapping[str, str]:
@@ -150,7 +150,7 @@ def _is_nfd(item: Manifest) -> bool:
 
 
 def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
-    """Whether a ConfigMap is the stack's own: what stands for it, its validations, its history."""
+    """Whether a ConfigMap is the stack's ApplySet parent, its validations or its history."""
     metadata = config_map["metadata"]
     if metadata["namespace"] != inventory.cluster.namespace or PART_OF in metadata["labels"]:
         return False
@@ -158,7 +158,7 @@ def _is_record(config_map: Manifest, inventory: Inventory) -> bool:
 
 
 def _is_abandoned_helper(pod: Manifest, nodes: Collection[str]) -> bool:
-    """Whether a pod helps on one of these hosts without SSH, and its client is gone; else it ends with its client."""
+    """Whether a pod is a helper on one of these nodes without SSH, and its client is gone."""
     is_there = pod["spec"].get("nodeName") in nodes
     return is_there and labels.HELPER in labels_of(pod) and node_shell.is_orphaned(pod)
 
@@ -169,7 +169,7 @@ def _published_features(
     namespaces: Collection[str],
     members: Mapping[ObjectRef, Manifest],
 ) -> Iterator[Manifest]:
-    """Yield the NodeFeatures that our Node Feature Discovery and GPU Feature Discovery have made, by their names."""
+    """Yield the NodeFeatures of the stack's Node Feature Discovery and GPU Feature Discovery, by their names."""
     names = {node["metadata"]["name"] for node in nodes}
     for item in features if members else ():
         name, about = item["metadata"]["name"], labels_of(item).get(nfd.NODE_OF_FEATURE, "")
@@ -178,9 +178,9 @@ def _published_features(
 
 
 def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
-    """Return everything namespaced that a server can list, each in the version that it prefers.
+    """Return all namespaced kinds that the API server can list, in their preferred versions.
 
-    Raises UnreachableError if a server behind an aggregated API does not answer: what a namespace holds is unknown.
+    Raises UnreachableError if the server of an aggregated API does not answer.
     """
     groups = cluster.ask("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
@@ -191,10 +191,10 @@ def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
 def _kinds_of(cluster: KubeClient, version: str) -> Iterator[ListableKind]:
     if version.partition("/")[0].endswith(_COMPUTED):
         return
-    found = []
-    with contextlib.suppress(NotFoundError):  # a definition that was deleted just now is named for a moment longer
-        found = cluster.ask(_api_path(version)).get("resources", ())
-    for each in found:
+    resources = []
+    with contextlib.suppress(NotFoundError):  # discovery still lists a group for a moment after its deletion
+        resources = cluster.ask(_api_path(version)).get("resources", ())
+    for each in resources:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
             yield ListableKind(version, each["kind"], each["name"])
 
@@ -204,20 +204,19 @@ def _api_path(version: str) -> str:
 
 
 def foreign_objects_in(
-    cluster: KubeClient, namespace: str, kinds: Collection[ListableKind], ours: Collection[str]
+    cluster: KubeClient, namespace: str, kinds: Collection[ListableKind], own: Collection[str]
 ) -> list[str]:
-    """Return what others have in a namespace, in words; ``ours`` are the uids of objects that are ours.
+    """Return the names of foreign objects in a namespace; ``own`` are the uids of the stack's objects.
 
-    What an object of the namespace owns goes with its owner and is not counted. A kind that the account may not list
-    counts: there may be something.
+    Dependents of objects of the namespace do not count. A kind that the account may not list counts.
     """
     with RequestPool(cluster, _PARALLEL) as pool:
         lists = dict(zip(kinds, pool.map(lambda kind: _list_kind(cluster, namespace, kind), kinds), strict=True))
     unknown = sorted(kind.plural for kind, items in lists.items() if items is None)
     there = [(kind.kind, item) for kind, items in lists.items() for item in items or ()]
-    uids = {item["metadata"]["uid"] for _, item in there} | set(ours)
-    foreign = sorted({_describe(kind, item) for kind, item in there if _is_foreign(kind, item, uids, ours)})
-    return [*foreign, *(f"{plural}, which we may not list" for plural in unknown)]
+    uids = {item["metadata"]["uid"] for _, item in there} | set(own)
+    foreign = sorted({_object_name(kind, item) for kind, item in there if _is_foreign(kind, item, uids, own)})
+    return [*foreign, *(f"{plural}, which the account may not list" for plural in unknown)]
 
 
 def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[Manifest] | None:
@@ -230,27 +229,27 @@ def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[
         return None
 
 
-def _is_foreign(kind: str, item: Manifest, uids: Collection[str], ours: Collection[str]) -> bool:
-    """Whether an object is of others; RoleBindings ``system:...`` are OpenShift's in every namespace."""
+def _is_foreign(kind: str, item: Manifest, uids: Collection[str], own: Collection[str]) -> bool:
+    """Whether an object is foreign; OpenShift creates RoleBindings ``system:...`` in every namespace."""
     metadata = item["metadata"]
-    if kind in _TRANSIENT or (kind, metadata["name"]) in _IN_EVERY_NAMESPACE or metadata["uid"] in ours:
+    if kind in _TRANSIENT or (kind, metadata["name"]) in _IN_EVERY_NAMESPACE or metadata["uid"] in own:
         return False
     if metadata["name"].startswith("system:") or _ACCOUNT in (metadata.get("annotations") or {}):
         return False
     return not any(owner["uid"] in uids for owner in metadata.get("ownerReferences") or ())
 
 
-def _foreign_objects_of(cluster: KubeClient, definition: Manifest, ours: Collection[str]) -> list[str]:
-    """Return the objects of a CustomResourceDefinition that are not ours, in words."""
+def _foreign_objects_of(cluster: KubeClient, definition: Manifest, own: Collection[str]) -> list[str]:
+    """Return the names of a CustomResourceDefinition's foreign objects."""
     spec = definition["spec"]
     version = next(each["name"] for each in spec["versions"] if each.get("served"))
     try:
         items = cluster.ask(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").get("items") or ()
     except NotFoundError:
         return []
-    return sorted(_describe(spec["names"]["kind"], item) for item in items if item["metadata"]["uid"] not in ours)
+    return sorted(_object_name(spec["names"]["kind"], item) for item in items if item["metadata"]["uid"] not in own)
 
 
-def _describe(kind: str, item: Manifest) -> str:
+def _object_name(kind: str, item: Manifest) -> str:
     namespace = item["metadata"].get("namespace")
     return f"{kind} {f'{namespace}/' if namespace else ''}{item['metadata']['name']}"

@@ -1,4 +1,4 @@
-"""What is left of a stack, the stages in which it goes, and what stays and why."""
+"""Plan the removal of a stack: its stages, and warnings about all that stays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gpu_provision.planning.applyset import component_of
 from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.managed_fields import other_managers, own_labels
 
-# Components that give GPUs to pods; they go before anything that would break a pod, so that no new one comes.
+# Components that give GPUs to pods. Their removal comes first, so that no new pod starts before the driver is gone.
 ACCESS = frozenset({"device_plugin", "device_plugin_validation"})
 
-# Kinds of objects that others may have made, or may use, too.
+# Kinds of objects that other tools may have created or may use.
 SHARED_KINDS = frozenset({"Namespace", "RuntimeClass", "CustomResourceDefinition"})
 
 _WORKLOADS = frozenset({"DaemonSet", "Deployment"})
@@ -30,40 +30,40 @@ _MAX_FOREIGN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackObjects:
-    """What one reading found. All objects are live ones, by reference."""
+    """The live objects of a stack, by reference."""
 
-    cluster: str  # context and version
-    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # what carries the stack's membership
+    cluster: str  # name and version
+    members: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # members of the ApplySet
     records: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # its ConfigMap, validations and history
     lease: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # what its components made while they ran
+    traces: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # objects that the components created
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)
-    others: tuple[Manifest, ...] = ()  # pods that are neither the stack's nor traces of it
-    claims: tuple[Manifest, ...] | None = ()  # ResourceClaims; None if pods have some, and they cannot be read
+    others: tuple[Manifest, ...] = ()  # all other pods
+    claims: tuple[Manifest, ...] | None = ()  # ResourceClaims of pods; None if they are unreadable
     nodes: tuple[Manifest, ...] = ()
-    stacks: frozenset[str] = frozenset()  # names of the other stacks of this tool in the cluster
-    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)  # what others have in ours, in words
+    stacks: frozenset[str] = frozenset()  # other stacks in the cluster
+    foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)  # own object -> foreign ones in it
 
     @property
     def uids(self) -> frozenset[str]:
-        """The uids of everything that is the stack's."""
+        """The uids of the stack's objects."""
         groups = (self.members, self.records, self.lease, self.traces, self.pods)
         return frozenset(item["metadata"]["uid"] for group in groups for item in group.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyStage:
-    """Changes that are made at the same time, and awaited before the next stage."""
+    """Changes written in parallel; the next stage waits for their completion."""
 
-    title: str  # what goes, for people
+    title: str  # for progress messages
     changes: tuple[Change, ...]
-    components: frozenset[str] = frozenset()  # those whose pods have to be gone before the stage is over
-    is_last: bool = False  # takes the ground on which the lock stands, which is given back before
+    components: frozenset[str] = frozenset()  # components whose pods have to end before the stage ends
+    is_last: bool = False  # deletes the lock and its namespace, after the lock is released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyPlan:
-    """What is left of a stack, and all that its removal does, in order. ``kept`` are warnings about what stays."""
+    """The objects of a stack and the stages of their removal. ``kept`` are warnings about all that stays."""
 
     objects: StackObjects
     stack: StackIdentity
@@ -72,12 +72,12 @@ class DestroyPlan:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Everything that is written."""
+        """All writes."""
         return tuple(change for stage in self.stages for change in stage.changes)
 
     @property
     def users(self) -> dict[str, tuple[Manifest, ...]]:
-        """Pods of others that would lose their GPUs, by node."""
+        """Foreign pods that would lose their GPUs, by node."""
         if not any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in self.stages):
             return {}
         nodes = marked_nodes(self.objects.nodes, self.stack.name)
@@ -85,7 +85,7 @@ class DestroyPlan:
 
 
 def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> DestroyPlan:
-    """Return the stages in which a stack goes, with ``crds`` also definitions and all their objects that are ours."""
+    """Plan the removal of a stack; ``crds`` includes definitions without foreign objects."""
     shared = {
         ref: _plan_shared(item, found.foreign.get(ref, ()))
         for ref, item in found.members.items()
@@ -95,35 +95,35 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
     warnings = [finding for ref, (_, finding) in shared.items() if finding and (crds or ref not in definitions)]
     remnants = [find_remnants(node, stack) for node in found.nodes]
     running = frozenset().union(*waves())
-    objects = _deletions(
+    objects = _delete_changes(
         item
         for ref, item in found.members.items()
         if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in running)
     )
-    records = _deletions((*found.records.values(), *found.lease.values()), component="prerequisites")
+    records = _delete_changes((*found.records.values(), *found.lease.values()), component="prerequisites")
 
     def shared_changes(kind: str) -> tuple[Change, ...]:
         return tuple(change for ref, (change, _) in shared.items() if change and ref.kind == kind)
 
-    access = (*_workloads(found, ACCESS), *shared_changes("RuntimeClass"))
+    access = (*_delete_workloads(found, ACCESS), *shared_changes("RuntimeClass"))
     stages = (
         DestroyStage(title="access to GPUs", changes=access, components=ACCESS),
         *(
-            DestroyStage(title=", ".join(sorted(wave)), changes=_workloads(found, wave), components=wave)
+            DestroyStage(title=", ".join(sorted(wave)), changes=_delete_workloads(found, wave), components=wave)
             for wave in (each - ACCESS for each in waves())
         ),
         DestroyStage(title="nodes", changes=tuple(_node_change(node) for node in remnants if not node.is_clean)),
-        DestroyStage(title="what components left", changes=_deletions(found.traces.values())),
+        DestroyStage(title="what components left", changes=_delete_changes(found.traces.values())),
         DestroyStage(title="objects", changes=objects),
         DestroyStage(title="custom resources", changes=shared_changes(_DEFINITION) if crds else ()),
-        # What tells the next run that there is something to remove, and where that is, goes last.
+        # Objects that mark unfinished work are deleted last, so an interrupted run can be resumed.
         DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
     )
     present = {component_of(pod) for pod in found.pods.values()}
     if definitions and not crds:
         kept = Finding(
             code=codes.CRDS_KEPT,
-            what="these stay, for with them all their objects would go",
+            what="these stay, since their deletion would delete all their objects",
             where="CustomResourceDefinition " + ", ".join(sorted(ref.name for ref in definitions)),
             fix="add --crds to remove them, too",
             severity=Severity.WARNING,
@@ -133,12 +133,12 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         objects=found,
         stack=stack,
         stages=tuple(stage for stage in stages if stage.changes or stage.components & present),
-        kept=(*warnings, *_taken_over(remnants)),
+        kept=(*warnings, *_kept_findings(remnants)),
     )
 
 
-def _taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
-    """Yield a warning for each label and cordon that stays, those of several nodes together."""
+def _kept_findings(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
+    """Yield a warning for each kept label and cordon, with all its nodes."""
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in judged:
         for what, evidence in node.kept.items():
@@ -151,31 +151,31 @@ def _taken_over(judged: Iterable[NodeRemnants]) -> Iterator[Finding]:
             what=f"{what} stays, since others write it, too",
             where=f"Node {', '.join(sorted(names))}",
             evidence=evidence,
-            fix=f"if it is of no use to them: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
+            fix=f"if they do not need it: {command} {' '.join(sorted(names))}{f' {key}-' if key else ''}",
             severity=Severity.WARNING,
         )
 
 
 def waves() -> list[frozenset[str]]:
-    """Return the components in waves; those of one wave may go at the same time."""
+    """Return the components in waves; one wave is removed in parallel."""
     dependents = {each.name: {other.name for other in COMPONENTS if each.name in other.requires} for each in COMPONENTS}
     order = TopologicalSorter(dependents)
     order.prepare()
-    found = []
+    result = []
     while wave := order.get_ready():
         order.done(*wave)
-        found.append(frozenset(wave))
-    return found
+        result.append(frozenset(wave))
+    return result
 
 
-def _workloads(found: StackObjects, components: frozenset[str]) -> tuple[Change, ...]:
-    """Return the deletions of all that runs, but for pods that go with their DaemonSet or Deployment."""
-    running = (item for ref, item in found.members.items() if ref.kind in _WORKLOADS)
-    single = (pod for pod in found.pods.values() if not pod["metadata"].get("ownerReferences"))
-    return _deletions(item for item in (*running, *single) if component_of(item) in components)
+def _delete_workloads(objects: StackObjects, components: frozenset[str]) -> tuple[Change, ...]:
+    """Return the deletions of DaemonSets, Deployments and pods without an owner."""
+    running = (item for ref, item in objects.members.items() if ref.kind in _WORKLOADS)
+    single = (pod for pod in objects.pods.values() if not pod["metadata"].get("ownerReferences"))
+    return _delete_changes(item for item in (*running, *single) if component_of(item) in components)
 
 
-def _deletions(items: Iterable[Manifest], *, component: str = "") -> tuple[Change, ...]:
+def _delete_changes(items: Iterable[Manifest], *, component: str = "") -> tuple[Change, ...]:
     return tuple(
         Change(component=component_of(item) or component, action=Action.DELETE, ref=ref_of(item))
         for item in items
@@ -188,7 +188,7 @@ def _node_change(node: NodeRemnants) -> Change:
         *_removed_fields("labels", node.labels),
         *_removed_fields("annotations", node.annotations),
         *((FieldChange("spec.unschedulable", True, None),) if node.uncordon else ()),  # noqa: FBT003 - a value
-        *((FieldChange("spec.taints", labels.NOT_VALIDATED, None),) if node.is_freed else ()),
+        *((FieldChange("spec.taints", labels.NOT_VALIDATED, None),) if node.loses_taint else ()),
     )
     count = len(node.discovered)
     effects = (f"removes {count} labels of Node Feature Discovery",) if count else ()
@@ -201,36 +201,36 @@ def _removed_fields(part: str, values: Mapping[str, str]) -> Iterator[FieldChang
 
 
 def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | None, Finding | None]:
-    """Return what happens to an object of SHARED_KINDS, if anything, and a warning if it stays.
+    """Return the change of an object of SHARED_KINDS, if any, and a warning if the object stays.
 
-    An update removes the labels that only this tool has set; its manifest is the merge patch.
+    An update removes the labels that only gpu-provision has set; its manifest is the merge patch.
     """
     ref = ref_of(item)
     if managers := other_managers(item):
-        why, evidence = "others have made it, or written to it", f"field managers: {', '.join(sorted(managers))}"
-        fix = f"if it has no other use: kubectl delete {ref.kind.lower()} {ref.name}"
+        why, evidence = "other field managers have written to it", f"field managers: {', '.join(sorted(managers))}"
+        fix = f"if nothing else uses it: kubectl delete {ref.kind.lower()} {ref.name}"
     elif foreign:
-        why, evidence = "deleting it would delete what others have in it", join_limited(foreign, _MAX_FOREIGN)
-        fix = f"when that is gone: kubectl delete {ref.kind.lower()} {ref.name}"
+        why, evidence = "its deletion would delete foreign objects in it", join_limited(foreign, _MAX_FOREIGN)
+        fix = f"once these are gone: kubectl delete {ref.kind.lower()} {ref.name}"
     else:
         return Change(component=component_of(item), action=Action.DELETE, ref=ref), None
-    what = f"it stays without our labels: {why}"
+    what = f"it stays without gpu-provision's labels: {why}"
     warning = Finding(
         code=codes.NOT_OURS_ALONE, what=what, where=str(ref), evidence=evidence, fix=fix, severity=Severity.WARNING
     )
-    ours = own_labels(item)
-    if not ours:
+    own = own_labels(item)
+    if not own:
         return None, warning
-    patch = {"metadata": {"uid": item["metadata"]["uid"], "labels": dict.fromkeys(ours)}}
-    fields = tuple(_removed_fields("labels", dict(sorted(ours.items()))))
+    patch = {"metadata": {"uid": item["metadata"]["uid"], "labels": dict.fromkeys(own)}}
+    fields = tuple(_removed_fields("labels", dict(sorted(own.items()))))
     update = Change(component=component_of(item), action=Action.UPDATE, ref=ref, fields=fields, manifest=patch)
     return update, warning
 
 
-def hosts_held_back() -> Finding:
-    """Return the error about hosts that keep what the host phase did, since containers may still use it."""
+def hosts_skipped_finding() -> Finding:
+    """Return the error that the host phase was skipped, since containers may still use the hosts' packages."""
     return Finding(
         code=codes.HOSTS_HELD_BACK,
-        what="hosts were left as they are: the cluster still has something of the stack, which may need them",
-        fix="see to what is left there and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
+        what="hosts were not changed: the cluster still has objects of the stack, which may need their packages",
+        fix="remove these objects and run again; hosts alone: --hosts-only, or deploys/host_teardown.py",
     )

@@ -1,7 +1,4 @@
-"""Removes a stack stage by stage and audits what is left.
-
-Objects that mark unfinished work are deleted last, so an interrupted run can be resumed.
-"""
+"""Remove a stack stage by stage, and audit what is left."""
 
 from __future__ import annotations
 
@@ -38,9 +35,9 @@ from gpu_provision.rollout.predicates import name_pods
 from gpu_provision.rollout.snapshot import DisruptionBudget, Pod
 
 _PARALLEL = 16
-_TRIES = 10  # kubelets and controllers write to nodes, too
+_TRIES = 10  # of a write to a node, which kubelets and controllers write to as well
 _POLL_SECONDS = 0.5
-_QUIET_SECONDS = 3.0  # of waiting before a message says what for
+_QUIET_SECONDS = 3.0  # before the first message about a wait
 _SLOW = frozenset({"CustomResourceDefinition"})
 
 Say = Callable[[str], None]
@@ -49,23 +46,24 @@ Listen = Callable[[Event], None]
 
 @dataclass(slots=True)
 class DestroyRunner:
-    """One removal. Make it, `execute` it once."""
+    """One removal. Call `execute` once."""
 
     cluster: KubeClient
     inventory: Inventory
-    plan: DestroyPlan  # what was found before the first write, and what goes
+    plan: DestroyPlan  # made before the first write
     options: DestroyOptions
-    listen: Listen = lambda _: None  # called with what happens, from the executing thread
+    listen: Listen = lambda _: None  # gets progress events, in the executing thread
     _written: list[Change] = field(default_factory=list)
     _evicted: tuple[str, ...] = ()
     _stuck: list[Finding] = field(default_factory=list)
     _kept: tuple[Finding, ...] = ()
-    _said: str = ""
+    _last_message: str = ""
 
     def execute(self) -> DestroyResult:
         """Remove the stack and audit what is left.
 
-        Raises RunFailedError if pods use GPUs, and may not be evicted; LockedError, UnreachableError, ForbiddenError.
+        Raises RunFailedError if pods use GPUs without permission to evict; LockedError, UnreachableError,
+        ForbiddenError.
         """
         began, before = time.monotonic(), self.cluster.requests
         if refusal := self.refusal():
@@ -86,8 +84,8 @@ class DestroyRunner:
         )
 
     def preview(self) -> DestroyResult:
-        """Return what would be done, and why it would be refused."""
-        evicted = self._users() if self.options.evict else ()
+        """Return the result of a dry run, including a refusal."""
+        evicted = self._gpu_pods() if self.options.evict else ()
         return DestroyResult(
             cluster=self.plan.objects.cluster,
             changes=self.plan.changes,
@@ -96,20 +94,20 @@ class DestroyRunner:
             findings=(*filter(None, [self.refusal()]), *self._eviction_warnings(), *self.plan.kept),
         )
 
-    def _users(self) -> Iterator[Manifest]:
+    def _gpu_pods(self) -> Iterator[Manifest]:
         return (pod for pods in self.plan.users.values() for pod in pods)
 
     def _eviction_warnings(self) -> tuple[Finding, ...]:
-        """Return what the evictions will and may mean; budgets count as far as the account may read them."""
+        """Return the warnings about evictions; without permission to read budgets, only about pods."""
         if not (self.options.evict and self.plan.users):
             return ()
         budgets: list[Manifest] = []
         with contextlib.suppress(ForbiddenError):
             budgets = list(self.cluster.list(budget_kind(self.cluster)).items)
-        return tuple(eviction_warnings(self._users(), budgets))
+        return tuple(eviction_warnings(self._gpu_pods(), budgets))
 
     def refusal(self) -> Finding | None:
-        """Return why the stack may not be removed: pods use its GPUs."""
+        """Return the error that pods use GPUs, if it blocks the removal."""
         if self.options.evict or not self.plan.users:
             return None
         users = {node: tuple(map(pod_of, pods)) for node, pods in self.plan.users.items()}
@@ -118,8 +116,8 @@ class DestroyRunner:
             what="pods use GPUs; nothing was removed",
             where=f"Node {', '.join(users)}",
             evidence="; ".join(f"{node}: {name_pods(pods)}" for node, pods in users.items()),
-            consequence="without the driver they would fail, and could not be started again",
-            fix="end them, or add --evict, which has them evicted as their PodDisruptionBudgets allow",
+            consequence="without the driver they would fail, and could not restart",
+            fix="end them, or evict them within their PodDisruptionBudgets: --evict",
         )
 
     def _remove(self) -> None:
@@ -140,7 +138,7 @@ class DestroyRunner:
             self._remove_last()
 
     def _lock(self) -> contextlib.AbstractContextManager[object]:
-        """Return the lock; none where its namespace is gone, or going: no other run can take it there."""
+        """Return the lock; none without its namespace or during its deletion, where no other run can acquire it."""
         home = self.cluster.get(ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace))
         if home is None or home["metadata"].get("deletionTimestamp"):
             return contextlib.nullcontext()
@@ -154,7 +152,7 @@ class DestroyRunner:
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
 
     def _remove_last(self) -> None:
-        """Remove records and the lock's object, which has been given back, then namespaces. Raises LockedError."""
+        """Remove records and the released lock, then namespaces. Raises LockedError."""
         now = discover(self.cluster, self.inventory, self.options, known=self.plan.objects.uids)
         if held := lock.read_lock(self.cluster, self.inventory).lock:
             raise lock.locked_error(self.cluster, held)
@@ -168,14 +166,14 @@ class DestroyRunner:
 
     def _write(self, changes: Iterable[Change]) -> None:
         with RequestPool(self.cluster, _PARALLEL) as pool:
-            for change, written in [(change, pool.submit(self._do, change)) for change in changes]:
+            for change, written in [(change, pool.submit(self._apply, change)) for change in changes]:
                 if written.result():
                     self._written.append(change)
 
-    def _do(self, change: Change) -> bool:
-        """Make one change; return whether anything was written."""
+    def _apply(self, change: Change) -> bool:
+        """Write one change; return whether a write was needed."""
         if change.ref.kind == "Node":
-            return self._clean(change.ref)
+            return self._clean_node(change.ref)
         if change.action is Action.DELETE:
             self.cluster.delete(change.ref)
         else:
@@ -183,15 +181,15 @@ class DestroyRunner:
                 self.cluster.merge(change.ref, change.manifest or {})
         return True
 
-    def _clean(self, ref: ObjectRef) -> bool:
-        """Remove from a node what is ours, as it is now."""
+    def _clean_node(self, ref: ObjectRef) -> bool:
+        """Remove the stack's fields from the present node; return whether a write was needed."""
         for _ in range(_TRIES):
             node = self.cluster.get(ref)
-            found = find_remnants(node, self.plan.stack) if node else None
-            if found is None or found.is_clean:
+            remnants = find_remnants(node, self.plan.stack) if node else None
+            if remnants is None or remnants.is_clean:
                 return False
             with contextlib.suppress(ConflictError):
-                self.cluster.merge(ref, found.patch())
+                self.cluster.merge(ref, remnants.patch())
                 return True
         return False
 
@@ -200,28 +198,28 @@ class DestroyRunner:
         while left := _pods_of(stage.components, mirror):
             nodes, passed = {ref.name: node for ref, node in mirror.of(NODE).items()}, time.monotonic() - began
             if passed > self.options.seconds:
-                self._stuck += [_not_gone(pod, nodes, self.options.seconds) for pod in left]
+                self._stuck += [_remaining_finding(pod, nodes, self.options.seconds) for pod in left]
                 return
             if passed > _QUIET_SECONDS:
                 pods = join_limited((str(ref_of(pod)) for pod in left), 1)
-                self._say(f"waiting for {pods} to go: {why_there(left[0], nodes)}")
+                self._say(f"waiting for {pods} to go: {explain_remaining(left[0], nodes)}")
             mirror.wait(_POLL_SECONDS * 2)
 
     def _await_objects(self, refs: Iterable[ObjectRef]) -> None:
-        """Wait for objects that the server deletes in its own time."""
+        """Wait for objects that the API server deletes asynchronously."""
         for ref in refs:
             began = time.monotonic()
             while (item := self.cluster.get(ref)) is not None and item["metadata"].get("deletionTimestamp"):
                 passed = time.monotonic() - began
                 if passed > self.options.seconds:
-                    self._stuck.append(_not_gone(item, {}, self.options.seconds))
+                    self._stuck.append(_remaining_finding(item, {}, self.options.seconds))
                     break
                 if passed > _QUIET_SECONDS:
-                    self._say(f"waiting for {ref} to go: {why_there(item, {})}")
+                    self._say(f"waiting for {ref} to go: {explain_remaining(item, {})}")
                 time.sleep(_POLL_SECONDS)
 
     def _audit(self) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-        """Read everything once more; return what stays with a reason, and what should not be there."""
+        """Discover once more; return the warnings about kept objects, and the errors about remaining ones."""
         self._say("looking for what is left")
         now = discover(self.cluster, self.inventory, self.options)
         stuck = {finding.where for finding in self._stuck}
@@ -240,19 +238,19 @@ class DestroyRunner:
         return tuple(kept.values()), (*self._stuck, *left)
 
     def _say(self, message: str) -> None:
-        if message != self._said:
-            self._said = message
+        if message != self._last_message:
+            self._last_message = message
             self.listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
 
 def _pods_of(components: frozenset[str], mirror: InformerCache) -> list[Manifest]:
-    """Return the pods of some components, those first that are not being deleted."""
+    """Return the pods of some components, those without a deletionTimestamp first."""
     found = [pod for pod in mirror.of(POD).values() if component_of(pod) in components]
     return sorted(found, key=lambda pod: str(pod["metadata"].get("deletionTimestamp", "")))
 
 
 def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, say: Say) -> Drainer:
-    """Return the eviction of everything that uses GPUs on some nodes."""
+    """Return the drain of all pods that use GPUs on some nodes."""
     claims = ResourceClaims(cluster)
 
     def plan(pods: Iterable[Manifest]) -> DrainPlan:
@@ -266,10 +264,10 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
         return tuple(
             Finding(
                 code=codes.GPUS_IN_USE,
-                what=f"the pod still uses a GPU {seconds} s after it was to be evicted; drivers were not removed",
+                what=f"the pod still uses a GPU {seconds} s after the eviction request; drivers were not removed",
                 where=f"Pod {pod.namespace}/{pod.name}",
                 evidence=pod.refusal or ("it is still terminating" if pod.is_terminating else ""),
-                fix="end it, or change what its PodDisruptionBudget allows, and run again, which goes on from here",
+                fix="end it, or change its PodDisruptionBudget, and run again, which resumes",
             )
             for pod in pods
         )
@@ -278,20 +276,20 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
     return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)
 
 
-def _not_gone(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Finding:
+def _remaining_finding(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Finding:
     ref = ref_of(item)
     return Finding(
         code=codes.NOT_GONE,
-        what=f"it is still there {seconds} s after it was to go",
+        what=f"it is still there {seconds} s after its deletion",
         where=str(ref),
-        evidence=why_there(item, nodes),
+        evidence=explain_remaining(item, nodes),
         fix=f"kubectl get {ref.kind.lower()} {ref.name}{f' -n {ref.namespace}' if ref.namespace else ''} -o yaml shows"
-        " all of it; see to what holds it, and run again",
+        " why; then run again",
     )
 
 
-def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
-    """Say why an object that is to go is still there, by its first cause."""
+def explain_remaining(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
+    """Return the first cause why a deleted object remains."""
     metadata = item["metadata"]
     if not metadata.get("deletionTimestamp"):
         owners = [f"{owner['kind']} {owner['name']}" for owner in metadata.get("ownerReferences") or ()]
@@ -301,10 +299,10 @@ def why_there(item: Manifest, nodes: Mapping[str, Manifest]) -> str:
     node = nodes.get(node_of(item))
     if node is not None and not any(each["type"] == "Ready" and each["status"] == "True" for each in _conditions(node)):
         return f"its node {node['metadata']['name']} is not ready, so it is unknown whether its containers have ended"
-    # A namespace says what is in it, and whose finalizers hold that.
+    # The conditions of a namespace name its content and the finalizers that block it.
     true = (each for each in _conditions(item) if each.get("status") == "True" and each["type"] != "Ready")
-    said = (each.get("message", "") for each in true)
-    return "; ".join(filter(None, said)) or f"is terminating since {metadata['deletionTimestamp']}"
+    messages = (each.get("message", "") for each in true)
+    return "; ".join(filter(None, messages)) or f"is terminating since {metadata['deletionTimestamp']}"
 
 
 def _conditions(item: Manifest) -> list[Mapping[str, str]]:
@@ -312,16 +310,16 @@ def _conditions(item: Manifest) -> list[Mapping[str, str]]:
 
 
 def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield warnings about pods without a controller that would be evicted, and about budgets that keep pods."""
+    """Yield warnings about evicted pods without a controller, and about budgets that block evictions."""
     known = budgets_of(budgets)
     pods = [pod for pod in (pod_of(each, budgets=known) for each in users) if not pod.is_terminating]
     if lost := [pod for pod in pods if not pod.owner]:
         yield Finding(
             code=codes.UNMANAGED_PODS,
-            what="--evict takes these pods away, and no controller starts them again",
+            what="--evict deletes these pods, and no controller recreates them",
             where=f"Pod {name_pods(lost)}",
-            consequence="whatever is kept in such a pod alone is gone with it",
-            fix="let it end first, or keep its manifest: kubectl get pod NAME -o yaml",
+            consequence="data inside these pods is lost",
+            fix="let them end first, or save their manifests: kubectl get pod NAME -o yaml",
             severity=Severity.WARNING,
         )
     by_budget: dict[tuple[str, DisruptionBudget], list[Pod]] = {}
@@ -339,6 +337,6 @@ def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) ->
             evidence=f"pods that use GPUs: {name_pods(covered)}",
             consequence=f"the removal {will} wait, and end with drivers in place after --timeout, unless others of its "
             "pods become ready elsewhere",
-            fix="have more replicas run where no driver is removed, or change what the budget allows",
+            fix="run more replicas on other nodes, or change the budget",
             severity=Severity.WARNING,
         )

@@ -7,6 +7,7 @@ message quotes a value: any may be secret, also one that stands in the wrong pla
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 import re
@@ -14,7 +15,7 @@ import ssl
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -283,7 +284,12 @@ def _id_token(user: Entry) -> Credential:
     if provider.text("name") != "oidc":
         what = "Kubernetes 1.26 removed the authentication providers of clouds; name a credential plugin instead (exec)"
         raise user.bad(key="auth-provider", reason=f"{what}, such as gke-gcloud-auth-plugin or kubelogin")
-    return _bearer(provider, "config.id-token", provider.part("config").text("id-token"))
+    token = provider.part("config").text("id-token")
+    with suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):  # not every token says its end
+        claims = json.loads(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
+        if float(claims["exp"]) <= time.time():
+            raise provider.bad(key="config.id-token", reason="the token has expired; kubectl version renews it")
+    return _bearer(provider, "config.id-token", token)
 
 
 def _bearer(user: Entry, key: str, token: str, *, renewal: float = math.inf) -> Credential:

@@ -134,8 +134,9 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | No
         found = tuple(node_facts(node) for node in nodes.items)
         resources = served.result()
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
-        config_maps = pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)
-        secrets = pool.map(lambda name: get(_input(inventory, "Secret", name)), secret_names)
+        # Read here: a pool that is left waits for its threads, and Ctrl-C does not reach them any more.
+        config_maps = [*pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)]
+        secrets = [*pool.map(lambda name: get(_input(inventory, "Secret", name)), secret_names)]
     if listed is not None:
         listed[NODE] = nodes
     return ClusterFacts(

@@ -1,4 +1,4 @@
-"""A stack's resource as a client sees it: compared with an inventory, applied, its finalizer, and GitOps tools."""
+"""Compare a GPUStack with an inventory, apply it, set its finalizer, and detect GitOps tools that declare it."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ from gpu_provision.planning.managed_fields import managers_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackResource:
-    """A stack's resource beside an inventory."""
+    """A GPUStack compared with an inventory."""
 
     live: Manifest  # the resource as it was read
-    wanted: Manifest | None = None  # what the inventory makes of it; None if that is declared already, or unknown
-    fields: tuple[FieldChange, ...] = ()  # what that changes
-    findings: tuple[Finding, ...] = ()  # what is against it, and what a reader should know
+    desired: Manifest | None = None  # the stack of the inventory; None if the resource equals it, or if it is unknown
+    fields: tuple[FieldChange, ...] = ()  # changes from live to desired
+    findings: tuple[Finding, ...] = ()  # errors and warnings about the change
 
     @property
     def name(self) -> str:
-        """Return its name as findings have it."""
+        """Return the name that findings use."""
         return stack_label(self.live)
 
 
 def get_stack(cluster: KubeClient, inventory: Inventory) -> Manifest | None:
-    """Return the resource of an inventory's stack; None if no controller is to look after it."""
+    """Return the GPUStack of an inventory; None if no GPUStack exists."""
     return cluster.get(ObjectRef(*STACK, "", inventory.name))
 
 
 def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> StackResource | None:
-    """Return the resource of an inventory's stack beside the inventory; None if there is none.
+    """Compare the GPUStack of an inventory with the inventory; return None if no GPUStack exists.
 
-    A resource that is to change costs one request more: the server's own dry run. With ``force`` fields are taken over
-    from other managers. Raises UnreachableError, ForbiddenError, InvalidError.
+    A change costs one more request: the server-side dry run. ``force`` takes fields over from other field managers.
+    Raises UnreachableError, ForbiddenError, InvalidError.
     """
     live = get_stack(cluster, inventory)
     if live is None:
@@ -71,8 +71,7 @@ def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> 
         refusal = Finding(
             code=codes.NOT_FOR_RESOURCE,
             where=stack_label(live),
-            what="a controller looks after this stack by its resource, and an inventory that was made in Python has no "
-            "text to change it to",
+            what="a controller manages this stack, and an inventory made in Python has no text for its resource",
             fix="apply an inventory file, or change the resource itself",
         )
         return StackResource(live=live, findings=(refusal,))
@@ -85,7 +84,7 @@ def compare_stack(cluster: KubeClient, inventory: Inventory, *, force: bool) -> 
         return _dry_run(cluster, live, wanted, force=force)
     status, findings = evaluate_status(live), tuple[Finding, ...]()
     if status.phase is StackPhase.FAILED:
-        findings = (replace(not_reached_finding(stack_label(live), status.told), severity=Severity.WARNING),)
+        findings = (replace(not_reached_finding(stack_label(live), status.summary), severity=Severity.WARNING),)
     return StackResource(live=live, findings=findings)
 
 
@@ -94,119 +93,120 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
         owner = managed_by(live) or ", ".join(other_managers(live)) or "its owner"
-        fix = f"change it where {owner} has it from; or --take-over makes these fields ours"
+        fix = f"change it where {owner} declares it; or take these fields over: --take-over"
         found = tuple(replace(each, where=stack_label(live), fix=fix) for each in conflict.findings)
-        return StackResource(live=live, wanted=wanted, fields=differences(wanted, live), findings=found)
-    except ForbiddenError:  # a user who may only read gets a plan all the same
-        return StackResource(live=live, wanted=wanted, fields=differences(wanted, live))
+        return StackResource(live=live, desired=wanted, fields=differences(wanted, live), findings=found)
+    except ForbiddenError:  # a user with read permission alone still gets a plan
+        return StackResource(live=live, desired=wanted, fields=differences(wanted, live))
     left = () if specs_equivalent(after, wanted) or inventory_of(wanted)[0] is None else omitted_fields(after, wanted)
     changes = (*changes_between(live, after), *(replace(each, new=None) for each in left))
     by_path = {each.path: each for each in changes if each.path.partition(".")[0] == "spec"}
     fields = tuple(by_path[path] for path in sorted(by_path))
     if force or not left:
         found = warn_if_declared_elsewhere(live, "take over") if force else ()
-        return StackResource(live=live, wanted=wanted, fields=fields, findings=found)
+        return StackResource(live=live, desired=wanted, fields=fields, findings=found)
     managers = ", ".join(other_managers(live)) or "another manager"
     error = Finding(
         code="GP304",
         where=stack_label(live),
-        what=f"another field manager owns what the inventory does not say: {managers}",
+        what=f"another field manager owns fields that the inventory omits: {managers}",
         evidence=", ".join(each.path for each in left),
-        fix=f"take it out where {managed_by(live) or managers} has it from; or --take-over takes it out here",
+        fix=f"take it out where {managed_by(live) or managers} declares it; or remove it here: --take-over",
     )
-    return StackResource(live=live, wanted=wanted, fields=fields, findings=(error,))
+    return StackResource(live=live, desired=wanted, fields=fields, findings=(error,))
 
 
 def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
-    """Make a resource declare what is desired, if it does not; return it as it is then.
+    """Apply the desired GPUStack if it differs; return the live one.
 
-    ``back_to`` is the number of the run that declared this before, for the controller's record; 0 if it is no rollback.
-    Raises FieldConflictError or ConflictError for a change in between, else ProvisionError as the API server answers.
+    ``back_to`` is the number of the run that a rollback restores, for the controller's record; 0 without a rollback.
+    Raises FieldConflictError or ConflictError for a concurrent change, else ProvisionError as the API server answers.
     """
-    wanted, live = resource.wanted, resource.live
+    wanted, live = resource.desired, resource.live
     if wanted is None:
         return live
     if force and (gone := removal_patch(live["spec"], wanted["spec"])):
-        live = cluster.merge(ref_of(live), {"metadata": _version(live), "spec": gone})
+        live = cluster.merge(ref_of(live), {"metadata": _preconditions(live), "spec": gone})
     generation = int(live["metadata"]["generation"])
-    after = _apply(cluster, wanted, live, force=force, notes=rollback_annotation(back_to, generation + 1))
-    if back_to and after["metadata"]["generation"] == generation:  # nothing was left to change
-        after = _apply(cluster, wanted, after, force=force, notes=rollback_annotation(back_to, generation))
+    after = _apply(cluster, wanted, live, force=force, annotations=rollback_annotation(back_to, generation + 1))
+    if back_to and after["metadata"]["generation"] == generation:  # the spec was equal already
+        after = _apply(cluster, wanted, after, force=force, annotations=rollback_annotation(back_to, generation))
     return after
 
 
-def _apply(  # noqa: PLR0913 - what, on what, and how
+def _apply(  # noqa: PLR0913 - object, precondition and options
     cluster: KubeClient,
     wanted: Manifest,
     live: Manifest,
     *,
     force: bool,
     dry_run: bool = False,
-    notes: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Apply a resource to exactly the object that was looked at, with annotations."""
-    annotations = {"annotations": dict(notes)} if notes else {}
-    manifest = {**wanted, "metadata": {**wanted["metadata"], **_version(live), **annotations}}
+    """Apply a manifest to exactly the object that was read, with annotations."""
+    marks = {"annotations": dict(annotations)} if annotations else {}
+    manifest = {**wanted, "metadata": {**wanted["metadata"], **_preconditions(live), **marks}}
     try:
         return cluster.apply(manifest, dry_run=dry_run, take_back=force).object
     except FieldConflictError as conflict:
-        if conflict.managers <= {FIELD_MANAGER}:  # taken over from others, with another verb than apply
+        if conflict.managers <= {FIELD_MANAGER}:  # own fields, written with another verb than apply
             return cluster.apply(manifest, dry_run=dry_run, take_back=True).object
         raise
 
 
-def _version(live: Manifest) -> Manifest:
-    """Return what a write carries that is about what was looked at, whatever its status says by then."""
+def _preconditions(live: Manifest) -> Manifest:
+    """Return the metadata that makes a write fail if the object has changed since it was read."""
     return {key: live["metadata"][key] for key in ("resourceVersion", "generation") if key in live["metadata"]}
 
 
-def not_reached_finding(label: str, told: str) -> Finding:
-    """Return what a controller says that has not made a stack as declared."""
+def not_reached_finding(label: str, evidence: str) -> Finding:
+    """Return the error that the controller has not reached the declared state."""
     return Finding(
         code=codes.NOT_REACHED,
         where=label,
-        what="the controller has not made the stack as it is declared",
-        evidence=told,
-        consequence="it tries again by itself, but for a rollout that it has taken back",
-        fix=f"kubectl describe {label} tells more; mend the cause, or declare something else and apply that",
+        what="the controller has not reached the declared state",
+        evidence=evidence,
+        consequence="the controller tries again, except after a rollback",
+        fix=f"kubectl describe {label} shows why; repair the cause, or apply another spec",
     )
 
 
 def deletion_finding(live: Manifest) -> Finding:
-    """Return the finding about a resource that is being deleted."""
+    """Return the error that the GPUStack is being deleted."""
     return Finding(
         code=codes.IN_BETWEEN,
         where=stack_label(live),
-        what="the resource is being deleted, and the controller takes the stack off the cluster",
+        what="the resource is being deleted, and the controller uninstalls the stack",
         fix=f"wait until it is gone (kubectl wait --for=delete {stack_label(live)}), then run again",
     )
 
 
 def specs_equivalent(one: Manifest, other: Manifest) -> bool:
-    """Whether two stacks declare the same; one that the loader refuses equals none."""
-    first, second = (found and replace(found, text="", digest="") for found, _ in map(inventory_of, (one, other)))
+    """Whether two stacks declare the same inventory; a stack that the loader refuses equals none."""
+    inventories = (inventory_of(stack)[0] for stack in (one, other))
+    first, second = (inventory and replace(inventory, text="", digest="") for inventory in inventories)
     return first is not None and first == second
 
 
 def omitted_fields(live: Manifest, wanted: Manifest) -> tuple[FieldChange, ...]:
-    """Return the fields of a stack's spec that another one does not say, and that are no defaults of the server's."""
-    defaults = dict(_defaults(spec_schema(), "spec"))
+    """Return the spec fields that a desired stack omits, without defaults of the API server."""
+    defaults = dict(_schema_defaults(spec_schema(), "spec"))
     changes = changes_between({"spec": live.get("spec") or {}}, {"spec": wanted.get("spec") or {}})
     gone = (change for change in changes if change.new is None and change.old is not None)
     return tuple(change for change in gone if change.old != defaults.get(change.path))
 
 
-def _defaults(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
+def _schema_defaults(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
     if "default" in schema:
         yield path, schema["default"]
     for key, part in schema.get("properties", {}).items():
-        yield from _defaults(part, f"{path}.{key}")
+        yield from _schema_defaults(part, f"{path}.{key}")
 
 
 def removal_patch(live: Any, wanted: Any) -> Any:
-    """Return the merge patch that takes away of a value what another one does not say.
+    """Return the merge patch that removes from a live value all that the desired one omits.
 
-    Lists are as wanted then, as a merge patch knows no items. Defaults come back by themselves.
+    It replaces lists whole, since a merge patch has no list items. The API server restores defaults.
     """
     if not (isinstance(live, Mapping) and isinstance(wanted, Mapping)):
         return wanted
@@ -216,19 +216,19 @@ def removal_patch(live: Any, wanted: Any) -> Any:
 
 
 def add_finalizer(cluster: KubeClient, stack: ObjectRef, namespace: str, lease: str = "") -> None:
-    """Hold a stack with our finalizer, and annotate its namespace and, unless it is the default, the leader's lease."""
+    """Add the finalizer, and annotate the stack with its namespace and with a lease that is not the default one."""
 
-    def change(finalizers: Sequence[str], notes: Mapping[str, str]) -> Manifest:
+    def change(finalizers: Sequence[str], annotations: Mapping[str, str]) -> Manifest:
         held = {} if FINALIZER in finalizers else {"finalizers": [*finalizers, FINALIZER]}
-        marks: dict[str, Any] = {} if HOME in notes else {HOME: namespace}
-        marks |= {} if notes.get(LED_BY, "") == lease else {LED_BY: lease or None}
+        marks: dict[str, Any] = {} if HOME in annotations else {HOME: namespace}
+        marks |= {} if annotations.get(LED_BY, "") == lease else {LED_BY: lease or None}
         return held | ({"annotations": marks} if marks else {})
 
     _change_metadata(cluster, stack, change)
 
 
 def remove_finalizer(cluster: KubeClient, stack: ObjectRef) -> None:
-    """Let the stack go."""
+    """Remove the finalizer, so that the API server can delete the stack."""
 
     def change(finalizers: Sequence[str], _notes: object) -> Manifest:
         left = [each for each in finalizers if each != FINALIZER]
@@ -250,9 +250,8 @@ def _change_metadata(
             return
 
 
-# How GitOps tools mark what they declare: where in the metadata, by which key, what the value names, and the key of
-# the namespace where that is.
-_MARKS = (
+# Marks of GitOps tools: part of the metadata, key, the object that the value names, and the key of its namespace.
+_GITOPS_MARKS = (
     ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD's application", ""),
     ("labels", "argocd.argoproj.io/instance", "Argo CD's application", ""),
     ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux's Kustomization", "kustomize.toolkit.fluxcd.io/namespace"),
@@ -261,46 +260,46 @@ _MARKS = (
     ("labels", "app.kubernetes.io/instance", "Argo CD or Helm, as", ""),
 )
 
-# Operation -> what a tool that declares the resource as well does, what comes of it, and what to do.
-_ELSEWHERE = {
+# Operation -> what, consequence and fix of the warning about another tool that declares the resource.
+_DECLARED_ELSEWHERE = {
     "release": (
         "declares it, too, so that it may come back",
-        "a controller looks after the stack again",
-        f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: its being pruned is the release",
+        "a controller manages the stack again",
+        f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: the pruning releases the stack",
     ),
     "destroy": (
         "declares it, too, so that it may come back",
         "the controller installs the stack again",
-        "take it out there: its being pruned removes the stack, too",
+        "take it out there: the pruning removes the stack, too",
     ),
-    "take over": ("declares it, too, and may set back what is taken over", "the controller follows", "change it there"),
+    "take over": ("declares it, too, and may set back these fields", "the controller follows", "change it there"),
 }
 
 
 def managed_by(stack: Manifest) -> str:
-    """Return which other tool declares a stack's resource; empty for none that is known."""
-    for place, key, owner, namespace_key in _MARKS:
+    """Return the other tool that declares a GPUStack; empty if none is known."""
+    for place, key, owner, namespace_key in _GITOPS_MARKS:
         values = stack["metadata"].get(place) or {}
-        if name := str(values.get(key) or "").partition(":")[0]:  # a tracking id goes on with the object
+        if name := str(values.get(key) or "").partition(":")[0]:  # a tracking id has more parts
             namespace = values.get(namespace_key)
             return f"{owner} {f'{namespace}/' if namespace else ''}{name}"
-    tools = (name for name in other_managers(stack) if not name.startswith("kubectl"))  # kubectl: a person
+    tools = (name for name in other_managers(stack) if not name.startswith("kubectl"))  # a person uses kubectl
     return next((f"the field manager {name}" for name in tools), "")
 
 
 def other_managers(live: Manifest) -> tuple[str, ...]:
-    """Return who else than gpu-provision has set fields of a stack's spec."""
+    """Return the field managers of a stack's spec besides gpu-provision."""
     return tuple(sorted(managers_of(live, "spec") - {FIELD_MANAGER}))
 
 
 def warn_if_declared_elsewhere(
     stack: Manifest, operation: Literal["release", "destroy", "take over"]
 ) -> tuple[Finding, ...]:
-    """Return the warning that another tool declares a stack's resource, and will undo an operation on it."""
+    """Return the warning that another tool declares a GPUStack and reverts an operation on it."""
     tool = managed_by(stack)
     if not tool:
         return ()
-    what, consequence, fix = _ELSEWHERE[operation]
+    what, consequence, fix = _DECLARED_ELSEWHERE[operation]
     warning = Finding(
         code=codes.DECLARED_ELSEWHERE,
         where=stack_label(stack),

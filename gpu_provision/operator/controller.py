@@ -35,56 +35,57 @@ from gpu_provision.operator.stack import (
     namespace_changed,
     namespace_of,
 )
-from gpu_provision.operator.status import Reason, StackProblem, problem_of, since
+from gpu_provision.operator.status import Reason, StackProblem, add_later_problem, problem_of
 from gpu_provision.operator.telemetry import ControllerMetrics, EventSink, StackEvent, StatusWriter
 from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
-Aim = Callable[[Inventory], Inventory]  # says which cluster an inventory means: the one that the controller looks after
+Retarget = Callable[[Inventory], Inventory]  # sets the inventory's cluster to the controller's own
 
 _ASK_AGAIN_SECONDS = 60.0
 _STEP_SECONDS = 10.0
-_RENEW_SECONDS = LEADER.renew_seconds  # after which the leader looks whether it still leads
-_DEAD_SECONDS = 180.0  # longer than any request that is repeated
+_RENEW_SECONDS = LEADER.renew_seconds  # how often the leader checks its lease
+_DEAD_SECONDS = 180.0  # longer than any request with retries
 _STACKS, _NODES = Scope(STACK), Scope(NODE)
 
 
 class StackWorker:
-    """Carries out the last request for one stack, in a thread of its own; ``take`` is called from there."""
+    """Reconciles one stack by its last request, in its own thread, which also calls ``on_event``."""
 
     def __init__(
         self,
         cluster: KubeClient,
         request: ReconcileRequest,
         *,
-        aim: Aim,
-        take: EventSink,
+        retarget: Retarget,
+        on_event: EventSink,
         leadership: LeaderElector | None = None,
     ) -> None:
-        """Prepare; `thread` has to be started. Writes rest on the ``leadership``, besides the stack's lock."""
-        self._cluster, self._request, self._aim, self._take, self._leadership = cluster, request, aim, take, leadership
-        self._reporter = StatusWriter(cluster, request.stack, take)
-        self.figures = self._reporter.figures  # what is counted of the stack
+        """Prepare; the caller starts `thread`. Writes need the ``leadership`` besides the stack's lock."""
+        self._cluster, self._request, self._leadership = cluster, request, leadership
+        self._retarget, self._on_event = retarget, on_event
+        self._reporter = StatusWriter(cluster, request.stack, on_event)
+        self.figures = self._reporter.figures
         self._backoff = Backoff()
-        self._news = threading.Condition()
+        self._condition = threading.Condition()
         self._reconciler: StackReconciler | None = None
-        self._rolled_back: Mapping[int, StackProblem] = {}  # by generation: what failed is not tried again
+        self._rolled_back: Mapping[int, StackProblem] = {}  # by generation: a failed spec is not tried again
         self._stopped = False
         self.thread = threading.Thread(target=self._work, name=f"stack {request.name}", daemon=True)
 
     @property
     def name(self) -> str:
-        """Return the stack's name."""
+        """Return the name of the stack."""
         return self._request.name
 
     @property
     def watch_problem(self) -> str:
-        """Return why what is known of the stack may be out of date; empty if all is well."""
+        """Return why the cache may be stale; empty if it is not."""
         return reconciler.watch_problem if (reconciler := self._reconciler) else ""
 
-    def take(self, request: ReconcileRequest) -> None:
-        """Replace the request; a run for the one before ends after its current step."""
-        with self._news:
+    def set_request(self, request: ReconcileRequest) -> None:
+        """Replace the request; a run of the previous one ends after its current step."""
+        with self._condition:
             if request.is_equivalent(self._request):
                 return
             self._request = request
@@ -96,8 +97,8 @@ class StackWorker:
         self._wake()
 
     def _wake(self) -> None:
-        with self._news:
-            self._news.notify_all()
+        with self._condition:
+            self._condition.notify_all()
         if reconciler := self._reconciler:
             reconciler.wake()
 
@@ -107,13 +108,13 @@ class StackWorker:
             try:
                 self._reconcile(request)
             except ProvisionError as error:
-                self._backoff.failed(time.monotonic())
+                self._backoff.record_failure(time.monotonic())
                 rolled_back = self._rolled_back.get(request.generation)
-                self._report_problem(request, since(rolled_back, problem_of(error.findings)))
-            except Exception as error:  # noqa: BLE001 - a bug about one stack must not stop the others
-                self._backoff.failed(time.monotonic())
+                self._report_problem(request, add_later_problem(rolled_back, problem_of(error.findings)))
+            except Exception as error:  # noqa: BLE001 - a bug with one stack must not stop the others
+                self._backoff.record_failure(time.monotonic())
                 message = "".join(traceback.format_exception(error))
-                self._take(StackEvent(reason="Mistake", message=message, stack=request.name, is_warning=True))
+                self._on_event(StackEvent(reason="Mistake", message=message, stack=request.name, is_warning=True))
                 first_line = f"{type(error).__name__}: {error}".splitlines()[0]
                 problem = StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
                 self._report_problem(request, problem)
@@ -136,9 +137,9 @@ class StackWorker:
         add_finalizer(self._cluster, ref_of(request.stack), inventory.cluster.namespace, other_lease)
         reconciler = self._reconciler = StackReconciler(
             request,
-            self._aim(inventory),
+            self._retarget(inventory),
             self._reporter,
-            self._take,
+            self._on_event,
             is_superseded=lambda: self._is_superseded(request),
             leadership=self._leadership,
             rolled_back=self._rolled_back.get(request.generation),
@@ -151,68 +152,68 @@ class StackWorker:
         finally:
             self._reconciler = None
         self._rolled_back = {}
-        self._backoff.succeeded()
+        self._backoff.reset()
 
     def _delete(self, request: ReconcileRequest) -> None:
-        """Let the object go: at once if what it has installed is to stay, else only when nothing of that is left."""
+        """Remove the finalizer: at once for a released stack, else after the stack is uninstalled."""
         if is_released(request.stack) or self._is_removed(request):
             remove_finalizer(self._cluster, ref_of(request.stack))
             self._pause(request, _ASK_AGAIN_SECONDS)
 
     def _is_removed(self, request: ReconcileRequest) -> bool:
-        """Take the stack off the cluster, from where it was installed; say whether the audit finds nothing left."""
+        """Uninstall the stack from its recorded namespace; return whether the audit finds nothing left."""
         inventory = inventory_of(request.stack)[0] or _minimal_inventory(request.stack)
         namespace = namespace_of(request.stack) or inventory.cluster.namespace
-        inventory = self._aim(replace(inventory, cluster=replace(inventory.cluster, namespace=namespace)))
-        cluster = Session(inventory, leadership=self._leadership).cluster  # a connection of its own: the lock fences it
+        inventory = self._retarget(replace(inventory, cluster=replace(inventory.cluster, namespace=namespace)))
+        cluster = Session(inventory, leadership=self._leadership).cluster  # its own connection: the lock fences it
 
         def listen(event: Event) -> None:
-            self._take(StackEvent(reason="Removing", message=event.message, stack=request.name))
+            self._on_event(StackEvent(reason="Removing", message=event.message, stack=request.name))
 
         options = DestroyOptions()
         runner = DestroyRunner(cluster, inventory, discover(cluster, inventory, options), options, listen)
         self._reporter.report(request.observation(is_working=True), time.monotonic())
         if problem := problem_of(runner.execute().findings, Reason.REMOVING):
-            self._backoff.failed(time.monotonic())
+            self._backoff.record_failure(time.monotonic())
             self._report_problem(request, problem)
             return False
         return True
 
     def _report_problem(self, request: ReconcileRequest, problem: StackProblem | None) -> None:
-        """Say why nothing is done, and wait until something else is asked, or until it is time to try again."""
+        """Report why the stack is not reconciled, and wait for another request or for the backoff."""
         while (wait := self._reporter.report(request.observation(problem=problem), time.monotonic())) < float("inf"):
             self._pause(request, wait)
             if self._is_superseded(request):
                 return
-        self._pause(request, self._backoff.left(time.monotonic()) or None)
+        self._pause(request, self._backoff.seconds_left(time.monotonic()) or None)
 
     def _pause(self, request: ReconcileRequest, seconds: float | None) -> None:
-        with self._news:
-            self._news.wait_for(lambda: self._is_superseded(request), seconds)
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_superseded(request), seconds)
 
     def _is_superseded(self, request: ReconcileRequest) -> bool:
         return self._stopped or request is not self._request
 
 
 def _minimal_inventory(stack: Manifest) -> Inventory:
-    """Return what it takes to remove a stack whose spec is invalid by now."""
+    """Return an inventory that suffices to remove a stack with an invalid spec."""
     spec = stack.get("spec")
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     home = {"cluster": cluster} if isinstance(cluster, dict) else {}
-    found = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
-    if found is None:
+    inventory = inventory_of({**stack, "spec": home})[0] or inventory_of({**stack, "spec": {}})[0]
+    if inventory is None:
         raise AssertionError  # an empty declaration is valid
-    return found
+    return inventory
 
 
 class Controller:
-    """One of any number of controllers; one of them leads."""
+    """One controller replica; one of them leads."""
 
     def __init__(
-        self, cluster: KubeClient, *, aim: Aim, take: EventSink, namespace: str = CONTROLLER_NAMESPACE
+        self, cluster: KubeClient, *, retarget: Retarget, on_event: EventSink, namespace: str = CONTROLLER_NAMESPACE
     ) -> None:
-        """Prepare; nothing is asked. ``take`` is called from several threads."""
-        self._cluster, self._aim, self._take = cluster, aim, take
+        """Prepare without any request. Several threads call ``on_event``."""
+        self._cluster, self._retarget, self._on_event = cluster, retarget, on_event
         self._lease = ObjectRef("coordination.k8s.io/v1", "Lease", namespace, CONTROLLER_NAME)
         self._workers: dict[str, StackWorker] = {}
         self._overlaps = OverlapChecker()
@@ -221,48 +222,48 @@ class Controller:
         self._is_leader = False
         self._active_at = time.monotonic()
 
-    def look(self) -> ControllerMetrics:
-        """Return the figures of this moment; from any thread."""
+    def metrics(self) -> ControllerMetrics:
+        """Return the current metrics; from any thread."""
         figures = {worker.name: worker.figures for worker in list(self._workers.values())}
         return ControllerMetrics(self._is_leader, self._cluster.requests, self._cluster.retries, figures)
 
-    def why_dead(self) -> str:
-        """Say why this process is of no use any more; empty if it is."""
+    def liveness_problem(self) -> str:
+        """Return why this process must restart; empty if it need not."""
         if dead := [worker.name for worker in list(self._workers.values()) if not worker.thread.is_alive()]:
             return f"the worker of {', '.join(dead)} has ended"
         silent = time.monotonic() - self._active_at
         return f"the controller has been silent for {silent:.0f} s" if silent > _DEAD_SECONDS else ""
 
-    def why_unready(self) -> str:
-        """Return why this controller cannot lead or take over now, or may see old objects; empty if it can."""
+    def readiness_problem(self) -> str:
+        """Return why this replica cannot lead or take over now, or may have a stale cache; empty if it is ready."""
         if silent := self._cluster.health.silent_seconds:
             return f"the API server has not answered for {silent:.0f} s"
         own = mirror.problem if (mirror := self._mirror) else ""
         return next(filter(None, [own, *(worker.watch_problem for worker in list(self._workers.values()))]), "")
 
     def stop(self) -> None:
-        """End after the current steps, with lease and locks given back; from any thread."""
+        """End after the current steps, and release lease and locks; from any thread."""
         self._stopping.set()
         self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 
     def run(self) -> None:
-        """Wait for the leadership, lead, and begin again if it is lost, until `stop` is called."""
+        """Acquire the leadership, lead, and start over after its loss, until `stop` is called."""
         while not self._stopping.is_set():
             self._active_at = time.monotonic()
             try:
                 elector = LeaderElector(self._cluster, self._lease, {LEADER_VERSION: version("gpu-provision")})
-                if self._is_elected(elector):
+                if self._acquire_lease(elector):
                     self._lead(elector)
             except ProvisionError as error:
-                self._take(StackEvent(reason="Waiting", message=str(error), is_warning=True))
-                self._stopping.wait(_RENEW_SECONDS)  # the API server does not answer, or refuses us: ask again
+                self._on_event(StackEvent(reason="Waiting", message=str(error), is_warning=True))
+                self._stopping.wait(_RENEW_SECONDS)
 
-    def _is_elected(self, elector: LeaderElector) -> bool:
-        """Wait until this controller leads; return False if it is stopped before."""
+    def _acquire_lease(self, elector: LeaderElector) -> bool:
+        """Wait until this controller leads; return False if it stops before."""
         scope = scope_of_object(self._lease)
-        with self._following(scope) as mirror:
+        with self._watch(scope) as mirror:
             while not self._stopping.is_set():
                 self._active_at = time.monotonic()
                 left = elector.acquire(next(iter(mirror.of(scope).values()), None))
@@ -272,7 +273,7 @@ class Controller:
         return False
 
     @contextlib.contextmanager
-    def _following(self, *scopes: Scope) -> Iterator[InformerCache]:
+    def _watch(self, *scopes: Scope) -> Iterator[InformerCache]:
         with InformerCache(self._cluster, scopes, keep=trim) as mirror:
             self._mirror = mirror
             try:
@@ -281,46 +282,48 @@ class Controller:
                 self._mirror = None
 
     def _lead(self, elector: LeaderElector) -> None:
-        self._take(StackEvent(reason="Leading", message=f"{elector.identity} leads"))
+        self._on_event(StackEvent(reason="Leading", message=f"{elector.identity} leads"))
         self._is_leader = True
         try:
-            with self._following(_STACKS) as mirror:
+            with self._watch(_STACKS) as mirror:
                 while not self._stopping.is_set():
                     self._active_at = time.monotonic()
                     if elector.lost:
                         message = f"{elector.identity} leads no more: {elector.name} was not renewed in time"
-                        self._take(StackEvent(reason="Following", message=message, is_warning=True))
+                        self._on_event(StackEvent(reason="Following", message=message, is_warning=True))
                         return
-                    if dead := self.why_dead():
-                        raise RuntimeError(dead)  # a bug: the process ends, and is started again
-                    self._assign(mirror, elector)
+                    if dead := self.liveness_problem():
+                        raise RuntimeError(dead)  # a bug: the process ends, and the kubelet restarts it
+                    self._assign_requests(mirror, elector)
                     spent = time.monotonic() - self._active_at
                     mirror.wait(_RENEW_SECONDS)
-                    self._stopping.wait(min(spent, _RENEW_SECONDS))  # many events, one look
+                    self._stopping.wait(min(spent, _RENEW_SECONDS))  # many events, one iteration
         finally:
             self._is_leader = False
-            self._dismiss(list(self._workers))
+            self._stop_workers(list(self._workers))
             elector.release()
 
-    def _assign(self, mirror: InformerCache, elector: LeaderElector) -> None:
-        """Have a worker for every stack, with the present stack as its request."""
+    def _assign_requests(self, mirror: InformerCache, elector: LeaderElector) -> None:
+        """Start a worker for every new stack, and give each worker its current stack."""
         stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
-        self._dismiss([uid for uid in self._workers if uid not in stacks])
+        self._stop_workers([uid for uid in self._workers if uid not in stacks])
         overlaps: Mapping[str, StackProblem] = {}
         if len(stacks) > 1:
             mirror.follow(_NODES)
-            overlaps = self._overlaps.look(stacks.values(), mirror.of(_NODES).values())
+            overlaps = self._overlaps.find_overlaps(stacks.values(), mirror.of(_NODES).values())
         for uid, stack in stacks.items():
             request = ReconcileRequest(stack, overlaps.get(stack["metadata"]["name"]))
             if uid in self._workers:
-                self._workers[uid].take(request)
+                self._workers[uid].set_request(request)
             else:
-                worker = StackWorker(self._cluster, request, aim=self._aim, take=self._take, leadership=elector)
+                worker = StackWorker(
+                    self._cluster, request, retarget=self._retarget, on_event=self._on_event, leadership=elector
+                )
                 self._workers[uid] = worker
                 worker.thread.start()
 
-    def _dismiss(self, uids: Iterable[str]) -> None:
-        """End workers; what they write meanwhile needs the leadership."""
+    def _stop_workers(self, uids: Iterable[str]) -> None:
+        """Stop workers and wait for them; their writes still need the leadership."""
         until = time.monotonic() + _STEP_SECONDS
         going = [self._workers.pop(uid) for uid in uids]
         for worker in going:

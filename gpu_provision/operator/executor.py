@@ -30,7 +30,7 @@ class OperatorExecutor:
     _resource: StackResource | None = None
 
     def review_plan(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
-        """Return a reading whose plan names the stack's resource, if there is one, and says what is against it."""
+        """Return a reading whose plan includes the change of the GPUStack, if one exists, and its findings."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
         from gpu_provision.operator.client import compare_stack
@@ -51,19 +51,19 @@ class OperatorExecutor:
         on_states: Callable[[Mapping[Key, NodeState]], None],
         back_to: int,
     ) -> RemoteRun:
-        """Return the run that the controller carries out. Raises UsageError for what its resource cannot say."""
+        """Return the run that the controller executes. Raises UsageError for options that a GPUStack cannot express."""
         from gpu_provision.operator.remote_run import RemoteRun
         from gpu_provision.operator.stack import inventory_of
 
         resource, inventory = self._resource, reading.context.inventory
         if resource is None:
-            raise AssertionError  # the plan of a reading that was reviewed names it
+            raise AssertionError  # `reviewed` has set it
         if not reading.context.part.is_all:
-            raise UsageError(_not_for(resource, "a part of a stack", "leave --limit and --target out"))
-        declared, _ = inventory_of(resource.wanted or resource.live)
+            raise UsageError(_unsupported_finding(resource, "a part of a stack", "leave --limit and --target out"))
+        declared, _ = inventory_of(resource.desired or resource.live)
         if declared and _timeouts(declared) != _timeouts(inventory):
             fix = "leave --timeout out, or set timeout there"
-            raise UsageError(_not_for(resource, "other deadlines than the inventory's", fix))
+            raise UsageError(_unsupported_finding(resource, "other timeouts than the inventory's", fix))
         return RemoteRun(
             cluster, reading, resource, force=self.force, back_to=back_to, listen=listen, on_states=on_states
         )
@@ -75,10 +75,10 @@ def _timeouts(inventory: Inventory) -> dict[str, int]:
     return {name: spec.timeout for name, spec in (operands | drivers).items() if isinstance(spec, OperandSpec)}
 
 
-def _not_for(resource: StackResource, what: str, fix: str) -> Finding:
+def _unsupported_finding(resource: StackResource, what: str, fix: str) -> Finding:
     return Finding(
         code=codes.NOT_FOR_RESOURCE,
         where=resource.name,
-        what=f"a controller looks after this stack, and its resource cannot say {what}; nothing was written",
+        what=f"a controller manages this stack, and its resource cannot express {what}; nothing was written",
         fix=fix,
     )

@@ -1,4 +1,4 @@
-"""Install the operator into a cluster, or uninstall it; name what would go wrong, and parts of other versions."""
+"""Install the operator into a cluster or uninstall it; find lost keys, field conflicts and version skew."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from gpu_provision.planning.diff import differences
 from gpu_provision.rbac.roles import ALWAYS_THERE
 from gpu_provision.reconcile.observer import scope_of_object
 
-MANAGER = "gpu-provision-operator"  # field manager; another one than a stack's, which has some of the same namespaces
+MANAGER = "gpu-provision-operator"  # field manager, distinct from a stack's: both write to some namespaces
 
 _UNKNOWN_KEY = "GP120"
-_LABELLED = ",".join(f"{key}={value}" for key, value in LABELS.items())
+_LABEL_SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _RBAC = "rbac.authorization.k8s.io/v1"
-_CONTROLLER = (
+_CONTROLLER_KINDS = (
     Kind("policy/v1", "PodDisruptionBudget"),
     Kind("policy/v1beta1", "PodDisruptionBudget"),
     Kind("apps/v1", "Deployment"),
     Kind("networking.k8s.io/v1", "NetworkPolicy"),
 )
-_RIGHTS = (
+_RBAC_KINDS = (
     *(Kind(_RBAC, kind) for kind in ("ClusterRoleBinding", "RoleBinding", "ClusterRole", "Role")),
     Kind("v1", "ServiceAccount"),
 )
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 Say = Callable[[str], None]
 
 
-def install(  # noqa: PLR0913 - what, and on which terms
+def install(  # noqa: PLR0913 - objects and options
     cluster: KubeClient,
     shape: InstallOptions,
     stacks: Sequence[Inventory],
@@ -64,11 +64,11 @@ def install(  # noqa: PLR0913 - what, and on which terms
     seconds: float,
     say: Say = lambda _: None,
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
-    """Make everything of the operator as it should be; return what was made or changed, and what a reader should know.
+    """Apply all objects of the operator; return the created and changed ones, and warnings.
 
-    The controller gets the rights for ``stacks``, without any for stacks of any name. With ``take_over``, fields that
-    others have set otherwise are taken from them. Raises RunFailedError if definition or controller are not in force in
-    time, or, before any write, if others have fields or stacks would lose keys.
+    The controller gets permissions for ``stacks``; without any, for stacks of any name. ``take_over`` forces fields of
+    other managers. Raises RunFailedError if definition or controller are not ready in time, or, before any write, for
+    field conflicts and for stacks that would lose keys.
     """
     until = time.monotonic() + seconds
     wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
@@ -81,7 +81,7 @@ def install(  # noqa: PLR0913 - what, and on which terms
     for item in wanted:
         ref = ref_of(item)
         before = cluster.get(ref)
-        if before is None or not _is_bare(item):
+        if before is None or not _is_bare_namespace(item):
             after = cluster.apply(item, take_back=take_over, manager=MANAGER).object
             if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
                 written.append(ref)
@@ -94,7 +94,7 @@ def install(  # noqa: PLR0913 - what, and on which terms
 
 
 def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:
-    """Yield the keys of stacks that this version does not know: the API server would drop them unasked."""
+    """Yield errors about stacks with keys that this version lacks: the API server would drop them silently."""
     for stack in cluster.list(STACK).items:
         name = stack["metadata"]["name"]
         for finding in inventory_of(stack)[1]:
@@ -102,18 +102,17 @@ def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:
                 yield Finding(
                     code=codes.UNKNOWN_KEYS,
                     where=finding.where,
-                    what="this version of gpu-provision has no such key; once installed, what is declared there is "
-                    "dropped",
+                    what="this version of gpu-provision has no such key; once installed, the API server drops it",
                     evidence=finding.what,
-                    fix=f"kubectl edit gpustack {name} takes it out, then install again. {finding.fix}",
+                    fix=f"kubectl edit gpustack {name} removes it, then install again. {finding.fix}",
                 )
 
 
 def _conflicts(cluster: KubeClient, wanted: Iterable[Manifest]) -> Iterator[Finding]:
-    """Yield what another manager has set otherwise; equal fields have several owners."""
+    """Yield the field conflicts with other managers; equal fields can have several owners."""
     for item in wanted:
         ref = ref_of(item)
-        if _is_bare(item) or not cluster.get(ref):
+        if _is_bare_namespace(item) or not cluster.get(ref):
             continue
         try:
             cluster.apply(item, dry_run=True, manager=MANAGER)
@@ -123,15 +122,15 @@ def _conflicts(cluster: KubeClient, wanted: Iterable[Manifest]) -> Iterator[Find
                 where=str(ref),
                 what=f"applied by {', '.join(sorted(conflict.managers))}, otherwise than this version installs it",
                 evidence=conflict.findings[0].what.partition(": ")[2],
-                fix="bring what is applied there to this version (gpu-provision operator render); "
+                fix="update the applied manifests to this version (gpu-provision operator render); "
                 "or gpu-provision operator install --take-over, if no other tool applies it any more",
             )
 
 
 def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> tuple[Manifest, tuple[Finding, ...]]:
-    """Return the definition as the API server takes it, and a warning if that is without its rules.
+    """Return the definition that the API server accepts, and a warning if the CEL rules are left out.
 
-    Raises InvalidError if something else of it is refused.
+    Raises InvalidError if the server refuses another part.
     """
     plain = definition()
     if wanted == plain:
@@ -146,9 +145,9 @@ def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> 
             code=codes.RULES_REFUSED,
             where=str(ref_of(wanted)),
             what="installed without rules in CEL, which this API server refuses; "
-            "what is wrong with a stack is not told by kubectl apply, but in the stack's status",
+            "the controller reports violations in the stack's status instead",
             evidence=why,
-            fix="nothing has to be done; in a repository that GitOps applies, have it so as well: "
+            fix="nothing for this cluster; for GitOps, render the same: "
             "gpu-provision operator render --kubernetes 1.28. Please report it with the version of the cluster",
             severity=Severity.WARNING,
         )
@@ -156,8 +155,8 @@ def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> 
     return wanted, ()
 
 
-def _is_bare(item: Manifest) -> bool:
-    """Whether it is a namespace of stacks: that it is there is all that is asked."""
+def _is_bare_namespace(item: Manifest) -> bool:
+    """Whether a manifest is a namespace of stacks, which only has to exist."""
     return item.keys() == {"apiVersion", "kind", "metadata"} and item["metadata"].keys() == {"name"}
 
 
@@ -179,10 +178,10 @@ def _await_object(
     where = f" -n {ref.namespace}" if ref.namespace else ""
     fix = f"kubectl{where} describe {ref.kind.lower()}/{ref.name}"
     late = Finding(code=codes.NOT_IN_TIME, where=str(ref), what="is not ready in time", fix=fix)
-    _await(cluster, scope_of_object(ref), lambda found: any(map(is_so, found)), late, until=until, say=say)
+    _await(cluster, scope_of_object(ref), lambda objects: any(map(is_so, objects)), late, until=until, say=say)
 
 
-def _await(  # noqa: PLR0913 - what, and what if not
+def _await(  # noqa: PLR0913 - condition and timeout
     cluster: KubeClient,
     scope: Scope,
     is_so: Callable[[Sequence[Manifest]], bool],
@@ -191,7 +190,7 @@ def _await(  # noqa: PLR0913 - what, and what if not
     until: float,
     say: Say,
 ) -> None:
-    """Wait until something is so of the objects of a scope. Raises RunFailedError if that is not in time."""
+    """Wait for a condition of the objects of a scope. Raises RunFailedError after the deadline."""
     with InformerCache(cluster, (scope,)) as mirror:
         is_reported = False
         while not is_so([*mirror.of(scope).values()]):
@@ -207,10 +206,10 @@ def _await(  # noqa: PLR0913 - what, and what if not
 def uninstall(
     cluster: KubeClient, *, with_stacks: bool, seconds: float, say: Say = lambda _: None
 ) -> tuple[tuple[ObjectRef, ...], tuple[Finding, ...]]:
-    """Take the operator off a cluster; return what was deleted, and what a reader should know.
+    """Uninstall the operator; return the deleted objects and warnings.
 
-    With ``with_stacks`` the controller takes the stacks off first, in so many seconds; its own end may take as long.
-    Raises RunFailedError if there are stacks, and nothing was removed, or if something does not go in time.
+    With ``with_stacks`` the controller first removes the stacks. ``seconds`` limits that, and then its own end.
+    Raises RunFailedError, before any write, if stacks exist without ``with_stacks``, and for an object that remains.
     """
     stacks = cluster.list(STACK).items
     names = ", ".join(map(stack_label, stacks))
@@ -218,49 +217,49 @@ def uninstall(
         refusal = Finding(
             code=codes.STACKS_EXIST,
             where=names,
-            what="there are stacks, and only the operator takes them off the cluster",
-            fix="--with-stacks removes them first, with everything that they have installed; "
-            "gpu-provision operator release NAME lets one go, and leaves what it has installed",
+            what="stacks exist, and only the operator can uninstall them",
+            fix="remove them first, with everything that they have installed: --with-stacks; or "
+            "keep the installed objects of a stack: gpu-provision operator release NAME",
         )
         raise RunFailedError(refusal)
 
     def await_end(scope: Scope, where: str, fix: str) -> None:
         late = Finding(code=codes.NOT_IN_TIME, where=where, what="still there", fix=fix)
-        _await(cluster, scope, lambda found: not found, late, until=time.monotonic() + seconds, say=say)
+        _await(cluster, scope, lambda objects: not objects, late, until=time.monotonic() + seconds, say=say)
 
-    deleted = _deleted(cluster, stacks)
+    deleted = _delete(cluster, stacks)
     if stacks:
-        fix = "kubectl get gpus tells why; a controller has to run: gpu-provision operator run, if none does"
+        fix = "kubectl get gpus shows why; without a running controller, start one: gpu-provision operator run"
         await_end(Scope(STACK), names, fix)
-    deleted += _deleted(cluster, _labelled(cluster, _CONTROLLER))
-    await_end(Scope(POD, _LABELLED), "the controller's pods", f"kubectl -n {CONTROLLER_NAMESPACE} get pods")
-    rights = _labelled(cluster, _RIGHTS)
+    deleted += _delete(cluster, _list_labelled(cluster, _CONTROLLER_KINDS))
+    await_end(Scope(POD, _LABEL_SELECTOR), "the controller's pods", f"kubectl -n {CONTROLLER_NAMESPACE} get pods")
+    rights = _list_labelled(cluster, _RBAC_KINDS)
     homes = {item["metadata"]["namespace"] for item in rights if item["kind"] == "Role"} | {CONTROLLER_NAMESPACE}
     rest = filter(None, map(cluster.get, (lease_of(None), ObjectRef(*DEFINITION, "", CRD_NAME))))
-    deleted += _deleted(cluster, [*rights, *rest])
+    deleted += _delete(cluster, [*rights, *rest])
     warnings = [finding for stack in stacks for finding in warn_if_declared_elsewhere(stack, "destroy")]
     kinds = discovery.listable_kinds(cluster)
     for name in sorted(homes - ALWAYS_THERE):
         namespace = cluster.get(ObjectRef(*NAMESPACE, "", name))
-        if namespace and (found := discovery.foreign_objects_in(cluster, name, kinds, ())):
+        if namespace and (foreign := discovery.foreign_objects_in(cluster, name, kinds, ())):
             stays = Finding(
                 code=codes.NAMESPACE_STAYS,
                 where=str(ref_of(namespace)),
                 what="stays, since something is in it",
-                evidence=join_limited(found, _MOST_NAMED),
+                evidence=join_limited(foreign, _MAX_NAMED),
                 severity=Severity.WARNING,
             )
             warnings.append(stays)
         elif namespace:
-            deleted += _deleted(cluster, [namespace])
+            deleted += _delete(cluster, [namespace])
     return tuple(deleted), tuple(warnings)
 
 
-def _labelled(cluster: KubeClient, kinds: Iterable[Kind]) -> list[Manifest]:
-    return [item for kind in kinds for item in cluster.list(kind, label_selector=_LABELLED).items]
+def _list_labelled(cluster: KubeClient, kinds: Iterable[Kind]) -> list[Manifest]:
+    return [item for kind in kinds for item in cluster.list(kind, label_selector=_LABEL_SELECTOR).items]
 
 
-def _deleted(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
+def _delete(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
     refs = []
     for item in items:
         refs.append(ref_of(item))
@@ -269,32 +268,32 @@ def _deleted(cluster: KubeClient, items: Iterable[Manifest]) -> list[ObjectRef]:
 
 
 def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Finding, ...]:
-    """Return warnings about the definition and about the leader: its version, if known, and its lease. One request."""
-    ours, found = version("gpu-provision"), list[Finding]()
-    if controller not in {"", ours}:
+    """Return warnings about a definition and a leader of other versions; an empty ``controller`` is unknown."""
+    own_version, findings = version("gpu-provision"), list[Finding]()
+    if controller not in {"", own_version}:
         other_controller = Finding(
             code=codes.OTHER_VERSION,
             where=lease,
-            what=f"the controller is gpu-provision {controller}, and this is {ours}",
-            consequence="plan and apply may see differences here that the controller does not see",
+            what=f"the controller is gpu-provision {controller}, and this is {own_version}",
+            consequence="plan and apply may show differences that the controller does not see",
             fix="gpu-provision operator install --image IMAGE brings it to this version; or use its version here",
             severity=Severity.WARNING,
         )
-        found.append(other_controller)
+        findings.append(other_controller)
     live = None
-    with contextlib.suppress(ForbiddenError):  # a role that may read stacks need not allow to read their definition
+    with contextlib.suppress(ForbiddenError):  # a role that reads stacks need not read their definition
         live = cluster.get(ObjectRef(*DEFINITION, "", CRD_NAME))
-    # Rules in CEL are the API server's affair.
+    # Both forms are current: the API server decides about CEL rules.
     changes = min((differences(definition(rules=rules), live) for rules in (True, False)), key=len) if live else ()
     if changes:
         other_definition = Finding(
             code=codes.OTHER_VERSION,
             where=f"CustomResourceDefinition {CRD_NAME}",
-            what="the definition of stacks is not that of this version of gpu-provision",
-            evidence=join_limited([each.path for each in changes], _MOST_NAMED),
-            consequence="keys that it does not know are dropped from stacks",
+            what="the definition of stacks is of another version of gpu-provision",
+            evidence=join_limited([each.path for each in changes], _MAX_NAMED),
+            consequence="the API server drops unknown keys from stacks",
             fix="gpu-provision operator install brings it to this version",
             severity=Severity.WARNING,
         )
-        found.append(other_definition)
-    return tuple(found)
+        findings.append(other_definition)
+    return tuple(findings)

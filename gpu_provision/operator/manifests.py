@@ -1,4 +1,4 @@
-"""All that makes up the operator in a cluster: definition, namespace, RBAC, controller Deployment."""
+"""Manifests of the operator: definition, namespace, RBAC, controller Deployment."""
 
 from __future__ import annotations
 
@@ -21,62 +21,62 @@ from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import RbacSubject, roles
 
 _LEASES = ("coordination.k8s.io", "leases")
-_EDITING = ("get", "list", "watch", "patch", "delete")
-_ALL_ON: dict[str, Any] = {
+_EDITOR_VERBS = ("get", "list", "watch", "patch", "delete")
+_WIDEST_SPEC: dict[str, Any] = {
     "dcgm": {"enabled": True},
     "pools": {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"nvidia.com/gpu.present": "true"}}},
 }
 
 
-def of_controller() -> Iterator[Permission]:
-    """Yield what the controller needs whatever stacks there are: to read them, to answer in them, and to lead."""
+def controller_permissions() -> Iterator[Permission]:
+    """Yield the controller's own permissions: read stacks, write their status and Events, hold the lease."""
     yield from (Permission(verb, GROUP, PLURAL) for verb in ("get", "list", "watch", "patch"))
     yield Permission("patch", GROUP, f"{PLURAL}/status")
-    yield Permission("create", "", "events", "default")  # of objects without a namespace
-    yield Permission("create", *_LEASES, CONTROLLER_NAMESPACE)  # a POST, which names nothing
+    yield Permission("create", "", "events", "default")  # Events of cluster-scoped objects
+    yield Permission("create", *_LEASES, CONTROLLER_NAMESPACE)  # RBAC cannot limit a POST to a name
     yield from (Permission(verb, *_LEASES, CONTROLLER_NAMESPACE, CONTROLLER_NAME) for verb in ("get", "update"))
     yield from (Permission(verb, *_LEASES, "", CONTROLLER_NAME) for verb in ("list", "watch"))
 
 
-def of_stacks(inventories: Iterable[Inventory]) -> frozenset[Permission]:
-    """Return what it takes to keep these stacks, and to take them off the cluster; without any, those of any name.
+def stack_permissions(inventories: Iterable[Inventory]) -> frozenset[Permission]:
+    """Return the permissions to install and remove these stacks; without any, stacks of any name.
 
-    Stacks of any name are those in the namespaces that a stack has if it names none, without objects that only a stack
-    names: a licence's Secret, a runtime class.
+    Those for any name cover the default namespaces, and no objects that a spec names: a licence's Secret, a runtime
+    class.
     """
-    known = [*inventories]
-    if known:
-        return frozenset(one for inventory in known for one in _of_stack(inventory))
-    found = [inventory_of(stack_of({"name": name, **_ALL_ON}))[0] for name in ("a", "b")]
-    one, other = (frozenset(_of_stack(inventory)) for inventory in found if inventory)
+    declared = [*inventories]
+    if declared:
+        return frozenset(one for inventory in declared for one in _permissions_for_stack(inventory))
+    examples = [inventory_of(stack_of({"name": name, **_WIDEST_SPEC}))[0] for name in ("a", "b")]
+    one, other = (frozenset(_permissions_for_stack(inventory)) for inventory in examples if inventory)
     return frozenset(each if each in other else each._replace(name="") for each in one)
 
 
-def of_editor(inventory: Inventory) -> frozenset[Permission]:
-    """Return what it takes to change a stack's resource or let it go, and to follow what its controller does."""
+def editor_permissions(inventory: Inventory) -> frozenset[Permission]:
+    """Return the permissions to change or release a GPUStack, and to watch its controller's progress."""
     return frozenset(
         (
-            *(Permission(verb, GROUP, PLURAL, "", inventory.name) for verb in _EDITING),
+            *(Permission(verb, GROUP, PLURAL, "", inventory.name) for verb in _EDITOR_VERBS),
             *(Permission(verb, *_LEASES, "", CONTROLLER_NAME) for verb in ("list", "watch")),
             Permission("get", *_LEASES, CONTROLLER_NAMESPACE, CONTROLLER_NAME),
             *permissions.for_view(inventory),
             *permissions.for_watches(inventory),
-            *_to_follow(inventory),
+            *_watch_permissions(inventory),
         )
     )
 
 
-def _of_stack(inventory: Inventory) -> Iterator[Permission]:
+def _permissions_for_stack(inventory: Inventory) -> Iterator[Permission]:
     yield from permissions.for_apply(inventory)
     yield from permissions.for_destroy(inventory)
-    yield from _to_follow(inventory)
+    yield from _watch_permissions(inventory)
 
 
-def _to_follow(inventory: Inventory) -> Iterator[Permission]:
-    """Yield what watching between two runs needs: objects of the stack, and what its declaration refers to."""
+def _watch_permissions(inventory: Inventory) -> Iterator[Permission]:
+    """Yield the permissions to watch a stack's objects and the Secrets that its spec names."""
     for kind in MEMBER_KINDS:
         yield from (Permission(verb, kind.api_version.rpartition("/")[0], KINDS[kind]) for verb in ("list", "watch"))
-    for name in named_secrets(inventory):  # by name, in any namespace: a watch's path has none
+    for name in named_secrets(inventory):  # by name, in any namespace: the path of the watch has no namespace
         yield from (Permission(verb, "", "secrets", "", name) for verb in ("list", "watch"))
 
 
@@ -91,48 +91,45 @@ _FILE_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallOptions:
-    """How the controller runs."""
+    """Options of the controller Deployment."""
 
-    image: str = ""  # its image; empty for no controller in the cluster: it runs elsewhere
-    replicas: int = 2  # how many; one works, the others wait to take over
+    image: str = ""  # empty if the controller runs outside of the cluster
+    replicas: int = 2  # one leads, the others wait to take over
     pull_secrets: tuple[str, ...] = ()  # names of Secrets in its namespace
-    kubernetes: str = ""  # version of the cluster; an empty one, or one that is not known, counts as new
+    kubernetes: str = ""  # version of the cluster; an empty or unknown one counts as new
 
 
 def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
-    """Return all objects, in an order in which they can be applied.
-
-    The controller gets the rights for ``stacks``; without any, for stacks of any name in the usual namespaces.
-    """
+    """Return all objects, in the order to apply them; for ``stacks`` see `stack_permissions`."""
     account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
-    rights = roles(CONTROLLER_NAME, {*of_stacks(stacks), *of_controller()}, [account])
+    rights = roles(CONTROLLER_NAME, {*stack_permissions(stacks), *controller_permissions()}, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
-    found = [definition(rules=crd.are_known(shape.kubernetes))]
-    found += [_labelled(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
-    found.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
-    found += [_labelled(item) for item in rights if item["kind"] != "Namespace"]
-    return [*found, *(_controller(shape) if shape.image else ())]
+    objects = [definition(rules=crd.supports_cel_rules(shape.kubernetes))]
+    objects += [_add_labels(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
+    objects.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
+    objects += [_add_labels(item) for item in rights if item["kind"] != "Namespace"]
+    return [*objects, *(_controller_objects(shape) if shape.image else ())]
 
 
-def grouped(found: Iterable[Manifest]) -> dict[str, list[Manifest]]:
-    """Return objects by the name of the file that they belong into, in an order in which files can be applied."""
+def group_by_file(objects: Iterable[Manifest]) -> dict[str, list[Manifest]]:
+    """Return objects by file name, with files in the order to apply them."""
     files: dict[str, list[Manifest]] = {}
-    for item in found:
+    for item in objects:
         files.setdefault(_FILE_OF.get(item["kind"], "rights.yaml"), []).append(item)
     return files
 
 
 def kustomization(files: Sequence[str]) -> Manifest:
-    """Return what makes a folder of these files one that ``kubectl apply -k`` takes."""
+    """Return the kustomization of a folder with these files."""
     return {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [*files]}
 
 
-def _labelled(item: Manifest) -> Manifest:
+def _add_labels(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
 
 
-def _controller(shape: InstallOptions) -> Iterator[Manifest]:
-    """Yield the objects that run the controller; a budget would keep the node of a single one."""
+def _controller_objects(shape: InstallOptions) -> Iterator[Manifest]:
+    """Yield the objects that run the controller. A single replica has no budget, which would block a drain."""
     text = Path(__file__).with_name("controller.yaml").read_text(encoding="utf-8")
     policy, deployment, budget = yaml.safe_load_all(text)
     pod = deployment["spec"]["template"]["spec"]

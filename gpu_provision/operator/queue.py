@@ -1,4 +1,4 @@
-"""The work queue of a stack: its request, overlaps that block it, when a run begins, and backoff."""
+"""The work queue of a stack: its request, overlaps that block it, the schedule of its runs, and backoff."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from gpu_provision.model.text import join_limited
 from gpu_provision.operator.stack import FINALIZER, inventory_of, is_released, namespace_of
 from gpu_provision.operator.status import Reason, StackObservation, StackProblem
 
-# How long a need has to last: the effect of our own writes takes a moment to come back, and nodes join in crowds.
+# Age of a pending change before a run: the watch returns own writes late, and nodes join in groups.
 SETTLE_SECONDS = 0.3
-# How long an edit has to last between two runs: it is no effect of a run, but an editor may make several.
+# Age of an edit before a run: it is no effect of an own write, but an editor may make several.
 EDIT_SECONDS = 0.1
 _NOT_YET_SECONDS = 1.0
-_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 5.0, 600.0
+_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 5.0, 600.0
 _FREE_REPAIRS = 3
-_FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 1.0, 60.0
-_FORGET_SECONDS = 120.0  # without an edit, after which the repairs of an object are forgotten
-_MOST_NAMED = 10
+_FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 1.0, 60.0
+_FORGET_SECONDS = 120.0  # after so long without an edit, the repair count of an object is reset
+_MAX_NAMED = 10
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Each failure doubles the time until the next try; a success forgets them. Times are of a monotonic clock."""
+    """Exponential backoff: each failure doubles the delay, a success resets it. Times are of a monotonic clock."""
 
     _failures: int = 0
     _due: float = 0.0
 
-    def failed(self, now: float) -> None:
-        """Record a failure."""
-        self._due = now + _doubled(self._failures, _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+    def record_failure(self, now: float) -> None:
+        """Double the delay until the next try."""
+        self._due = now + _exponential_delay(self._failures, _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS)
         self._failures += 1
 
-    def succeeded(self) -> None:
-        """Forget all failures."""
+    def reset(self) -> None:
+        """Reset the delay after a success."""
         self._failures, self._due = 0, 0.0
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return the seconds until the next try."""
         return max(0.0, self._due - now)
 
 
-def _doubled(times: int, first: float, longest: float) -> float:
+def _exponential_delay(times: int, first: float, longest: float) -> float:
     return min(first * 2.0 ** min(times, 10), longest)
 
 
 @dataclass(slots=True)
 class EditConflictBackoff:
-    """Counts repairs of each object. Two programs that want an object otherwise do not keep the cluster busy."""
+    """Counts repairs of each object, and delays further ones: two programs that fight over a field cause less load."""
 
     _repairs: dict[str, tuple[int, float]] = field(default_factory=dict)  # how many, and when the last one was
 
-    def look(self, lasting: Collection[str], edited: Collection[str], now: float) -> None:
-        """Record the objects that are edited now; what was edited for long enough and no longer is was repaired."""
+    def observe(self, lasting: Collection[str], edited: Collection[str], now: float) -> None:
+        """Record the objects edited now. One in ``lasting`` that is edited no longer counts as repaired."""
         for name in set(lasting) - set(edited):
             self._repairs[name] = self._repairs.get(name, (0, now))[0] + 1, now
         self._repairs = {
@@ -69,87 +69,88 @@ class EditConflictBackoff:
         }
 
     def delay(self, name: str) -> float:
-        """Return for how many seconds to leave an edit of an object alone."""
+        """Return the seconds before the next repair of an object."""
         repairs = self._repairs.get(name, (0, 0.0))[0] - _FREE_REPAIRS
-        return _doubled(repairs, _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS) if repairs >= 0 else 0.0
+        return _exponential_delay(repairs, _FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS) if repairs >= 0 else 0.0
 
 
 @dataclass(slots=True)
 class ReconcileScheduler:
-    """Compares pending changes with what the last run could not do. Times are of a monotonic clock."""
+    """Decides when a run begins, by pending changes and the result of the last run. Times are of a monotonic clock."""
 
-    undone: frozenset[str] = frozenset()  # what the last run has left
+    undone: frozenset[str] = frozenset()  # changes that the last run left pending
     _since: dict[str, float] = field(default_factory=dict)
     _edited: frozenset[str] = frozenset()
-    _told: frozenset[str] = frozenset()
+    _reported: frozenset[str] = frozenset()
     _began_at: float = float("-inf")
     _ran_at: float = float("-inf")
     _backoff: Backoff = field(default_factory=Backoff)
     _edit_conflicts: EditConflictBackoff = field(default_factory=EditConflictBackoff)
 
-    def look(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
-        """Record pending changes; those that are ``edited`` were made once, and were undone since."""
+    def observe(self, needs: Collection[str], now: float, *, edited: Collection[str] = ()) -> None:
+        """Record pending changes; ``edited`` ones were applied before, and another client reverted them."""
         wanted = frozenset(needs)
-        self._edit_conflicts.look(self._edited & self._lasting(now), frozenset(edited), now)
+        self._edit_conflicts.observe(self._edited & self._settled_needs(now), frozenset(edited), now)
         self._edited = frozenset(edited)
-        self._told &= self._edited
+        self._reported &= self._edited
         late = wanted - self._edited if now - self._ran_at < SETTLE_SECONDS else frozenset[str]()
         self.undone = (self.undone | late) & wanted
         self._since = {need: self._since.get(need, now) for need in needs}
 
     def is_due(self, now: float) -> bool:
-        """Whether to run: at once for what the last run did not leave undone, for the rest after a while."""
-        lasting = self._lasting(now)
-        return bool(lasting - self.undone) or bool(lasting and self._backoff.left(now) == 0.0)
+        """Whether a run is due: at once for new changes, after the backoff for changes that the last run left."""
+        lasting = self._settled_needs(now)
+        return bool(lasting - self.undone) or bool(lasting and self._backoff.seconds_left(now) == 0.0)
 
     def new_edits(self, now: float) -> frozenset[str]:
-        """Return what was edited during a run; each edit is returned once, as a run may not get it undone."""
-        news = frozenset(each for each in self._news() if self._age(each, now) >= self._delay(each, SETTLE_SECONDS))
-        self._told |= news
-        return news
+        """Return the edits made during a run, each once, since a run may fail to repair an edit."""
+        edits = self._unreported_edits()
+        settled = frozenset(each for each in edits if self._age(each, now) >= self._delay(each, SETTLE_SECONDS))
+        self._reported |= settled
+        return settled
 
     def wait(self, now: float, *, is_running: bool) -> float:
-        """Return in how many seconds to ask again although nothing has happened; infinity without pending changes."""
-        if is_running:  # to end it for an edit; one that may not end yet is asked again later
-            waits = [self._delay(each, SETTLE_SECONDS) - self._age(each, now) for each in self._news()]
+        """Return the seconds until the next check without an event; infinity without pending changes."""
+        if is_running:  # an edit preempts it; a run that may not end yet is checked again later
+            waits = [self._delay(each, SETTLE_SECONDS) - self._age(each, now) for each in self._unreported_edits()]
             return min((wait if wait > 0.0 else _NOT_YET_SECONDS for wait in waits), default=float("inf"))
-        left = self._backoff.left(now)
+        left = self._backoff.seconds_left(now)
         return min(
             (
-                left if need in self.undone else max(0.0, self._settling(need) - self._age(need, now))
+                left if need in self.undone else max(0.0, self._settle_seconds(need) - self._age(need, now))
                 for need in self._since
             ),
             default=float("inf"),
         )
 
     def on_start(self, now: float) -> None:
-        """Note the beginning of a run."""
+        """Record the beginning of a run."""
         self._began_at = now
 
-    def on_finish(self, needs: Collection[str], now: float, *, is_well: bool) -> None:
-        """Note the end of a run, and what is still to be done: what came up meanwhile, it may not have seen."""
+    def on_finish(self, needs: Collection[str], now: float, *, succeeded: bool) -> None:
+        """Record the end of a run, and the changes still pending; the run may have missed later ones."""
         before = {need for need in needs if self._since.get(need, now) <= self._began_at}
-        missed = frozenset(needs) if is_well else self._edited
+        missed = frozenset(needs) if succeeded else self._edited
         self.undone, self._ran_at = frozenset(needs) - (missed - before), now
-        if is_well and not self.undone:
-            self._backoff.succeeded()
+        if succeeded and not self.undone:
+            self._backoff.reset()
         else:
-            self._backoff.failed(now)
+            self._backoff.record_failure(now)
 
     def on_preempt(self) -> None:
-        """Note the end of a run that was ended early: it has left nothing undone, it has not come to it."""
+        """Record the end of a preempted run: its pending changes are new ones for the next run."""
         self.undone = frozenset()
 
-    def _news(self) -> frozenset[str]:
-        return self._edited - self._told - self.undone
+    def _unreported_edits(self) -> frozenset[str]:
+        return self._edited - self._reported - self.undone
 
-    def _lasting(self, now: float) -> frozenset[str]:
-        return frozenset(need for need in self._since if self._age(need, now) >= self._settling(need))
+    def _settled_needs(self, now: float) -> frozenset[str]:
+        return frozenset(need for need in self._since if self._age(need, now) >= self._settle_seconds(need))
 
     def _age(self, need: str, now: float) -> float:
         return now - self._since.get(need, now)
 
-    def _settling(self, need: str) -> float:
+    def _settle_seconds(self, need: str) -> float:
         return self._delay(need, EDIT_SECONDS) if need in self._edited else SETTLE_SECONDS
 
     def _delay(self, need: str, seconds: float) -> float:
@@ -158,7 +159,7 @@ class ReconcileScheduler:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRequest:
-    """The desired state of one stack as handed to its worker, and why it may not be worked on, if so."""
+    """The desired state of one stack for its worker, and the problem that blocks it, if any."""
 
     stack: Manifest
     blocked: StackProblem | None = None
@@ -170,7 +171,7 @@ class ReconcileRequest:
 
     @property
     def generation(self) -> int:
-        """Return the stack's generation; it counts changes of what is declared, not those of the status."""
+        """Return the stack's generation, which counts changes of the spec, not those of the status."""
         return int(self.stack["metadata"].get("generation", 0))
 
     @property
@@ -179,20 +180,20 @@ class ReconcileRequest:
         return bool(self.stack["metadata"].get("deletionTimestamp"))
 
     def is_equivalent(self, other: ReconcileRequest) -> bool:
-        """Whether another request for the stack changes nothing for the work on this one."""
+        """Whether another request for the stack asks for the same work."""
         one, two = (
             (each.stack["metadata"]["uid"], each.generation, each.is_deleting, each.blocked) for each in (self, other)
         )
         return one == two and not (self.is_deleting and is_released(self.stack) != is_released(other.stack))
 
-    def observation(self, **told: Any) -> StackObservation:
-        """Return the input of the stack's status."""
+    def observation(self, **values: Any) -> StackObservation:
+        """Return the observation from which the stack's status is computed."""
         release = str((self.stack.get("spec") or {}).get("release", ""))
-        return StackObservation(generation=self.generation, release=release, **told)
+        return StackObservation(generation=self.generation, release=release, **values)
 
 
 class _Claim(NamedTuple):
-    """The GPU nodes and the namespace that one stack wants; the older one of two stacks keeps them."""
+    """The GPU nodes and the namespace that one stack declares; the older one of two stacks keeps them."""
 
     since: str
     stack: str
@@ -202,25 +203,25 @@ class _Claim(NamedTuple):
 
 @dataclass(slots=True)
 class OverlapChecker:
-    """Compares all stacks of a cluster; reads a stack or a node again only when it has changed.
+    """Finds stacks with the same nodes or namespace; parses a stack or a node again only after a change.
 
-    A stack that is being removed still owns what it had: another one begins when it is gone.
+    A deleted stack owns its nodes and its namespace until the finalizer is removed.
     """
 
     _inventories: dict[tuple[str, int], Inventory | None] = field(default_factory=dict)
     _nodes: dict[str, tuple[str, NodeFacts]] = field(default_factory=dict)
 
-    def look(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, StackProblem]:
-        """Return why stacks may not be worked on, by name. One that has to give way owns nothing."""
+    def find_overlaps(self, stacks: Iterable[Manifest], nodes: Iterable[Manifest]) -> Mapping[str, StackProblem]:
+        """Return the problems of blocked stacks, by name. A blocked stack owns nothing."""
         self._nodes = {node["metadata"]["name"]: self._facts(node) for node in nodes}
         owners: list[_Claim] = []
-        found: dict[str, StackProblem] = {}
+        problems: dict[str, StackProblem] = {}
         for claim in sorted(self._claims(stacks)):
-            if overlap := next(filter(None, (_overlap(owner, claim) for owner in owners)), ""):
-                found[claim.stack] = StackProblem(Reason.OVERLAP, overlap)
+            if overlap := next(filter(None, (_overlap_message(owner, claim) for owner in owners)), ""):
+                problems[claim.stack] = StackProblem(Reason.OVERLAP, overlap)
             else:
                 owners.append(claim)
-        return found
+        return problems
 
     def _claims(self, stacks: Iterable[Manifest]) -> Iterator[_Claim]:
         facts = ClusterFacts(nodes=tuple(each for _, each in self._nodes.values()))
@@ -230,7 +231,7 @@ class OverlapChecker:
             if metadata.get("deletionTimestamp") and FINALIZER not in (metadata.get("finalizers") or ()):
                 continue
             version = str(metadata["uid"]), int(metadata.get("generation", 0))
-            with contextlib.suppress(Exception):  # a bug about one stack, which its worker meets and reports
+            with contextlib.suppress(Exception):  # the stack's worker reports such a bug
                 inventory = known[version] if version in known else inventory_of(stack)[0]
                 if inventory:
                     wanted = frozenset(name for name, pool in node_pools(inventory, facts).items() if pool.gpu)
@@ -243,10 +244,10 @@ class OverlapChecker:
         return known if known and known[0] == version else (version, node_facts(node))
 
 
-def _overlap(owner: _Claim, other: _Claim) -> str:
-    """Return what an older stack owns of what another one wants: nodes, or the namespace, where names are the same."""
+def _overlap_message(owner: _Claim, other: _Claim) -> str:
+    """Return the message that an older stack owns nodes or the namespace of another one; empty without overlap."""
     if nodes := sorted(owner.nodes & other.nodes):
-        named = join_limited(nodes, _MOST_NAMED)
+        named = join_limited(nodes, _MAX_NAMED)
         return f"stack {owner.stack} owns nodes that {other.stack} wants, too: {named}"
     if owner.namespace == other.namespace:
         way_out = "delete the younger stack, and create it again with another spec.cluster.namespace"

@@ -1,4 +1,4 @@
-"""Runs that the controller carries out: apply changes a stack's resource, release and destroy delete it."""
+"""Runs by the controller: apply changes a GPUStack, release and destroy delete it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpu_provision.operator.client import (
     remove_finalizer,
     warn_if_declared_elsewhere,
 )
-from gpu_provision.operator.manifests import of_editor
+from gpu_provision.operator.manifests import editor_permissions
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, is_released, lease_of, stack_label
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
 from gpu_provision.planning.states import ClusterState, Key
@@ -38,30 +38,30 @@ from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import ProgressReporter, with_steps
 from gpu_provision.reconcile.status import collect_evidence
 
-# How long a renewal may take to come: one controller may have ended just now, and another one takes over.
+# Longest time between renewals: one controller may have ended just now, and another one takes over.
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
-_NO_HOLDER_SECONDS = 3.0  # a controller that ends in order is followed at once
-_LOOK_SECONDS = 2.0  # the lease is renewed as often
-_REPAIR_SECONDS = 30.0  # for a controller that calls ready what we would change
+_NO_HOLDER_SECONDS = 3.0  # a controller that releases the lease has a successor at once
+_LOOK_SECONDS = 2.0  # the renewal interval
+_REPAIR_SECONDS = 30.0  # how long a controller may report ready with changes pending here
 
 
 @dataclass(slots=True)
 class LeaderMonitor:
-    """Whether a controller leads, as a client sees it: it renews its Lease while we watch."""
+    """Whether a controller leads: it renews its Lease while the client watches."""
 
     lease: ObjectRef
     holder: str = ""  # the leader; empty for none
-    renewal_seen: bool = False  # whether the lease was renewed since we watch
+    renewal_seen: bool = False  # whether the watch has seen a renewal
     _version: str = ""
     _since: float = field(default_factory=time.monotonic)
 
     @property
     def scope(self) -> Scope:
-        """Return what a mirror has to follow."""
+        """Return the scope to watch."""
         return scope_of_object(self.lease)
 
     def observe(self, mirror: InformerCache) -> None:
-        """Read the lease."""
+        """Read the lease from the cache."""
         lease = next(iter(mirror.of(self.scope).values()), None)
         self.holder, version = holder_identity(lease), lease_version(lease)
         if version != self._version:
@@ -69,15 +69,15 @@ class LeaderMonitor:
             self._version, self._since = version, time.monotonic()
 
     def is_missing(self) -> bool:
-        """Whether the lease was not renewed for so long that no controller leads."""
+        """Whether no controller leads: the lease has expired or has no holder."""
         limit = TAKEOVER_SECONDS if self.holder else _NO_HOLDER_SECONDS
         return time.monotonic() - self._since > limit
 
 
 class RemoteRun:
-    """One change of a stack's resource, followed to its end. Make it, `execute` it once."""
+    """One change of a GPUStack, and the wait for the controller. Call `execute` once."""
 
-    def __init__(  # noqa: PLR0913 - what a run is made from, and the two that are the controller's
+    def __init__(  # noqa: PLR0913 - inputs of a run, and its two callbacks
         self,
         cluster: KubeClient,
         reading: ClusterPlan,
@@ -88,11 +88,11 @@ class RemoteRun:
         listen: Callable[[Event], None],
         on_states: Callable[[Mapping[Key, NodeState]], None],
     ) -> None:
-        """Prepare; nothing is written. See `apply_stack` for ``force`` and ``back_to``."""
+        """Prepare without any write. See `apply_stack` for ``force`` and ``back_to``."""
         self._cluster, self._reading, self._resource = cluster, reading, resource
         self._force, self._back_to, self._on_states = force, back_to, on_states
         self._leader = LeaderMonitor(lease_of(resource.live))
-        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0  # 0 until it is applied
+        self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0  # 0 before the apply
         self._began, self._before = time.monotonic(), cluster.requests
         self._reporter = ProgressReporter(listen, self._began)
         self._mirror: InformerCache | None = None
@@ -101,35 +101,35 @@ class RemoteRun:
 
     @property
     def is_following(self) -> bool:
-        """Whether the resource says what is wanted, and the controller is at work."""
+        """Whether the resource is applied, and the run waits for the controller."""
         return bool(self._generation)
 
     @property
     def continuation(self) -> str:
-        """Return who carries out what is declared now."""
+        """Return the message for an interrupt: the controller continues without this process."""
         return f"the controller goes on with {self._resource.name}" if self.is_following else ""
 
     def unfinished_nodes(self) -> tuple[Finding, ...]:
-        """Return nothing: the controller goes on."""
+        """Return nothing: the controller continues."""
         return ()
 
     def cancel(self) -> None:
-        """Stop following; the controller goes on."""
+        """Stop waiting; the controller continues."""
         self._cancelled = True
         self._cluster.cancel_retries()
         if mirror := self._mirror:
             mirror.wake()
 
     def execute(self) -> Outcome:
-        """Change the resource if need be, and wait until the controller has reconciled it.
+        """Apply the resource, and wait until the controller has reconciled it.
 
-        Raises RunFailedError if no controller leads, or the resource is changed in between, ForbiddenError before
-        anything was written, UnreachableError.
+        Raises RunFailedError if no controller leads or another client changes the resource, ForbiddenError before
+        any write, UnreachableError.
         """
         if errors := [each for each in self._resource.findings if each.severity is Severity.ERROR]:
             raise RunFailedError(*errors)
         inventory = self._reading.context.inventory
-        if missing := review.missing_finding(self._cluster, inventory, of_editor(inventory), "--operator"):
+        if missing := review.missing_finding(self._cluster, inventory, editor_permissions(inventory), "--operator"):
             raise ForbiddenError(missing)
         last = rollback.read_history(self._cluster, inventory).last
         scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
@@ -141,14 +141,14 @@ class RemoteRun:
                 self._require_leader(mirror)
             stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
             self._generation = int(stack["metadata"]["generation"])
-            said = "is changed" if self._resource.wanted else "says so already"
-            self._reporter.report_message(f"{self._resource.name} {said}; {self._leader.holder} carries it out")
-            seen, told = self._follow(mirror)
+            state = "is changed" if self._resource.desired else "says so already"
+            self._reporter.report_message(f"{self._resource.name} {state}; {self._leader.holder} carries it out")
+            seen, findings = self._follow(mirror)
         record = rollback.read_history(self._cluster, inventory).last
         if record and record.number <= (last.number if last else 0):
             record = None
         result = RunResult(
-            changed=int(self._resource.wanted is not None),
+            changed=int(self._resource.desired is not None),
             requests=self._cluster.requests - self._before,
             run=record.number if record else 0,
             seconds=time.monotonic() - self._began,
@@ -156,22 +156,22 @@ class RemoteRun:
             evidence=tuple(collect_evidence(seen)),
             timeline=self._reporter.timeline,
         )
-        return Outcome(result, seen, self._reading.plan, record or Record(id=""), findings=told)
+        return Outcome(result, seen, self._reading.plan, record or Record(id=""), findings=findings)
 
     def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
         if self._leader.is_missing() and not mirror.silence:
             name, lease, holder = self._resource.live["metadata"]["name"], self._leader.lease, self._leader.holder
-            later = "the resource is changed, and a controller that comes later carries it out"
+            later = "the resource is changed, and the next controller reconciles it"
             no_leader = Finding(
                 code=codes.NO_CONTROLLER,
                 where=self._resource.name,
-                what="this resource declares the stack, and no controller works that would look after it",
-                evidence=f"{lease} {f'is held by {holder}, who does not renew it' if holder else 'has no holder'}",
+                what="this resource declares the stack, but no controller leads",
+                evidence=f"{lease} {f'is held by {holder}, which does not renew it' if holder else 'has no holder'}",
                 consequence=later if self.is_following else "nothing was written",
                 fix=f"see gpu-provision operator status and kubectl -n {lease.namespace} get pods; "
-                "gpu-provision operator run is a controller, too; "
-                f"gpu-provision operator release {name} gives the stack back to the command line",
+                "start a controller: gpu-provision operator run; or "
+                f"return the stack to the command line: gpu-provision operator release {name}",
             )
             raise RunFailedError(no_leader)
 
@@ -179,20 +179,20 @@ class RemoteRun:
         observer = StackObserver(self._reading, mirror)
         while True:
             now = time.monotonic()
-            found, stack = observer.look(now), self._current_stack(mirror)
+            observed, stack = observer.look(now), self._current_stack(mirror)
             if stack is not None:
                 status = evaluate_status(stack)
-                failed = _failed_states(found.states, stack) if status.phase is StackPhase.FAILED else {}
-                states = with_steps({**found.states, **failed}, found.seen)
+                failed = _failed_states(observed.states, stack) if status.phase is StackPhase.FAILED else {}
+                states = with_steps({**observed.states, **failed}, observed.seen)
                 self._reporter.report_states(states)
                 self._on_states(states)
-                if (told := self._end(status, found, now)) is not None:
-                    return found.seen, told
+                if (findings := self._final_findings(status, observed, now)) is not None:
+                    return observed.seen, findings
             self._require_leader(mirror)
             mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
     def _current_stack(self, mirror: InformerCache) -> Manifest | None:
-        """Return the resource; None before the watch has shown the write. Raises RunFailedError if it changed since."""
+        """Return the resource; None before the watch returns the write. Raises RunFailedError for a later change."""
         stack = next(iter(mirror.of(self._stack).values()), None)
         is_gone = stack is None or stack["metadata"].get("deletionTimestamp")
         generation = 0 if stack is None else int(stack["metadata"]["generation"])
@@ -201,37 +201,37 @@ class RemoteRun:
             superseded = Finding(
                 code=codes.IN_BETWEEN,
                 where=label,
-                what=f"what this command has declared is not waited for any more: {why}",
+                what=f"the command stops waiting for its change: {why}",
                 fix=f"see kubectl get {label} -o yaml --show-managed-fields, then run again",
             )
             raise RunFailedError(superseded)
         return stack if generation == self._generation else None
 
-    def _end(self, status: StackEvaluation, found: Observation, now: float) -> tuple[Finding, ...] | None:
-        """Return at the end what the states alone do not tell; None before."""
+    def _final_findings(self, status: StackEvaluation, observed: Observation, now: float) -> tuple[Finding, ...] | None:
+        """Return at the end the findings that the states do not show; None before the end."""
         if self._cancelled:
             return ()
         if status.phase is StackPhase.FAILED:
             has_failures = any(state.state is State.FAILED for state in self._reporter.states.values())
             is_in_states = status.reason == Reason.FAILED and has_failures
-            return () if is_in_states else (not_reached_finding(self._resource.name, status.told),)
+            return () if is_in_states else (not_reached_finding(self._resource.name, status.summary),)
         self._ready_since = min(self._ready_since, now) if status.phase is StackPhase.READY else float("inf")
-        if status.phase is StackPhase.READY and not found.needs:
+        if status.phase is StackPhase.READY and not observed.needs:
             return ()
         if now - self._ready_since <= _REPAIR_SECONDS:
             return None
         undone = Finding(
             code=codes.NOT_REACHED,
             where=self._resource.name,
-            what="the controller calls the stack ready, and this version of gpu-provision would still change it",
-            evidence=", ".join(sorted(found.needs)),
+            what="the controller reports ready, and this version of gpu-provision would still change it",
+            evidence=", ".join(sorted(observed.needs)),
             fix="bring the controller to the same version: gpu-provision operator install",
         )
         return (undone,)
 
 
 def _failed_states(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
-    """Return the states that the controller calls failed: it has waited for longer than we have."""
+    """Return the states that failed for the controller, which has waited longer than this run."""
     return {
         key: replace(states[key], state=State.FAILED, reason=reason or states[key].reason)
         for key, reason in failed_components(stack).items()
@@ -242,10 +242,10 @@ def _failed_states(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key
 def release_stack(
     cluster: KubeClient, name: str, *, seconds: float, say: Callable[[str], None] = lambda _: None
 ) -> bool:
-    """Delete a stack's resource, and leave what it has installed; say whether there was one.
+    """Delete a GPUStack without its installed objects; return whether one existed.
 
-    The controller ends its run before it lets go. Where none works the resource goes all the same. Raises
-    RunFailedError if the stack is being removed, or if the controller has not let go in time.
+    The controller ends its run and removes the finalizer; without a controller this function removes it. Raises
+    RunFailedError if the stack is being removed, or if the finalizer is not removed in time.
     """
     ref = ObjectRef(*STACK, "", name)
     live = cluster.get(ref)
@@ -269,56 +269,56 @@ def release_stack(
                 late = Finding(
                     code=codes.NOT_IN_TIME,
                     where=stack_label(live),
-                    what="the controller has not let go of the stack in time",
+                    what="the controller has not released the stack in time",
                     evidence=f"{leader.holder} works" if leader.holder else "",
-                    consequence="the resource goes as soon as the controller's run has ended; the stack stays",
-                    fix=f"kubectl describe {stack_label(live)} tells what it does; then run again",
+                    consequence="the resource is deleted once the controller's run has ended; the stack stays",
+                    fix=f"kubectl describe {stack_label(live)} shows its progress; then run again",
                 )
                 raise RunFailedError(late)
             elif not is_reported:
                 is_reported = True
-                say(f"waiting for the controller to let go of {stack_label(live)}")
+                say(f"waiting for the controller to release {stack_label(live)}")
             mirror.wait(_LOOK_SECONDS)
     return True
 
 
 def release_findings(cluster: KubeClient, name: str) -> tuple[Finding, ...]:
-    """Return what a reader should know before a stack is released. Raises ForbiddenError, UnreachableError."""
+    """Return the warnings before a release. Raises ForbiddenError, UnreachableError."""
     live = cluster.get(ObjectRef(*STACK, "", name))
     return warn_if_declared_elsewhere(live, "release") if live else ()
 
 
 def add_to_removal(result: DestroyResult, stack: Manifest | None, *, dry_run: bool = False) -> DestroyResult:
-    """Return a removal with the end of the stack's resource before all else, and a warning if that may come back."""
+    """Add the deletion of the GPUStack to a dry run of a removal, and a warning if another tool declares it."""
     if stack is None:
         return result
     result = replace(result, findings=(*result.findings, *warn_if_declared_elsewhere(stack, "destroy")))
     if not dry_run:
         return result
-    effect = "the controller lets go of the stack, and what it has installed is removed after that"
+    effect = "the controller releases the stack, and its objects are removed after that"
     change = Change(component="operator", action=Action.DELETE, ref=ref_of(stack), effects=(effect,))
     return replace(result, changes=(change, *result.changes))
 
 
 def refuse_adoption(cluster: KubeClient, inventory: Inventory) -> None:
-    """Raise RunFailedError if a controller looks after the stack: it would undo an adoption half way."""
+    """Raise RunFailedError if a GPUStack exists: its controller would interfere with an adoption."""
     if stack := get_stack(cluster, inventory):
-        raise RunFailedError(_in_the_way(stack, f"gpu-provision operator release {inventory.name}, then adopt"))
+        raise RunFailedError(_managed_finding(stack, f"gpu-provision operator release {inventory.name}, then adopt"))
 
 
 def refuse_controllers_lock(cluster: KubeClient, inventory: Inventory, lock: LockHolder) -> None:
-    """Raise LockedError if a lock is the controller's, which would take it again at once."""
+    """Raise LockedError if the controller holds the lock, since it would acquire the lock again at once."""
     stack = get_stack(cluster, inventory)
-    lease = cluster.get(lease_of(stack)) if stack else None  # without an operator there is no role that allows it
+    lease = cluster.get(lease_of(stack)) if stack else None  # without an operator no role allows this read
     if stack is not None and holder_identity(lease) == lock.holder:
         fix = f"change the resource, which ends its run; or gpu-provision operator release {inventory.name}"
-        raise LockedError(_in_the_way(stack, fix))
+        raise LockedError(_managed_finding(stack, fix))
 
 
-def _in_the_way(stack: Manifest, fix: str) -> Finding:
+def _managed_finding(stack: Manifest, fix: str) -> Finding:
     return Finding(
         code=codes.LOOKED_AFTER,
         where=stack_label(stack),
-        what="a controller looks after this stack, and would get in the way; nothing was written",
+        what="a controller manages this stack, which would interfere; nothing was written",
         fix=fix,
     )

@@ -1,4 +1,4 @@
-"""A GPUStack: an inventory's cluster part as a custom resource, and the inventory that it declares."""
+"""Convert an inventory's cluster part to a GPUStack and back."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from gpu_provision.model.inventory import Inventory
 GROUP, VERSION, PLURAL = "gpu-provision.io", "v1alpha1", "gpustacks"
 STACK = Kind(f"{GROUP}/{VERSION}", "GPUStack")
 
-# Where the controller is, and what everything of it is called, also the Lease by which controllers agree on the leader.
+# Namespace of the controller, and name of all its objects, including the Lease of the leader election.
 CONTROLLER_NAMESPACE, CONTROLLER_NAME = "gpu-operator", "gpu-provision-operator"
 DEFAULT_LEASE = f"{CONTROLLER_NAMESPACE}/{CONTROLLER_NAME}"
-FINALIZER = f"{GROUP}/stack"  # holds a stack that is deleted until the controller has taken it off the cluster
+FINALIZER = f"{GROUP}/stack"  # blocks the deletion until the controller has uninstalled the stack
 # Annotations
-HOME = f"{GROUP}/namespace"  # where the stack's operands are; the controller writes it before anything else
-LED_BY = f"{GROUP}/lease"  # the lease of the controllers that look after the stack, if it is not the default one
-ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"  # the stack's deletion leaves all that it has installed
-BACK_TO = f"{GROUP}/back-to"  # of a rolled back stack: number of the run, and generation that declares that
-LEADER_VERSION = f"{GROUP}/version"  # of the leader's lease: the version of the controller that leads
+HOME = f"{GROUP}/namespace"  # namespace of the stack's operands; the controller's first write
+LED_BY = f"{GROUP}/lease"  # the controllers' lease, if it is not the default one
+ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"  # the deletion of the stack keeps its installed objects
+BACK_TO = f"{GROUP}/back-to"  # of a rolled back stack: the restored run, and the generation that restores it
+LEADER_VERSION = f"{GROUP}/version"  # annotation of the lease: the leader's version
 
 NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
 PROXY_NEEDS_NONE = "A stack has no proxy that needs credentials: who may read stacks would see them."
 
-_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the C dumper is ten times faster; some wheels lack it
 _PLACE = re.compile(r"^(?::\d+){0,2} ?(?P<path>.*)$", re.DOTALL)
 _OTHER_LINE = re.compile(r", first in line \d+")
 
 
 def stack_label(stack: Manifest) -> str:
-    """Return what findings call a stack: ``gpustack/prod``."""
+    """Return the name of a stack in findings: ``gpustack/prod``."""
     return f"{STACK.kind.lower()}/{stack['metadata']['name']}"
 
 
 def spec_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the spec of an inventory's stack, and the paths of what of the inventory it does not have.
+    """Return the spec of an inventory's stack, and the paths of the inventory that the spec lacks.
 
-    The release is always named: another version of the controller would take another one for granted.
+    The spec always names the release, since the default differs between controller versions.
     """
-    kept, left = cluster_part(data)
-    said = {key: value for key, value in kept.items() if key != "cluster" or value}
-    return {"release": releases.DEFAULT} | said, left
+    part, left = cluster_part(data)
+    spec = {key: value for key, value in part.items() if key != "cluster" or value}
+    return {"release": releases.DEFAULT} | spec, left
 
 
 def stack_of(data: Mapping[str, Any]) -> Manifest:
-    """Return the stack of an inventory."""
+    """Return the GPUStack of an inventory."""
     metadata = {"name": data.get("name", "")}
     return {"apiVersion": STACK.api_version, "kind": STACK.kind, "metadata": metadata, "spec": spec_of(data)[0]}
 
 
 def local_values(inventory: Document) -> tuple[Finding, ...]:
-    """Return a finding for each value of an inventory that its stack cannot have: it is one of this machine."""
+    """Return an error for each value that the inventory reads from a file or variable of this machine."""
     part, _ = cluster_part(inventory.data)
     return tuple(
         Finding(
@@ -80,33 +80,33 @@ def local_values(inventory: Document) -> tuple[Finding, ...]:
 
 
 def rollback_annotation(run: int, generation: int) -> dict[str, str]:
-    """Return the annotation that a generation of a stack brings back what a run declared; none for no run."""
+    """Return the annotation that a generation of a stack restores the spec of a run; none for run 0."""
     return {BACK_TO: f"{run} {generation}"} if run else {}
 
 
 def rollback_run(stack: Manifest) -> int:
-    """Return the number of the run whose declaration a stack brings back; 0 if it was changed since, or does not."""
+    """Return the number of the run that a stack's present generation restores; 0 if it restores none."""
     run, _, generation = _annotation(stack, BACK_TO).partition(" ")
     is_current = generation == str(stack["metadata"].get("generation", 0))
     return int(run) if is_current and re.fullmatch(r"[0-9]{1,18}", run) else 0
 
 
 def is_released(stack: Manifest) -> bool:
-    """Whether what the stack has installed stays when it is deleted."""
+    """Whether the deletion of the stack keeps its installed objects."""
     return _annotation(stack, ON_DELETE) == KEEP
 
 
 def namespace_of(stack: Manifest) -> str:
-    """Return the namespace that the stack has been installed in; empty before that, or if it is not a name."""
-    found = _annotation(stack, HOME)
-    return found if _is_name(found) else ""
+    """Return the namespace of the installed stack; empty before the installation, and for an invalid name."""
+    name = _annotation(stack, HOME)
+    return name if _is_name(name) else ""
 
 
 def lease_of(stack: Manifest | None) -> ObjectRef:
-    """Return the lease by which the controllers of a stack agree on the leader."""
-    found = _annotation(stack, LED_BY) if stack else ""
-    is_valid = found.count("/") == 1 and all(map(_is_name, found.split("/")))
-    return ObjectRef("coordination.k8s.io/v1", "Lease", *(found if is_valid else DEFAULT_LEASE).split("/"))
+    """Return the leader election lease of a stack's controllers."""
+    value = _annotation(stack, LED_BY) if stack else ""
+    is_valid = value.count("/") == 1 and all(map(_is_name, value.split("/")))
+    return ObjectRef("coordination.k8s.io/v1", "Lease", *(value if is_valid else DEFAULT_LEASE).split("/"))
 
 
 def _annotation(stack: Manifest, key: str) -> str:
@@ -114,12 +114,12 @@ def _annotation(stack: Manifest, key: str) -> str:
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text can be an object's name: annotations become parts of paths at the API server."""
+    """Whether a text is a valid object name: annotations become parts of API paths."""
     return re.fullmatch(schema()["$defs"]["object_name"]["pattern"], text) is not None
 
 
 def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
-    """Return the error that a stack declares another namespace than the one that it is installed in."""
+    """Return the error that a stack declares another namespace than that of its installation."""
     home, wanted = namespace_of(stack), inventory.cluster.namespace
     if home in {"", wanted}:
         return None
@@ -133,14 +133,14 @@ def namespace_changed(stack: Manifest, inventory: Inventory) -> Finding | None:
 
 
 def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]]:
-    """Return the inventory that a stack declares, None if it cannot be used, and what the loader says.
+    """Return the inventory that a stack declares, None if it is invalid, and the loader's findings.
 
-    Findings name places in the stack. No key of it has a file read: those that would are no part of a stack.
+    Findings name fields of the stack. A stack has no keys that read files.
     """
     name, label = stack["metadata"]["name"], stack_label(stack)
     proxy = (stack.get("spec") or {}).get("proxy")
     if isinstance(proxy, Mapping) and (key := next((key for key in ADDRESSES if "@" in str(proxy.get(key, ""))), None)):
-        # To leave it out in silence would be no help.
+        # A proxy without its credentials would fail later, with a message that is harder to understand.
         credentials = Finding(
             code=codes.PROXY_CREDENTIALS,
             where=f"{label} spec.proxy.{key}",
@@ -157,14 +157,14 @@ def inventory_of(stack: Manifest) -> tuple[Inventory | None, tuple[Finding, ...]
             Source(name=label, path=Path("/", name), text=text, digest=digest, is_local=False)
         )
     except SourceError as error:
-        return None, (_placed(error.finding, label),)
-    found = tuple(_placed(finding, label) for finding in findings.all)
+        return None, (_relocate(error.finding, label),)
+    found = tuple(_relocate(finding, label) for finding in findings.all)
     return (replace(inventory, path="", warnings=()) if inventory else None), found  # the controller reports them
 
 
-def _placed(finding: Finding, label: str) -> Finding:
-    """Return a finding that says where in the stack; its lines are those of a generated text."""
-    found = _PLACE.match(finding.where.removeprefix(label))
-    path = found["path"] if found else ""
+def _relocate(finding: Finding, label: str) -> Finding:
+    """Replace the place in the generated text by the field of the stack."""
+    match = _PLACE.match(finding.where.removeprefix(label))
+    path = match["path"] if match else ""
     field = "metadata.name" if path == "name" else f"spec.{path}" if path else ""
     return replace(finding, where=f"{label} {field}".rstrip(), what=_OTHER_LINE.sub("", finding.what))

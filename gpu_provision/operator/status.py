@@ -1,4 +1,4 @@
-"""The status of a GPUStack: conditions with reasons, rows of bounded number, and how a client reads them."""
+"""The status of a GPUStack: conditions with reasons, a bounded number of rows, and how a client reads them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.text import join_limited
-from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.crd import MAX_PROBLEMS
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, LEADER_VERSION, STACK, lease_of
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
-_MESSAGE = 1024  # characters: what the API server takes is 32 KiB, what a reader takes is less
-_FINDINGS, _MOST_FINDINGS = 4096, 20  # characters, and findings: someone has to mend each
-_SINCE = "; since then: "
+_MAX_MESSAGE = 1024  # characters; the API server accepts 32 KiB, which no reader needs
+_MAX_PROBLEM, _MAX_FINDINGS = 4096, 20  # characters, and findings
+_LATER_PROBLEM = "; since then: "
 _ABOUT_TO = "a run is about to begin"
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is; alerts and scripts match these."""
+    """Reasons of conditions; alerts and scripts match these."""
 
     READY = "AllReady"
     INVALID = "InvalidSpec"
@@ -47,13 +47,13 @@ class Reason(StrEnum):
     OTHER_RUN = "OtherRun"
 
 
-# Codes of findings that are a reason of their own.
+# Codes of findings with their own reason.
 _REASONS = {ROLLED_BACK: Reason.ROLLED_BACK, LOCKED: Reason.OTHER_RUN, OUTRUN: Reason.OTHER_RUN}
 
 
 @dataclass(frozen=True, slots=True)
 class StackProblem:
-    """Why a stack is not worked on, or not with success."""
+    """Why a stack is not reconciled, or why its run failed."""
 
     reason: Reason
     message: str
@@ -61,21 +61,21 @@ class StackProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackObservation:
-    """All that a status is made from."""
+    """The input of a status."""
 
-    generation: int  # of the stack that this is about
-    release: str = ""  # which it declares
-    seen: ClusterState | None = None  # what was looked at; None before the first look
-    states: Mapping[Key, NodeState] | None = None  # where each component stands
-    is_working: bool = False  # whether a run is under way, or about to be
-    hold_up: str = ""  # why one that is about to be does not begin yet
-    problem: StackProblem | None = None  # why nothing is done, or why the last run failed
+    generation: int
+    release: str = ""
+    seen: ClusterState | None = None  # state of the cluster; None before the first iteration
+    states: Mapping[Key, NodeState] | None = None
+    is_working: bool = False  # whether a run is active or about to begin
+    wait_reason: str = ""  # why a due run does not begin yet
+    problem: StackProblem | None = None  # why the stack is blocked, or why the last run failed
 
 
 def status_of(observation: StackObservation, before: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """Return the status of a stack at a time (RFC 3339); a condition keeps the time that it has in the one before."""
-    problem = observation.problem or _problem_in(observation)
-    awaited = observation.hold_up or _awaited(observation.states or {})
+    """Return the status of a stack at a time (RFC 3339); an unchanged condition keeps its ``lastTransitionTime``."""
+    problem = observation.problem or _find_problem(observation)
+    awaited = observation.wait_reason or _waiting_message(observation.states or {})
     waits_for, is_working = awaited or _ABOUT_TO, observation.is_working
     ready = ("True", Reason.READY, "every component is as declared on every GPU node, and proven")
     progressing = ("False", Reason.IDLE, awaited or "there is nothing to do")
@@ -102,24 +102,25 @@ def status_of(observation: StackObservation, before: Mapping[str, Any], now: str
         rows.append(row)
     status = {"observedGeneration": observation.generation, "release": observation.release, "conditions": rows}
     if observation.seen:
-        status |= _rows(observation.seen, observation.states or {})
-    found: dict[str, Any] = _without_empty_texts(status)
-    return found
+        status |= _component_and_node_rows(observation.seen, observation.states or {})
+    result: dict[str, Any] = _without_empty_texts(status)
+    return result
 
 
 def _without_empty_texts(value: Any) -> Any:
-    """Leave out what says nothing. Some builds of Kubernetes 1.20 take an empty text in a custom object for null."""
+    """Leave out empty texts, which some builds of Kubernetes 1.20 treat as null in a custom object."""
     if isinstance(value, Mapping):
         return {key: _without_empty_texts(item) for key, item in value.items() if item != ""}
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def _problem_in(observation: StackObservation) -> StackProblem | None:
-    """Return what has failed; a stack without a node is not ready, as its users expect GPUs."""
+def _find_problem(observation: StackObservation) -> StackProblem | None:
+    """Return the problem of failed components, of a stack without GPU nodes, or of missing NFD labels."""
     if observation.seen is None:
         return None
-    if failed := [_state(state) for state in (observation.states or {}).values() if state.state is State.FAILED]:
-        return StackProblem(Reason.FAILED, truncate("; ".join(failed), _MESSAGE))
+    states = (observation.states or {}).values()
+    if failed := [_describe_state(state) for state in states if state.state is State.FAILED]:
+        return StackProblem(Reason.FAILED, truncate("; ".join(failed), _MAX_MESSAGE))
     if observation.is_working:
         return None
     targets = observation.seen.context.targets
@@ -129,25 +130,25 @@ def _problem_in(observation: StackObservation) -> StackProblem | None:
     if len(silent) < len(targets):
         return None
     message = f"Node Feature Discovery has labelled none of: {', '.join(silent)}"
-    return StackProblem(Reason.NO_FEATURES, truncate(message, _MESSAGE))
+    return StackProblem(Reason.NO_FEATURES, truncate(message, _MAX_MESSAGE))
 
 
-def _state(state: NodeState) -> str:
+def _describe_state(state: NodeState) -> str:
     place = f"{state.component} on {state.node}" if state.node else state.component
     return f"{place}: {state.reason}" if state.reason else place
 
 
-def _awaited(states: Mapping[Key, NodeState]) -> str:
-    """Say how many are not ready, and what the first one waits for."""
+def _waiting_message(states: Mapping[Key, NodeState]) -> str:
+    """Return how many components are not ready, and the first one's reason."""
     waiting = [each for each in states.values() if each.state in {State.PENDING, State.PROGRESSING, State.LEAVING}]
     if not waiting:
         return ""
     first = next((state for state in waiting if state.state is State.PROGRESSING), waiting[0])
     more = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-    return truncate(f"{_state(first)}{more}", _MESSAGE)
+    return truncate(f"{_describe_state(first)}{more}", _MAX_MESSAGE)
 
 
-def _rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]:
+def _component_and_node_rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]:
     targets = {target.name for target in seen.context.targets}
     rows = [row for row in node_rows(seen, states) if row.node in targets]
     ready = sum(row.state is State.READY for row in rows)
@@ -160,7 +161,7 @@ def _rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]
                 "desired": row.desired,
                 "ready": row.ready,
                 "state": row.state.value,
-                "reason": row.reason[:_MESSAGE],
+                "reason": row.reason[:_MAX_MESSAGE],
             }
             for row in component_rows(seen, states)
         ],
@@ -170,64 +171,64 @@ def _rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]
             "summary": f"{ready}/{len(targets)}",
             "gpus": sum(row.allocatable or 0 for row in rows),
             "problems": [
-                {"name": row.node, "state": row.state.value, "reason": row.reason[:_MESSAGE]}
-                for row in problems[:MOST_PROBLEMS]
+                {"name": row.node, "state": row.state.value, "reason": row.reason[:_MAX_MESSAGE]}
+                for row in problems[:MAX_PROBLEMS]
             ],
         },
-        "rollout": _rollout([target.facts for target in seen.context.targets if target.facts]),
+        "rollout": _rollout_counts([target.facts for target in seen.context.targets if target.facts]),
     }
 
 
-def _rollout(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
-    found = Counter(upgrade.parse_state(node.labels.get(upgrade.STATE, "")) for node in nodes)
+def _rollout_counts(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
+    counts = Counter(upgrade.parse_state(node.labels.get(upgrade.STATE, "")) for node in nodes)
     states = upgrade.UpgradeState
-    done, failed = found[states.DONE], found[states.FAILED]
-    waiting = found[states.UPGRADE_REQUIRED]
-    under_way = sum(number for state, number in found.items() if state in upgrade.EARLY | upgrade.LATE)
-    told = f"{done}/{done + failed + waiting + under_way}" if failed + waiting + under_way else ""
-    return {"done": done, "failed": failed, "waiting": waiting, "underWay": under_way, "summary": told}
+    done, failed = counts[states.DONE], counts[states.FAILED]
+    waiting = counts[states.UPGRADE_REQUIRED]
+    under_way = sum(number for state, number in counts.items() if state in upgrade.EARLY | upgrade.LATE)
+    summary = f"{done}/{done + failed + waiting + under_way}" if failed + waiting + under_way else ""
+    return {"done": done, "failed": failed, "waiting": waiting, "underWay": under_way, "summary": summary}
 
 
 def truncate(text: str, most: int) -> str:
-    """Return a text of so many characters at most."""
+    """Return a text of at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) -> StackProblem | None:
-    """Return the problem that findings amount to; None if there is no error among them."""
+    """Return the problem that the errors among findings describe; None without errors."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if not errors:
         return None
     codes = {finding.code for finding in errors}
-    found = next((_REASONS[code] for code in _REASONS if code in codes), reason)
+    own_reason = next((_REASONS[code] for code in _REASONS if code in codes), reason)
     sentences = []
     for finding in errors:
         place = f"{finding.where}: " if finding.where else ""
         seen = f" ({finding.evidence})" if finding.evidence else ""
         fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
         sentences.append(f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}")
-    return StackProblem(found, truncate(join_limited(sentences, _MOST_FINDINGS, "; "), _FINDINGS))
+    return StackProblem(own_reason, truncate(join_limited(sentences, _MAX_FINDINGS, "; "), _MAX_PROBLEM))
 
 
-def since(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
-    """Return the problem of a stack that was rolled back, with what has failed since then."""
+def add_later_problem(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:
+    """Return the problem of a rolled back stack, with a later problem appended."""
     if rolled_back is None or problem is None:
         return rolled_back or problem
-    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_SINCE}{problem.message}")
+    return StackProblem(rolled_back.reason, f"{rolled_back.message}{_LATER_PROBLEM}{problem.message}")
 
 
-def was_rolled_back(stack: Manifest) -> StackProblem | None:
-    """Return the problem of a stack whose present spec has failed and was rolled back, without what came since."""
-    found = _conditions(stack).get("Degraded", {})
-    if found.get("reason") != Reason.ROLLED_BACK:
+def rollback_problem(stack: Manifest) -> StackProblem | None:
+    """Return the problem of a stack whose present spec failed and was rolled back, without later problems."""
+    degraded = _conditions(stack).get("Degraded", {})
+    if degraded.get("reason") != Reason.ROLLED_BACK:
         return None
-    return StackProblem(Reason.ROLLED_BACK, found["message"].partition(_SINCE)[0])
+    return StackProblem(Reason.ROLLED_BACK, degraded["message"].partition(_LATER_PROBLEM)[0])
 
 
 class StackPhase(Enum):
-    """How far a controller is with what a stack declares now."""
+    """The controller's progress with the present spec."""
 
-    UNSEEN = auto()  # the status is about what was declared before
+    UNSEEN = auto()  # the status is about an earlier generation
     WORKING = auto()
     READY = auto()
     FAILED = auto()
@@ -235,22 +236,22 @@ class StackPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StackEvaluation:
-    """How far a controller is, and why it got no further."""
+    """The controller's progress, and the cause of a failure."""
 
     phase: StackPhase
     reason: str = ""
-    told: str = ""  # reason and message of the condition that says so: `NodesFailed: driver on t4-1: ...`
+    summary: str = ""  # reason and message of the failed condition: `NodesFailed: driver on t4-1: ...`
 
 
 def evaluate_status(stack: Manifest) -> StackEvaluation:
-    """Return what the status of a stack comes to. A run that is under way may mend what has failed before."""
+    """Evaluate the conditions of a stack. An active run may repair an earlier failure."""
     conditions = _conditions(stack)
     true = {kind for kind, each in conditions.items() if each["status"] == "True"}
     if not conditions:
         return StackEvaluation(StackPhase.UNSEEN)
     if "Progressing" not in true and "Degraded" in true:
-        found = conditions["Degraded"]
-        return StackEvaluation(StackPhase.FAILED, found["reason"], f"{found['reason']}: {found['message']}")
+        degraded = conditions["Degraded"]
+        return StackEvaluation(StackPhase.FAILED, degraded["reason"], f"{degraded['reason']}: {degraded['message']}")
     is_ready = "Progressing" not in true and "Ready" in true
     return StackEvaluation(StackPhase.READY if is_ready else StackPhase.WORKING)
 
@@ -264,26 +265,26 @@ def _conditions(stack: Manifest) -> Mapping[str, Mapping[str, Any]]:
 
 
 def failed_components(stack: Manifest) -> Mapping[tuple[str, str], str]:
-    """Return what has failed by the status of a stack: component and node, and why. No more nodes than it names."""
+    """Return the failed components that a stack's status names: (component, node) to reason."""
     status = stack.get("status") or {}
     rows = [row for row in (status.get("nodes") or {}).get("problems") or () if row.get("state") == State.FAILED]
     on_nodes = {}
     for row in rows:
         component, _, reason = row.get("reason", "").partition(": ")  # driver: ImagePullBackOff
         on_nodes[component, row["name"]] = reason
-    told = {component for component, _ in on_nodes}
+    named = {component for component, _ in on_nodes}
     failed = [row for row in status.get("components") or () if row.get("state") == State.FAILED]
-    return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in told}
+    return on_nodes | {(row["name"], ""): row.get("reason", "") for row in failed if row["name"] not in named}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackRow:
-    """One stack as its status says; empty texts before anybody has looked after it."""
+    """The status of one stack; empty texts before its first reconciliation."""
 
     name: str
     release: str
     is_ready: bool
-    is_current: bool  # whether the status is about what the stack declares now
+    is_current: bool  # whether the status is about the present generation
     nodes: str
     gpus: int
     rollout: str
@@ -292,22 +293,22 @@ class StackRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The operator of a cluster."""
+    """The state of the operator in a cluster."""
 
-    leader: str  # the controller that works; empty if none does
-    lease: str  # by which it leads
-    version: str  # of that controller; empty if none works, or if it does not say
-    controllers: str  # how many of those in the cluster are ready, such as `2/2`; empty if there are none
+    leader: str  # identity of the leader; empty without one
+    lease: str  # the lease of the leader election
+    version: str  # of the leader; empty if unknown
+    controllers: str  # ready replicas of the Deployment, such as `2/2`; empty without a Deployment
     stacks: tuple[StackRow, ...]
 
     @property
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether a controller leads, and every stack is as declared."""
         return bool(self.leader) and all(row.is_ready and row.is_current for row in self.stacks)
 
 
 def read_overview(cluster: KubeClient) -> Overview:
-    """Return its state; three requests, if no stack names another lease. Raises UnreachableError, ForbiddenError."""
+    """Read the operator's state, with one request for each lease. Raises UnreachableError, ForbiddenError."""
     deployment = cluster.get(ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME))
     stacks = cluster.list(STACK).items
     refs = sorted({lease_of(stack) for stack in stacks}) or [lease_of(None)]
@@ -323,11 +324,11 @@ def read_overview(cluster: KubeClient) -> Overview:
         lease=str(ref),
         version=str(annotations.get(LEADER_VERSION) or "") if holder_identity(lease) else "",
         controllers=controllers,
-        stacks=tuple(_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
+        stacks=tuple(_stack_row(stack) for stack in sorted(stacks, key=lambda each: str(each["metadata"]["name"]))),
     )
 
 
-def _row(stack: Manifest) -> StackRow:
+def _stack_row(stack: Manifest) -> StackRow:
     status: Mapping[str, Any] = stack.get("status") or {}
     nodes, rollout = status.get("nodes") or {}, status.get("rollout") or {}
     ready = condition_of(stack, "Ready")
@@ -344,6 +345,6 @@ def _row(stack: Manifest) -> StackRow:
 
 
 def condition_of(item: Manifest, kind: str) -> Mapping[str, Any]:
-    """Return a condition of an object's status; empty if it has none of that kind."""
+    """Return a condition of an object's status; empty if the status has none of this type."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == kind), {})

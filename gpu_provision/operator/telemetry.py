@@ -1,4 +1,4 @@
-"""What a controller reports: log lines, Events, the status of its stacks, metrics, and answers to probes."""
+"""Output of the controller: log lines, Events, the status of stacks, metrics, and probes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import ProvisionError, visible
 from gpu_provision.operator.status import Reason, StackObservation, condition_of, status_of
 
-_MESSAGE = 1024  # characters: what the API server takes of an Event
+_MAX_MESSAGE = 1024  # characters; the API server's limit for an Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackEvent:
-    """Something that happened."""
+    """One log line of the controller or of a stack; for a changed condition also a Kubernetes Event."""
 
-    reason: str  # one word in CamelCase, as Events have it
+    reason: str  # one word in CamelCase, as in Kubernetes Events
     message: str
-    stack: str = ""  # name of the stack that it is about; empty if it is about the controller itself
+    stack: str = ""  # name of the stack; empty for the controller itself
     is_warning: bool = False
 
 
@@ -42,7 +42,7 @@ EventSink = Callable[[StackEvent], None]
 
 
 def condition_events(before: Mapping[str, Any], after: Mapping[str, Any], stack: str) -> Iterator[StackEvent]:
-    """Yield what became of a stack between two statuses: what began, and what is over."""
+    """Yield an event for each condition that a new status turns on, and for the end of Degraded."""
     known = {each["type"]: each for each in before.get("conditions") or ()}
     for condition in after.get("conditions") or ():
         kind, earlier = condition["type"], known.get(condition["type"], {})
@@ -55,56 +55,56 @@ def condition_events(before: Mapping[str, Any], after: Mapping[str, Any], stack:
             yield StackEvent(reason="Recovered", message=message, stack=stack)
 
 
-def record_event(cluster: KubeClient, stack: Manifest, note: StackEvent) -> None:
-    """Make an Event of a note. One that cannot be written is lost, as Events may be."""
+def record_event(cluster: KubeClient, stack: Manifest, event: StackEvent) -> None:
+    """Create a Kubernetes Event; a failed write is ignored."""
     metadata, now = stack["metadata"], _timestamp()
     about = {key: stack[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
-    event = {
+    manifest = {
         "apiVersion": "v1",
         "kind": "Event",
-        # Events of objects without a namespace are in this one.
+        # Events of cluster-scoped objects are in this namespace.
         "metadata": {"name": f"{metadata['name']}.{time.time_ns():x}", "namespace": "default"},
         "involvedObject": about,
-        "type": "Warning" if note.is_warning else "Normal",
-        "reason": note.reason,
-        "message": visible(note.message)[:_MESSAGE],
+        "type": "Warning" if event.is_warning else "Normal",
+        "reason": event.reason,
+        "message": visible(event.message)[:_MAX_MESSAGE],
         "source": {"component": "gpu-provision"},
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,
     }
     with contextlib.suppress(ProvisionError):
-        cluster.create(event)
+        cluster.create(manifest)
 
 
 @dataclass(slots=True)
 class StackMetrics:
-    """Figures of one stack. Each is set by its worker's thread alone."""
+    """Metrics of one stack. Only its worker's thread sets them."""
 
-    status: Mapping[str, Any] = field(default_factory=dict)  # the last that was reported
-    runs: int = 0  # runs that have ended
-    failed: int = 0  # those of them that did not end as declared
-    succeeded_at: float = 0.0  # when the stack was last as declared, in unix seconds; 0 for never
-    needs: int = 0  # number of things to be done
-    seconds: float = 0.0  # from when something was to be done until the end of the run that did it, over all runs
+    status: Mapping[str, Any] = field(default_factory=dict)  # the last reported status
+    runs: int = 0  # ended runs
+    failed: int = 0  # ended runs with a problem
+    succeeded_at: float = 0.0  # unix time at which the stack was last ready; 0 for never
+    needs: int = 0  # pending changes
+    seconds: float = 0.0  # from the first pending change to the end of its run, over all runs
     _since: float = 0.0
 
-    def take_status(self, status: Mapping[str, Any]) -> None:
-        """Note what is reported."""
+    def record_status(self, status: Mapping[str, Any]) -> None:
+        """Record a written status."""
         self.status = status
         if self._reason_if_true("Ready"):
             self.succeeded_at = time.time()
 
-    def take_needs(self, number: int, now: float) -> None:
+    def record_needs(self, number: int, now: float) -> None:
         """Record the number of pending changes, at a time of a monotonic clock."""
         if number and not self.needs:
             self._since = now
         self.needs = number
 
-    def take_run(self, now: float, *, is_well: bool) -> None:
-        """Note the end of a run."""
+    def record_run(self, now: float, *, succeeded: bool) -> None:
+        """Record the end of a run."""
         self.runs += 1
-        self.failed += not is_well
+        self.failed += not succeeded
         self.seconds += now - self._since if self._since else 0.0
         self._since = now
 
@@ -128,31 +128,31 @@ class StackMetrics:
         return float((self.status.get(part) or {}).get(key, 0) if key else getattr(self, source))
 
     def _reason_if_true(self, condition: str) -> str:
-        found = condition_of({"status": self.status}, condition)
-        return str(found["reason"]) if found.get("status") == "True" else ""
+        state = condition_of({"status": self.status}, condition)
+        return str(state["reason"]) if state.get("status") == "True" else ""
 
 
-_PAUSE_SECONDS = 1.0  # between two writes of a status: a reader sees no more, and a rollout of a fleet writes no more
+_PAUSE_SECONDS = 1.0  # between two writes of a status, which limits the load of a rollout of a fleet
 
 
 @dataclass(slots=True)
 class StatusWriter:
-    """Keeps the status of one stack current: the last word is always written, those in between at most every second."""
+    """Writes the status of one stack, at most once a second; the last status is always written."""
 
     cluster: KubeClient
     stack: Manifest
-    take: EventSink  # receives what became of the stack, once it is written
+    on_event: EventSink  # receives the events of written conditions
     figures: StackMetrics = field(default_factory=StackMetrics)
     _written: dict[str, Any] = field(default_factory=dict)
     _not_before: float = float("-inf")
-    _trouble: str = ""
+    _last_error: str = ""
 
     def __post_init__(self) -> None:
-        """Start from what is there."""
+        """Start from the stack's present status."""
         self._written = self.stack.get("status") or {}
 
     def report(self, observation: StackObservation, now: float) -> float:
-        """Write the status if it has changed; return in how many seconds to ask again, infinity for no need to."""
+        """Write the status if it has changed; return the seconds until the next call, infinity if none is needed."""
         if now < self._not_before:
             return self._not_before - now
         status = status_of(observation, self._written, _timestamp())
@@ -163,22 +163,24 @@ class StatusWriter:
         try:
             self.cluster.merge(ref_of(self.stack), {"status": _replacing_patch(self._written, status)}, part="status")
         except NotFoundError:
-            return float("inf")  # the stack has gone
+            return float("inf")  # the stack is deleted
         except ProvisionError as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                self.take(StackEvent(reason="StatusNotWritten", message=self._trouble, stack=name, is_warning=True))
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                self.on_event(
+                    StackEvent(reason="StatusNotWritten", message=self._last_error, stack=name, is_warning=True)
+                )
             return _PAUSE_SECONDS
-        self.figures.take_status(status)
-        for note in condition_events(self._written, status, name):
-            self.take(note)
-            record_event(self.cluster, self.stack, note)
+        self.figures.record_status(status)
+        for event in condition_events(self._written, status, name):
+            self.on_event(event)
+            record_event(self.cluster, self.stack, event)
         self._written = status
         return float("inf")
 
 
 def _replacing_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that leaves nothing of what was there before."""
+    """Return the merge patch that replaces the whole status."""
     gone = {key: None for key in before if key not in after}
     return gone | {
         key: _replacing_patch(before.get(key) or {}, value) if isinstance(value, Mapping) else value
@@ -191,105 +193,104 @@ def _timestamp() -> str:
 
 
 class ControllerMetrics(NamedTuple):
-    """What a scrape tells: API requests since the process began, and the stacks; none while another one leads."""
+    """The metrics of a scrape: API requests since the start, and stacks, without any while another replica leads."""
 
     is_leader: bool
     requests: int
-    retries: int  # requests that were repeated
+    retries: int
     stacks: Mapping[str, StackMetrics]
 
 
 class Collector:
-    """Answers prometheus_client's question for all metrics."""
+    """A prometheus_client collector of all metrics."""
 
-    def __init__(self, look: Callable[[], ControllerMetrics]) -> None:
-        """Keep what tells the figures."""
-        self._look = look
+    def __init__(self, read_metrics: Callable[[], ControllerMetrics]) -> None:
+        """Store the source of the metrics."""
+        self._read_metrics = read_metrics
         self._stack_metrics: dict[str, tuple[str, str]] = yaml.safe_load(
             Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8")
         )
 
     def collect(self) -> Iterator[Any]:
-        """Yield every metric as it is now."""
-        now = self._look()
+        """Yield every metric with its present value."""
+        now = self._read_metrics()
         yield GaugeMetricFamily("gpu_provision_leader", "1 if this controller leads.", value=float(now.is_leader))
         yield CounterMetricFamily("gpu_provision_api_requests_total", "Requests to the API server.", value=now.requests)
         yield CounterMetricFamily("gpu_provision_api_retries_total", "Requests that were repeated.", value=now.retries)
         for name, (source, description) in self._stack_metrics.items():
             is_counter = name.endswith("_total") and "." not in source
-            found = (CounterMetricFamily if is_counter else GaugeMetricFamily)(name, description, labels=["stack"])
+            family = (CounterMetricFamily if is_counter else GaugeMetricFamily)(name, description, labels=["stack"])
             for stack, figures in sorted(now.stacks.items()):
-                found.add_metric([stack], figures.value(source))
-            yield found
+                family.add_metric([stack], figures.value(source))
+            yield family
 
 
-Question = Callable[[], str]  # answers why not; an empty string if all is well
+Probe = Callable[[], str]  # returns the reason of a failed probe; empty for success
 
-EVERYWHERE = "::"  # stands for every address, of IPv4 as well: clusters have pods of the one, of the other, or of both
-
-_EVERYWHERE_WITHOUT_IPV6 = "0.0.0.0"  # noqa: S104 - as its user asks for
-_MOST_CONNECTIONS = 32  # a thread each, and a head of 6 MiB at most, as http.client reads it
-_CONNECTION_SECONDS = 10.0  # from accept to close, whatever the client sends meanwhile; kubelet gives up after 5 s
+ALL_ADDRESSES = "::"  # includes IPv4: pods have addresses of one family or of both
+_ALL_IPV4_ADDRESSES = "0.0.0.0"  # noqa: S104 - its caller asks for all addresses
+_MAX_CONNECTIONS = 32  # one thread each, with at most 6 MiB of headers, the limit of http.client
+_CONNECTION_SECONDS = 10.0  # from accept to close; the kubelet's probes time out after 5 s
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Closes connections that are too old, and the oldest one for one too many: slow clients keep no probe waiting."""
+    """Closes old connections, and the oldest one above the limit, so that slow clients cannot block probes."""
 
     daemon_threads = True
-    request_queue_size = _MOST_CONNECTIONS
+    request_queue_size = _MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
-        self._since: dict[socket.socket, float] = {}  # oldest first; other threads take theirs out
+        self._since: dict[socket.socket, float] = {}  # oldest first; other threads remove their own
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Take connections over IPv4, too, where the address stands for every one."""
+        """Accept IPv4 connections on an IPv6 socket, too."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._since[request] = time.monotonic()
-        _end([*self._since.copy()][:-_MOST_CONNECTIONS])
+        _shut_down([*self._since.copy()][:-_MAX_CONNECTIONS])
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Close connections that are too old; `serve_forever` calls it twice a second."""
+        """Close old connections; `serve_forever` calls this method twice a second."""
         until = time.monotonic() - _CONNECTION_SECONDS
-        _end(request for request, since in self._since.copy().items() if since < until)
+        _shut_down(request for request, since in self._since.copy().items() if since < until)
 
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
         self._since.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report mistakes in the answers; that a client has gone, or was too slow, is not one."""
+        """Report errors other than lost and slow clients."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
-def _end(requests: Iterable[socket.socket]) -> None:
-    """Wake the threads that wait for these clients, which then end."""
+def _shut_down(requests: Iterable[socket.socket]) -> None:
+    """End the threads that wait for these clients."""
     for request in requests:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # closed meanwhile
             request.shutdown(socket.SHUT_RDWR)
 
 
 class _ProbeHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has there
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Log nothing: a probe comes every few seconds."""
 
 
 def serve(
-    host: str, port: int, *, look: Callable[[], ControllerMetrics], is_alive: Question, is_ready: Question
+    host: str, port: int, *, read_metrics: Callable[[], ControllerMetrics], is_alive: Probe, is_ready: Probe
 ) -> int:
-    """Answer from a thread that ends with the process; return the port, which the system chooses for 0.
+    """Serve metrics and probes from a daemon thread; return the port, which the system chooses for 0.
 
-    ``host`` is an address, or `EVERYWHERE`, also on a machine without IPv6. Raises OSError if it cannot be used.
+    ``host`` is an address or `ALL_ADDRESSES`, which works without IPv6, too. Raises OSError for an unusable address.
     """
     registry = CollectorRegistry()
-    registry.register(Collector(look))
+    registry.register(Collector(read_metrics))
     metrics = make_wsgi_app(registry)
     questions = {"/healthz": is_alive, "/readyz": is_ready}
 
@@ -304,8 +305,8 @@ def serve(
         start("503 Service Unavailable" if reason else "200 OK", [("Content-Type", "text/plain")])
         return [f"{reason or 'ok'}\n".encode()]
 
-    if host == EVERYWHERE and not socket.has_dualstack_ipv6():
-        host = _EVERYWHERE_WITHOUT_IPV6
+    if host == ALL_ADDRESSES and not socket.has_dualstack_ipv6():
+        host = _ALL_IPV4_ADDRESSES
     server = make_server(host, port, answer, server_class=_Server, handler_class=_ProbeHandler)
     threading.Thread(target=server.serve_forever, name="endpoint", daemon=True).start()
     return int(server.server_port)

@@ -1,6 +1,6 @@
-"""The API of a cluster as the sandbox's controllers and simulated nodes use it.
+"""The Kubernetes API for the sandbox's controllers and simulated nodes.
 
-Two implementations: directly on the embedded API server's store, and over HTTP to any API server.
+Two implementations: directly on the embedded API server's registry, and over HTTP to any API server.
 Objects are plain dicts; every call returns a copy that the caller may change.
 """
 
@@ -22,7 +22,7 @@ class ApiResource(NamedTuple):
 
 
 class ObjectPath(NamedTuple):
-    """A collection, an object of it, or a subresource of that."""
+    """Path of a collection, of an object, or of a subresource."""
 
     resource: ApiResource
     namespace: str = ""
@@ -31,7 +31,7 @@ class ObjectPath(NamedTuple):
 
 
 class ServedResource(NamedTuple):
-    """A resource that a server has, with the kind of its objects."""
+    """A resource of an API server, with the kind of its objects."""
 
     resource: ApiResource
     kind: str
@@ -46,16 +46,16 @@ class ObjectEvent(NamedTuple):
 
 
 class ApiError(Exception):
-    """An API server's refusal: an HTTP status code and the Status object's reason and message."""
+    """An error of the API server: an HTTP status code, and the Status object's reason and message."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
-        """Keep the parts of the Status object."""
+        """Store the parts of the Status object."""
         super().__init__(f"{code} {reason}: {message}")
         self.code, self.reason, self.message = code, reason, message
 
 
 class Api(ABC):
-    """What controllers and nodes may ask of a cluster; an empty ``namespace`` means cluster scope, or all.
+    """Requests of controllers and nodes; an empty ``namespace`` means cluster scope, or all namespaces.
 
     ``selectors`` are ``label_selector`` and ``field_selector``.
     """
@@ -68,7 +68,7 @@ class Api(ABC):
     def watch(
         self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
-        """Yield events since a resourceVersion until cancelled. Raises ApiError 410 if that is too old."""
+        """Yield events since a resourceVersion until cancelled. Raises ApiError 410 for an expired version."""
 
     async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
@@ -97,13 +97,13 @@ class Api(ABC):
     async def delete(
         self, resource: ApiResource, name: str, namespace: str = "", grace_seconds: int | None = None
     ) -> None:
-        """Delete an object; pods with ``grace_seconds=0`` go at once. Raises ApiError 404."""
+        """Delete an object; pods with ``grace_seconds=0`` are removed at once. Raises ApiError 404."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         await self.request("DELETE", ObjectPath(resource, namespace, name), options | grace)
 
     async def bind(self, pod: str, node: str, namespace: str) -> None:
-        """Bind a pod to a node, as the scheduler does."""
+        """Bind a pod to a node."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await self.request("POST", ObjectPath(PODS, namespace, pod, "binding"), body)

@@ -1,4 +1,4 @@
-"""The API of any cluster over HTTPS, as simulated nodes and controllers use it, by a kubeconfig's credentials."""
+"""The `Api` of any cluster over HTTPS, with the credentials of a kubeconfig."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpu_provision.sandbox.errors import SandboxError, SandboxProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeCredentials:
-    """How to reach an API server; the secret parts do not show when the value is printed."""
+    """Address and credentials of an API server; ``repr`` omits the secrets."""
 
     server: str
     context: str
@@ -32,7 +32,7 @@ class KubeCredentials:
     key: bytes = field(default=b"", repr=False)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return the TLS settings."""
+        """Return the TLS context."""
         context = ssl.create_default_context()
         if self.insecure:
             context.check_hostname = False
@@ -40,7 +40,7 @@ class KubeCredentials:
         elif self.authority:
             context = ssl.create_default_context(cadata=self.authority.decode())
         if self.certificate:
-            with tempfile.NamedTemporaryFile() as file:  # the standard library takes client certificates from files
+            with tempfile.NamedTemporaryFile() as file:  # ssl reads client certificates only from files
                 file.write(self.certificate + b"\n" + self.key)
                 file.flush()
                 context.load_cert_chain(file.name)
@@ -53,38 +53,38 @@ def load_credentials(path: str | Path, context: str = "") -> KubeCredentials:
     try:
         config: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
         context = context or config["current-context"]
-        references = _find(config, "context", context)
-        cluster, user = _find(config, "cluster", references["cluster"]), _find(config, "user", references["user"])
+        references = _entry(config, "context", context)
+        cluster, user = _entry(config, "cluster", references["cluster"]), _entry(config, "user", references["user"])
         if "exec" in user or "auth-provider" in user:
-            raise _unusable(file, f"user {references['user']!r}: simulated nodes need a token or a client certificate")
+            raise _problem(file, f"user {references['user']!r}: simulated nodes need a token or a client certificate")
         return KubeCredentials(
             server=cluster["server"].rstrip("/"),
             context=context,
-            authority=_content(file, cluster, "certificate-authority"),
+            authority=_read_content(file, cluster, "certificate-authority"),
             insecure=bool(cluster.get("insecure-skip-tls-verify")),
-            token=user.get("token") or _content(file, user, "token", file_key="tokenFile").decode().strip(),
-            certificate=_content(file, user, "client-certificate"),
-            key=_content(file, user, "client-key"),
+            token=user.get("token") or _read_content(file, user, "token", file_key="tokenFile").decode().strip(),
+            certificate=_read_content(file, user, "client-certificate"),
+            key=_read_content(file, user, "client-key"),
         )
     except OSError as error:
-        raise _unusable(file, f"{error.filename} cannot be read: {error.strerror}") from error
+        raise _problem(file, f"{error.filename} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _unusable(file, f"it is not a usable kubeconfig ({type(error).__name__})") from error
+        raise _problem(file, f"it is not a usable kubeconfig ({type(error).__name__})") from error
 
 
-def _unusable(file: Path, what: str) -> SandboxError:
+def _problem(file: Path, what: str) -> SandboxError:
     return SandboxError(SandboxProblem(code="GP300", where=str(file), what=what))
 
 
-def _find(config: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+def _entry(config: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     for entry in config[f"{kind}s"]:
         if entry["name"] == name:
             return dict(entry[kind])
     raise SandboxError(SandboxProblem(code="GP300", what=f"the kubeconfig has no {kind} {name!r}"))
 
 
-def _content(file: Path, entry: dict[str, Any], key: str, *, file_key: str = "") -> bytes:
-    """Return what an entry holds in base64 or in a file; relative paths begin at the folder of the kubeconfig."""
+def _read_content(file: Path, entry: dict[str, Any], key: str, *, file_key: str = "") -> bytes:
+    """Return the data of an entry, from base64 or from a file; paths are relative to the kubeconfig's folder."""
     if data := entry.get(f"{key}-data"):
         return base64.b64decode(data)
     named = entry.get(file_key or key)
@@ -103,12 +103,12 @@ class HttpApi(Api):
     """Implements ``Api`` against an API server. Used as an async context manager.
 
     Attributes:
-        pause: Seconds after which a request is sent again while the server is away, throttles or fails; None raises.
-            A create whose answer was lost is sent again, so an object with a generated name may be there twice.
+        pause: Seconds between retries while the server is unreachable, throttles or fails; None raises instead. A
+            retried create without an answer may create an object with a generated name twice.
     """
 
     def __init__(self, credentials: KubeCredentials, *, agent: str = "gpu-provision-sandbox-node") -> None:
-        """Nothing is sent before the first call."""
+        """Prepare without any request."""
         self.pause: float | None = None
         self._credentials = credentials
         self._headers = {"Accept": "application/json", "User-Agent": agent}
@@ -116,7 +116,7 @@ class HttpApi(Api):
             self._headers["Authorization"] = f"Bearer {credentials.token}"
 
     async def __aenter__(self) -> Self:
-        """Open the connections' pool."""
+        """Open the connection pool."""
         connector = aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=0)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=_TIMEOUT)
         self._gate = asyncio.Semaphore(_AT_ONCE)
@@ -133,12 +133,12 @@ class HttpApi(Api):
         return "/".join(part for part in parts if part)
 
     async def request(self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str) -> Any:
-        """Send one request and return the answer. Raises ApiError, or OSError if no server answers."""
+        """Send a request and return the response body. Raises ApiError, or OSError if no server responds."""
         kind = _MERGE_PATCH if method == "PATCH" else "application/json"
         text = None if body is None else json.dumps(body)
-        return await self._insist(method, self._url(path), _query(selectors), text, kind)
+        return await self._retry(method, self._url(path), _query(selectors), text, kind)
 
-    async def _insist(
+    async def _retry(
         self, method: str, url: str, query: Mapping[str, str] | None = None, body: str | None = None, kind: str = ""
     ) -> Any:
         while True:
@@ -158,7 +158,7 @@ class HttpApi(Api):
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
         if answer.status >= _FIRST_ERROR:
-            raise _refusal(answer.status, text)
+            raise _parse_error(answer.status, text)
         return json.loads(text) if text.startswith(("{", "[")) else text
 
     async def watch(
@@ -169,42 +169,42 @@ class HttpApi(Api):
         try:
             async with self._session.get(self._url(path), params=query, timeout=_WATCH_TIMEOUT) as answer:
                 if answer.status >= _FIRST_ERROR:
-                    raise _refusal(answer.status, await answer.text())
-                async for event in _events(answer.content):
+                    raise _parse_error(answer.status, await answer.text())
+                async for event in _parse_events(answer.content):
                     yield event
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectionError(str(error) or repr(error)) from error
 
     async def version(self) -> str:
         """Return the server's version, such as ``v1.34.1``."""
-        return str((await self._insist("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
+        return str((await self._retry("GET", f"{self._credentials.server}/version")).get("gitVersion", ""))
 
     async def post_log(self, namespace: str, pod: str, container: str, text: str, *, restart: int = 0) -> None:
-        """Hand a container's output to a sandbox's API server, which has no kubelet to ask."""
+        """Send a container's output to a sandbox's API server, which has no kubelet to read it from."""
         query = {"container": container, "restart": str(restart)}
-        await self._insist("POST", self._url(ObjectPath(PODS, namespace, pod, "log")), query, text, "text/plain")
+        await self._retry("POST", self._url(ObjectPath(PODS, namespace, pod, "log")), query, text, "text/plain")
 
 
 def _query(selectors: Mapping[str, str]) -> dict[str, str]:
     return {key.replace("_s", "S"): text for key, text in selectors.items() if text}
 
 
-async def _events(stream: aiohttp.StreamReader) -> AsyncIterator[ObjectEvent]:
+async def _parse_events(stream: aiohttp.StreamReader) -> AsyncIterator[ObjectEvent]:
     rest = b""
     async for chunk in stream.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for event in map(json.loads, filter(bytes.strip, lines)):
             if event["type"] == "ERROR":
-                raise _status_refusal(event["object"])
+                raise _status_error(event["object"])
             yield ObjectEvent(event["type"], event["object"])
 
 
-def _refusal(code: int, text: str) -> ApiError:
+def _parse_error(code: int, text: str) -> ApiError:
     try:
-        return _status_refusal({"code": code, **json.loads(text)})
+        return _status_error({"code": code, **json.loads(text)})
     except (ValueError, TypeError):
         return ApiError(code, "Unknown", text[:200])
 
 
-def _status_refusal(status: Mapping[str, Any]) -> ApiError:
+def _status_error(status: Mapping[str, Any]) -> ApiError:
     return ApiError(status.get("code", 500), status.get("reason", "Unknown"), status.get("message", ""))

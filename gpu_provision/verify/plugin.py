@@ -2,7 +2,7 @@
 
 ``gpu_inventory``, ``gpu_cluster``; and, once for every node with a GPU, ``gpu_node`` and ``gpu_host``; or for every
 node, ``inventory_node`` and ``inventory_host``. See docs/verify.md. pytest loads it wherever gpu-provision is
-installed, so nothing is imported before a test asks for it.
+installed, so it imports little before a test asks for it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from gpu_provision.inventory import load
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, by_ref
 from gpu_provision.planning.prepare import prepare
-from tests.adopt.chart import NAMESPACE, chart, owned
+from tests.adopt.chart import NAMESPACE, chart, owned_objects
 
 INVENTORY: dict[str, Any] = {
     "name": "gpu",
@@ -27,21 +27,21 @@ INVENTORY: dict[str, Any] = {
 
 def node(name: str = "gpu-1", **labels: str) -> Manifest:
     """Return a node with a GPU as Node Feature Discovery and GPU Feature Discovery have labelled it."""
-    said = {
+    discovered = {
         "feature.node.kubernetes.io/pci-10de.present": "true",
         "feature.node.kubernetes.io/system-os_release.ID": "ubuntu",
         "feature.node.kubernetes.io/system-os_release.VERSION_ID": "24.04",
         "nvidia.com/gpu.product": "Tesla-T4",
         "nvidia.com/gpu.count": "1",
     }
-    metadata = {"name": name, "uid": f"uid-{name}", "labels": {**said, **labels}}
+    metadata = {"name": name, "uid": f"uid-{name}", "labels": {**discovered, **labels}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {}}
 
 
 def policy(**spec: Any) -> Manifest:
     """Return the chart's ClusterPolicy, with sections merged into its spec."""
     made: Manifest = chart()["policy"]
-    merged = {name: {**made["spec"].get(name, {}), **said} for name, said in spec.items()}
+    merged = {name: {**made["spec"].get(name, {}), **section} for name, section in spec.items()}
     metadata = {**made["metadata"], "uid": "uid-policy"}
     return {**made, "metadata": metadata, "spec": {**made["spec"], **merged}}
 
@@ -55,10 +55,10 @@ def driver_pod(on: str = "gpu-1") -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def found(**changes: Any) -> OperatorInstall:
+def operator_install(**changes: Any) -> OperatorInstall:
     """Return what is in a cluster of the chart with one node; ``changes`` replace parts of it."""
     whole = policy()
-    objects = [*chart()["helm"], *owned(whole)]
+    objects = [*chart()["helm"], *owned_objects(whole)]
     for item in objects:
         item["metadata"]["uid"] = f"uid-{item['kind']}-{item['metadata']['name']}"
     parts = {"policies": (whole,), "objects": by_ref(objects), "pods": (driver_pod(),), "nodes": (node(),), **changes}
@@ -66,7 +66,7 @@ def found(**changes: Any) -> OperatorInstall:
     return OperatorInstall(cluster="test", facts=ClusterFacts(version="v1.34.0", nodes=nodes), **parts)
 
 
-def adopted(folder: Path, there: OperatorInstall, **inventory: Any) -> Adoption:
+def adoption_of(folder: Path, there: OperatorInstall, **inventory: Any) -> Adoption:
     """Return what an inventory's adoption of a cluster does; ``inventory`` replaces keys of it."""
     file = folder / "gpu.yaml"
     file.write_text(yaml.safe_dump({**INVENTORY, **inventory}), encoding="utf-8")

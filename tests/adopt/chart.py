@@ -1,4 +1,4 @@
-"""A cluster as the GPU Operator's chart leaves it, and an operator that keeps it so."""
+"""A cluster with the GPU Operator's chart, and a simulated operator that reconciles its objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPERANDS = (
 
 
 def chart() -> dict[str, Any]:
-    """Return the data file: ``crds``, ``helm``, ``policy`` and ``owned``; a copy of your own."""
+    """Return a copy of the data file: ``crds``, ``helm``, ``policy`` and ``owned``."""
     return copy.deepcopy(_chart())
 
 
@@ -43,8 +43,8 @@ def _chart() -> dict[str, Any]:
     return found
 
 
-def owned(policy: Manifest) -> list[Manifest]:
-    """Return what the operator makes, with its owner, a ClusterPolicy that is in the cluster."""
+def owned_objects(policy: Manifest) -> list[Manifest]:
+    """Return the operator's objects, owned by a live ClusterPolicy."""
     owner = {
         **{key: policy[key] for key in ("apiVersion", "kind")},
         **{key: policy["metadata"][key] for key in ("name", "uid")},
@@ -55,7 +55,7 @@ def owned(policy: Manifest) -> list[Manifest]:
 
 
 def install(world: World, nodes: list[str]) -> None:
-    """Do what ``helm install`` and then the operator do, and wait until every GPU can be allocated."""
+    """Create the objects of ``helm install`` and of the operator, and wait until every GPU is allocatable."""
     data = chart()
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     world.api.create(data["crds"], "helm")
@@ -63,7 +63,7 @@ def install(world: World, nodes: list[str]) -> None:
     world.api.create(nfd.crds(), "helm")  # which every chart of Node Feature Discovery brings along
     world.api.create([*data["helm"], data["policy"]], "helm")
     policy = world.json("clusterpolicy", data["policy"]["metadata"]["name"])
-    world.api.create(owned(policy), "gpu-operator")
+    world.api.create(owned_objects(policy), "gpu-operator")
     labels = {"nvidia.com/gpu.present": "true"} | {f"nvidia.com/gpu.deploy.{name}": "true" for name in _OPERANDS}
     labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-done"
     world.api.label("nodes", *nodes, labels=labels, manager="gpu-operator")
@@ -71,29 +71,25 @@ def install(world: World, nodes: list[str]) -> None:
 
 
 class Operator:
-    """Does again and again what the operator does while its Deployment asks for a replica; a context manager.
+    """Reconciles like the operator while its Deployment has a replica; a context manager.
 
-    What is missing of its objects is made, and what has lost its hash is written over. Nothing else is looked at, as in
-    the real one.
+    As the real operator, it creates missing objects, overwrites those without its hash, and ignores all else.
 
     Attributes:
-        writes: What it had to write.
+        writes: Names of the written objects.
     """
 
     def __init__(self, world: World) -> None:
-        """Prepare; nothing runs yet."""
         self._world, self._ended = world, threading.Event()
         self._thread = threading.Thread(target=self._work, name="operator", daemon=True)
         self.writes: list[str] = []
         self._wanted: list[Manifest] = []
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
         self._ended.set()
         self._thread.join()
 
@@ -105,13 +101,12 @@ class Operator:
                     self._look(cluster)
 
     def _look(self, cluster: KubeClient) -> None:
-        """Look once, and write what is not as the operator wants it."""
         policies = cluster.list(CLUSTER_POLICY).items
         deployment = cluster.get(ObjectRef("apps/v1", "Deployment", NAMESPACE, NAMESPACE))
         if not policies or deployment is None or not deployment["spec"]["replicas"]:
             return
         live = {item["metadata"]["name"]: item for item in cluster.list(_DAEMON_SET, namespace=NAMESPACE).items}
-        self._wanted = self._wanted or [item for item in owned(policies[0]) if item["kind"] == "DaemonSet"]
+        self._wanted = self._wanted or [item for item in owned_objects(policies[0]) if item["kind"] == "DaemonSet"]
         for wanted in self._wanted:
             name = wanted["metadata"]["name"]
             if _hash(live.get(name)) != _hash(wanted):
@@ -128,5 +123,4 @@ def _hash(item: Mapping[str, Any] | None) -> str:
 
 
 def driver_pods(world: World) -> Iterator[Manifest]:
-    """Yield the driver pods."""
     yield from world.json("pods", "-n", NAMESPACE, "-l", "app=nvidia-driver-daemonset")["items"]

@@ -1,4 +1,4 @@
-"""A running API server, and a client for it."""
+"""A running API server and its client."""
 
 from tests.kube.conftest import cluster, server
 

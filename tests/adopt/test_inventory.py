@@ -1,4 +1,4 @@
-"""An inventory that declares what is there."""
+"""Derive an inventory from a cluster."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.inventory import derive_inventory, release_of, unsupported_settings
 from gpu_provision.components import labels
 from gpu_provision.inventory import check
-from tests.adopt.builders import found, node, policy
+from tests.adopt.builders import node, operator_install, policy
 from tests.data_file import document
 
 CLUSTER = {"kubeconfig": "", "context": "any"}
 
 
-def derived(cluster: OperatorInstall) -> dict[str, Any]:
+def derive(cluster: OperatorInstall) -> dict[str, Any]:
     return derive_inventory(cluster, name="gpu", cluster=CLUSTER)
 
 
 def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
-    """A file that a person would have written; our own checks find nothing wrong with it."""
-    made = derived(found())
+    """A valid inventory without redundant keys."""
+    made = derive(operator_install())
     assert made == {
         "name": "gpu",
         "cluster": {"context": "any", "namespace": "gpu-operator"},
@@ -46,10 +46,10 @@ REPORTED = {"migManager.enabled": False}
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["policy"]))
 def test_what_the_policy_says_is_declared_or_reported(tmp_path: Path, case: dict[str, Any]) -> None:
-    """In the inventory's words, which its schema accepts."""
-    cluster = found(policies=(policy(**case["policy"]),))
-    made = derived(cluster)
-    assert made == derived(found()) | case.get("inventory", {})
+    """With the keys of the inventory's schema."""
+    cluster = operator_install(policies=(policy(**case["policy"]),))
+    made = derive(cluster)
+    assert made == derive(operator_install()) | case.get("inventory", {})
     notes = {note.path: note.is_needed for note in unsupported_settings(cluster.policies[0]["spec"])}
     assert notes == REPORTED | case.get("reported", {})
     file = tmp_path / "gpu.yaml"
@@ -58,14 +58,14 @@ def test_what_the_policy_says_is_declared_or_reported(tmp_path: Path, case: dict
 
 
 def test_nodes_that_are_alike_are_a_pool() -> None:
-    """Named after what sets it apart; sharing and MIG are no other model."""
+    """A pool's name has the difference; sharing and MIG do not change the model."""
     nodes = (
         node("a", **{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}),
         node("b", **{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED", "nvidia.com/gpu.count": "4"}),
         node("c", **{"nvidia.com/gpu.product": "Tesla-T4"}),
         node("d", **{"feature.node.kubernetes.io/pci-10de.present": "false"}),
     )
-    made = derived(found(nodes=nodes))
+    made = derive(operator_install(nodes=nodes))
     assert made["pools"].keys() == {"h100-x8", "h100-x4", "t4"}
     assert made["nodes"] == [
         {"name": "a", "pool": "h100-x8"},
@@ -75,19 +75,19 @@ def test_nodes_that_are_alike_are_a_pool() -> None:
 
 
 def test_a_driver_of_the_hosts_own_is_left_to_each_host() -> None:
-    made = derived(found(nodes=(node(**{labels.DEPLOY_DRIVER: "pre-installed"}),)))
+    made = derive(operator_install(nodes=(node(**{labels.DEPLOY_DRIVER: "pre-installed"}),)))
     assert made["driver"] == {"enabled": "auto"}
 
 
 def test_a_foreign_node_feature_discovery_stays() -> None:
-    """The chart was told to use one that was there."""
-    cluster = found()
+    """The chart uses one that existed before."""
+    cluster = operator_install()
     kept = {ref: item for ref, item in cluster.objects.items() if ref not in cluster.discovery}
-    assert derived(found(objects=kept))["nfd"] == {"enabled": False}
+    assert derive(operator_install(objects=kept))["nfd"] == {"enabled": False}
 
 
 def test_the_release_is_the_charts() -> None:
-    """Or the newest, with every image that is another one said."""
-    assert release_of(found()) == "26.7.0"
-    assert release_of(found(objects={}, policies=(policy(validator={"version": "v25.10.1"}),))) == "25.10.1"
-    assert release_of(found(objects={}, policies=(policy(validator={"version": "v0.0.1"}),))) == "26.7.0"
+    """Else the newest release, with every differing image."""
+    assert release_of(operator_install()) == "26.7.0"
+    assert release_of(operator_install(objects={}, policies=(policy(validator={"version": "v25.10.1"}),))) == "25.10.1"
+    assert release_of(operator_install(objects={}, policies=(policy(validator={"version": "v0.0.1"}),))) == "26.7.0"

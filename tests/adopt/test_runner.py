@@ -1,4 +1,4 @@
-"""For which nodes an adoption waits until Node Feature Discovery has seen them."""
+"""The wait for Node Feature Discovery, permissions, conflicts, and the order of deletions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.rbac import review
 from gpu_provision.rbac.permissions import for_adopt
 from gpu_provision.rbac.roles import grants, rules_of
-from tests.adopt.builders import adopted, found
+from tests.adopt.builders import adoption_of, operator_install
 from tests.adopt.chart import NAMESPACE
 from tests.sandbox.apiserver.conftest import Running
 
@@ -73,8 +73,8 @@ LEFT_BEHIND = {
 
 
 def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
-    """And the ClusterPolicy goes last: it says that the adoption is not over."""
-    adoption, deleted = adopted(tmp_path, found()), list[str]()
+    """The ClusterPolicy is last: its absence marks a complete adoption."""
+    adoption, deleted = adoption_of(tmp_path, operator_install()), list[str]()
     removed = tuple(item for item in adoption.of(Disposition.REMOVED) if "node-feature-discovery" not in item.ref.name)
     cluster: Any = SimpleNamespace(
         list=lambda kind, **_: SimpleNamespace(items=[LEFT_BEHIND] if kind == REVISION else []),
@@ -82,40 +82,40 @@ def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
         delete=lambda ref, **_: deleted.append(ref.kind),
         get=lambda _: None,
     )
-    AdoptionRunner(cluster).finalize(replace(adoption, objects=removed), lambda: found(policies=()))
+    AdoptionRunner(cluster).finalize(replace(adoption, objects=removed), lambda: operator_install(policies=()))
     assert (deleted[0], deleted[-2], deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
 
 
 def test_the_wait_for_discovery_asks_nothing_again_and_again(
     tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two LISTs and two watches, however long it takes; each message names the nodes that are left.
+    """Two LISTs and two watches in total; each message names the remaining nodes.
 
-    After the deadline the chart's stays, as its labels would go with it.
+    After the deadline the chart's NFD stays, since its labels would go with it.
     """
-    user, ours = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
-    space = adopted(tmp_path, found()).discovery
+    user, client = connect(str(server.server.kubeconfig)), connect(str(server.server.kubeconfig))
+    space = adoption_of(tmp_path, operator_install()).discovery
     for made in (*nfd.crds(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}):
         user.create(made)
-    told: list[str] = []
+    messages: list[str] = []
     nodes = iter(["gpu-2", "gpu-1"])
 
     def publish(message: str) -> None:
-        told.append(message.partition(";")[0])
+        messages.append(message.partition(";")[0])
         user.create(feature(next(nodes), space))
 
-    waiting = replace(adopted(tmp_path, found()), targets=("gpu-1", "gpu-2"))
-    AdoptionRunner(ours, publish)._await_discovery(waiting)
+    waiting = replace(adoption_of(tmp_path, operator_install()), targets=("gpu-1", "gpu-2"))
+    AdoptionRunner(client, publish)._await_discovery(waiting)
     sees = "waiting for Node Feature Discovery to see gpu-1 (no worker pod)"
-    assert told == [f"{sees}, gpu-2 (no worker pod)", sees]
-    assert ours.requests == 4
+    assert messages == [f"{sees}, gpu-2 (no worker pod)", sees]
+    assert client.requests == 4
     monkeypatch.setattr(runner, "WAIT_SECONDS", 0.0)
     with pytest.raises(RunFailedError, match="gpu-9"):
-        AdoptionRunner(ours)._await_discovery(replace(waiting, targets=("gpu-9",)))
+        AdoptionRunner(client)._await_discovery(replace(waiting, targets=("gpu-9",)))
 
 
 def session(*conflicts: str) -> Any:
-    """Return a session whose dry run finds conflicts over these objects."""
+    """Return a session whose dry run has conflicts with these objects."""
     found = [Finding(code="GP304", what="another field manager owns it", where=where) for where in conflicts]
     return SimpleNamespace(refusals=lambda: found, missing_permissions=lambda: None, cluster=None, inventory=None)
 
@@ -124,16 +124,16 @@ THEIRS = "ServiceAccount node-feature-discovery/node-feature-discovery"
 
 
 def test_a_field_of_another_owners_object_is_an_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the operator would be stopped, and the apply could not take its place. What changes hands is none."""
+    """Otherwise the apply would fail after the operator is stopped. Objects to take over are no obstacle."""
     monkeypatch.setattr(review, "missing_finding", lambda *_: None)
-    check(session("ConfigMap gpu-operator/nvidia-driver-startup-probe"), adopted(tmp_path, found()))
+    check(session("ConfigMap gpu-operator/nvidia-driver-startup-probe"), adoption_of(tmp_path, operator_install()))
     with pytest.raises(RunFailedError) as refused:
-        check(session(THEIRS), adopted(tmp_path, found()))
+        check(session(THEIRS), adoption_of(tmp_path, operator_install()))
     assert [each.where for each in refused.value.findings] == [THEIRS]
 
 
 def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the apply, and those to write what is the operator's."""
+    """Permissions of the apply, and for the operator's objects."""
     asked: list[Any] = []
 
     def missing(_cluster: object, _inventory: object, wanted: Any, *options: str) -> Finding:
@@ -143,7 +143,7 @@ def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, mon
 
     monkeypatch.setattr(review, "missing_finding", missing)
     with pytest.raises(ForbiddenError):
-        check(session(), adopted(tmp_path, found()))
+        check(session(), adoption_of(tmp_path, operator_install()))
     wanted = {(one.verb, one.resource, one.name) for one in asked}
     assert ("patch", "deployments", "gpu-operator") in wanted
     assert ("delete", "clusterpolicies", "cluster-policy") in wanted
@@ -151,19 +151,19 @@ def test_rights_are_asked_for_before_the_operator_is_stopped(tmp_path: Path, mon
 
 
 def test_all_that_an_adoption_writes_is_granted(tmp_path: Path) -> None:
-    """By whatever names the chart has made it; also to watch Node Feature Discovery, if the chart's is replaced.
+    """For all names of the chart; with a watch of NodeFeatures if the inventory replaces the chart's NFD.
 
-    Secrets and rights to escalate are not among it.
+    Without Secrets and without rights to escalate.
     """
-    there = found()
-    done = adopted(tmp_path, there)
+    there = operator_install()
+    done = adoption_of(tmp_path, there)
     granted = for_adopt(load(next(tmp_path.glob("*.yaml"))))
     wanted = set(required_permissions(done))
     assert {one.resource for one in wanted} >= {"clusterroles", "daemonsets", "clusterpolicies", "nodes", "pods"}
     watch = Permission("watch", "nfd.k8s-sigs.io", "nodefeatures", "node-feature-discovery")
     assert watch in wanted
     without = {ref: item for ref, item in there.objects.items() if ref not in there.discovery}
-    assert watch not in set(required_permissions(adopted(tmp_path, found(objects=without))))
+    assert watch not in set(required_permissions(adoption_of(tmp_path, operator_install(objects=without))))
     lacking = {
         one
         for one in wanted

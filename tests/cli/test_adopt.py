@@ -16,7 +16,7 @@ from gpu_provision.api.views import StackAdoption
 from gpu_provision.inventory import check
 from gpu_provision.kube import client
 from gpu_provision.model.progress import RunResult
-from tests.adopt.builders import adopted, found, policy
+from tests.adopt.builders import make_adoption, operator_install, policy
 from tests.cli.harness import Run
 
 
@@ -25,7 +25,7 @@ class Fake:
 
     def __init__(self, folder: Path) -> None:
         """Nothing stands against it."""
-        self.folder, self.adoption, self.done = folder, adopted(folder, found()), 0
+        self.folder, self.adoption, self.done = folder, make_adoption(folder, operator_install()), 0
 
     def adopt(self, *_: object, **__: object) -> StackRun:
         """Do it."""
@@ -40,7 +40,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
-    monkeypatch.setattr(discovery, "discover", lambda *_: found())
+    monkeypatch.setattr(discovery, "discover", lambda *_: operator_install())
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
     return made
 
@@ -78,8 +78,8 @@ def test_what_cannot_be_kept_is_not_begun(run: Run, fake: Fake, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("adoption", "code"),
     [
-        (lambda folder: adopted(folder, found(policies=(policy(gds={"enabled": True}),))), 1),
-        (lambda folder: adopted(folder, found(policies=(), objects={}, pods=())), 0),
+        (lambda folder: make_adoption(folder, operator_install(policies=(policy(gds={"enabled": True}),))), 1),
+        (lambda folder: make_adoption(folder, operator_install(policies=(), objects={}, pods=())), 0),
     ],
     ids=["something stands against it", "there is nothing to take over"],
 )

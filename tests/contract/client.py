@@ -1,4 +1,4 @@
-"""A small client of an API server: plain HTTPS with verified certificates, answers as values."""
+"""A small client of an API server: HTTPS with verified certificates."""
 
 from __future__ import annotations
 
@@ -32,29 +32,25 @@ SECONDS = 120.0
 
 
 class Answer(NamedTuple):
-    """What a server said: JSON comes as a value, everything else as text."""
+    """A response: JSON as a value, all else as text."""
 
     code: int
     body: Any
     headers: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Show what matters when an assertion fails."""
         return f"{self.code} {self.body}"
 
     @property
     def reason(self) -> str:
-        """The reason of a refusal, such as NotFound; empty if the answer is none."""
         return str(self.body.get("reason", "")) if self._is_status else ""
 
     @property
     def message(self) -> str:
-        """The text of a refusal."""
         return str(self.body.get("message", "")) if self._is_status else ""
 
     @property
     def causes(self) -> list[Object]:
-        """The causes of a refusal."""
         return list((self.body.get("details") or {}).get("causes") or ()) if self._is_status else []
 
     @property
@@ -70,35 +66,30 @@ class Event(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The object's name; a bookmark has none."""
         return str(self.object.get("metadata", {}).get("name", ""))
 
 
 class Watch:
-    """The events of a watch, one by one; waiting for one longer than the deadline fails."""
+    """The events of a watch; the wait for an event has a deadline."""
 
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
-        """Take over an open connection."""
         self._connection, self._response = connection, response
         self.headers = dict(response.headers.items())
 
     def __enter__(self) -> Self:
-        """Use the watch as a context; it ends with it."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connection."""
         self._response.close()
         self._connection.close()
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield events until the server ends the watch."""
         while line := self._response.readline():
             found = json.loads(line)
             yield Event(found["type"], found["object"])
 
     def next(self) -> Event:
-        """Return the next event; fail if the watch ends or keeps silent until the deadline."""
+        """Return the next event; fail after the end of the watch or the deadline."""
         found = next(iter(self), None)
         assert found is not None, "the server ended the watch"
         return found
@@ -116,17 +107,16 @@ class Watch:
 
 @dataclass(frozen=True)
 class Server:
-    """An API server as a client sees it.
+    """A client of one API server.
 
     Attributes:
         kind: ``sandbox`` or ``real``.
         kubeconfig: The administrator's.
-        directory: A folder of the tests' own for what goes with this server.
-        access: Whose credentials requests carry.
-        user: Gives the kubeconfig of another user, without any right until RBAC gives it one; None if the server has
-            no users to spare.
+        directory: A folder for files of this server.
+        access: Credentials of the requests.
+        user: Returns the kubeconfig of another user without permissions; None if the server has no other users.
         controllers: Whether controllers and a scheduler run.
-        compact: Makes the server forget all history, so that old versions expire; None if that cannot be asked of it.
+        compact: Compacts the history, so that old versions expire; None if the server cannot.
         node_flags: Flags of simulated nodes, so that the server trusts their kubelets.
     """
 
@@ -142,30 +132,25 @@ class Server:
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """The version that the server tells, such as (1, 20)."""
         major, minor = re.findall(r"\d+", self.release)[:2]
         return int(major), int(minor)
 
     @cached_property
     def release(self) -> str:
-        """The release that the server tells, such as 1.20.2."""
         return str(self.ask("GET", "/version").body["gitVersion"]).removeprefix("v")
 
     def at_least(self, major: int, minor: int) -> bool:
-        """Say whether the server is of a version or newer."""
         return self.version >= (major, minor)
 
     def as_user(self, name: str) -> Server:
-        """Return the same server, asked by a user who has no right until bound."""
+        """Return a client of the same server for a user without permissions."""
         assert self.user is not None
         return self.with_access(load_credentials(self.user(name)))
 
     def with_access(self, access: KubeCredentials) -> Server:
-        """Return the same server, asked with other credentials."""
         return replace(self, access=access, _kept=threading.local())
 
     def connection(self) -> http.client.HTTPSConnection:
-        """Return a new connection, which verifies the server's certificate."""
         address, context = urlsplit(self.access.server), self.access.ssl_context()
         return http.client.HTTPSConnection(address.hostname or "", address.port, context=context, timeout=SECONDS)
 
@@ -179,7 +164,7 @@ class Server:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send one request; bodies that are neither bytes nor text go as JSON."""
+        """Send a request, with a body of bytes, text or JSON."""
         sent = (
             self._headers(accept) | ({"Content-Type": content_type} if body is not None else {}) | dict(headers or {})
         )
@@ -187,7 +172,7 @@ class Server:
         return _answer(response.status, response.headers, response.read())
 
     def watch(self, path: str, *, accept: str = JSON) -> Watch:
-        """Watch a collection: ``path`` with its query, without ``watch=true``. A refusal fails."""
+        """Watch a collection: ``path`` with its query, without ``watch=true``. An error fails."""
         connection = self.connection()
         connection.request("GET", f"{path}{'&' if '?' in path else '?'}watch=true", headers=self._headers(accept))
         response = connection.getresponse()
@@ -198,38 +183,33 @@ class Server:
             raise AssertionError(message)
 
     def make(self, path: str, body: Object) -> Object:
-        """Create an object and return it; a refusal fails."""
         answer = self.ask("POST", path, body)
         assert answer.code == http.HTTPStatus.CREATED, answer
         made: Object = answer.body
         return made
 
     def get(self, path: str) -> Object:
-        """Return the object or list at a path; a refusal fails."""
         answer = self.ask("GET", path)
         assert answer.code == http.HTTPStatus.OK, answer
         found: Object = answer.body
         return found
 
     def patch(self, path: str, body: Any, content_type: str = MERGE) -> Object:
-        """Patch an object and return it; a refusal fails."""
         answer = self.ask("PATCH", path, body, content_type)
         assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.CREATED), answer
         patched: Object = answer.body
         return patched
 
     def apply(self, path: str, body: Object, *, manager: str, force: bool = False, dry_run: bool = False) -> Answer:
-        """Apply an object on the server's side."""
         query = f"fieldManager={manager}" + ("&force=true" if force else "") + ("&dryRun=All" if dry_run else "")
         return self.ask("PATCH", f"{path}?{query}", body, APPLY)
 
     def delete(self, path: str, body: Object | None = None) -> None:
-        """Delete an object; one that is gone already is fine, another refusal fails."""
+        """Delete an object if it exists; an error fails."""
         answer = self.ask("DELETE", path, body)
         assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NOT_FOUND), answer
 
     def is_gone(self, path: str) -> bool:
-        """Say whether there is nothing at a path."""
         return self.ask("GET", path).code == http.HTTPStatus.NOT_FOUND
 
     def _headers(self, accept: str) -> dict[str, str]:
@@ -237,7 +217,7 @@ class Server:
         return held | ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {})
 
     def _sent(self, verb: str, path: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """Use the thread's connection, and a new one if the server has closed that meanwhile."""
+        """Use the thread's connection, or a new one if the server has closed it."""
         kept = getattr(self._kept, "connection", None)
         if kept is not None:
             with contextlib.suppress(http.client.RemoteDisconnected, ConnectionError):
@@ -251,7 +231,6 @@ class Server:
         return answer
 
     def close(self) -> None:
-        """Close the thread's connection."""
         if kept := getattr(self._kept, "connection", None):
             kept.close()
 
@@ -264,8 +243,8 @@ def _encoded(body: Any) -> bytes | None:
 
 def _answer(code: int, headers: http.client.HTTPMessage, content: bytes) -> Answer:
     is_json = headers.get_content_type() == JSON
-    told = {name: ", ".join(headers.get_all(name) or ()) for name in headers}
-    return Answer(code, json.loads(content) if is_json and content else content.decode(), told)
+    fields = {name: ", ".join(headers.get_all(name) or ()) for name in headers}
+    return Answer(code, json.loads(content) if is_json and content else content.decode(), fields)
 
 
 def until(condition: Callable[[], Any], *, seconds: float = SECONDS) -> Any:

@@ -1,4 +1,4 @@
-"""One suite, two servers: every test runs on the sandbox, and with ``-m real`` on a real control plane."""
+"""One suite for two servers: the sandbox, and with ``-m real`` a real control plane."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ import pytest
 
 from tests.contract import servers
 from tests.contract.client import Object, Server, until
-from tests.contract.page import Seen, page, row_of
+from tests.contract.page import Outcomes, page, row_of
 
 _STARTS = {"sandbox": servers.sandbox, "real": servers.real}
 
 
 @pytest.fixture(scope="session", params=["sandbox", pytest.param("real", marks=pytest.mark.real)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server that a test runs on, with controllers and without nodes; all tests of a session share it."""
+    """The server of a session, with controllers and without nodes."""
     with _STARTS[request.param](tmp_path_factory.mktemp(request.param)) as started:
         yield started
 
 
 @pytest.fixture
 def namespace(server: Server) -> Iterator[str]:
-    """A namespace of the test's own, with its default service account; it is deleted after the test."""
     name = f"contract-{uuid.uuid4().hex[:8]}"
     body: Object = {"metadata": {"name": name}}
     server.make("/api/v1/namespaces", body)
-    until(lambda: servers.is_furnished(server, name))
+    until(lambda: servers.has_defaults(server, name))
     yield name
     server.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture
 def _controllers(server: Server) -> None:
-    """Skip what controllers do where none run."""
+    """Skip tests of controllers on a server without them."""
     if not server.controllers:
         pytest.skip("the programs at hand lack the controllers")
 
 
 @pytest.fixture(autouse=True)
 def _version(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
-    """Skip, on a server that is too old, what `@pytest.mark.since(1, 25)` marks."""
+    """Skip tests with `@pytest.mark.since(1, 25)` on an older server."""
     if "server" not in request.fixturenames:
         return
     server: Server = request.getfixturevalue("server")
@@ -53,31 +52,29 @@ def _version(request: pytest.FixtureRequest, record_property: Callable[[str, obj
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let a run write down what it saw."""
     parser.addoption("--contract-table", metavar="FILE", help="write what each server did to this page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the suite's own marker known."""
     config.addinivalue_line("markers", "since(major, minor): the behavior is that of a version and newer ones")
     if path := config.getoption("--contract-table", default=None):
-        config.pluginmanager.register(_Scribe(Path(path)))
+        config.pluginmanager.register(_OutcomeRecorder(Path(path)))
 
 
-class _Scribe:
-    """Collects the outcomes of a run and writes the page at its end."""
+class _OutcomeRecorder:
+    """Records the outcomes of a run, and writes the page at its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, Outcomes] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = row_of(report.nodeid)
         if found is None or not (report.when == "call" or report.outcome != "passed"):
             return
         row, kind = found
-        told = dict(report.user_properties).get("release", "")
-        self._seen.setdefault(f"{kind} {told}" if kind == "real" else kind, Seen()).add(row, report.outcome)
+        release = dict(report.user_properties).get("release", "")
+        self._seen.setdefault(f"{kind} {release}" if kind == "real" else kind, Outcomes()).add(row, report.outcome)
 
     def pytest_sessionfinish(self) -> None:
         before = self._path.read_text("utf-8") if self._path.exists() else ""

@@ -40,17 +40,15 @@ Row = tuple[str, str]
 
 
 @dataclass
-class Seen:
-    """What one server did in a run, by row and outcome."""
+class Outcomes:
+    """The outcomes of one server in a run, by row."""
 
     counts: dict[Row, Counter[str]] = field(default_factory=dict)
 
     def add(self, row: Row, outcome: str) -> None:
-        """Count one more case."""
         self.counts.setdefault(row, Counter())[outcome] += 1
 
     def cell(self, row: Row) -> str:
-        """Return what the page says."""
         counts = self.counts.get(row)
         if not counts:
             return NOT_ASKED
@@ -64,7 +62,7 @@ class Seen:
 
 
 def rows() -> list[Row]:
-    """Return a row for each case, and for each test of the suite that asks a server, in the order of the files."""
+    """Return a row for each case and for each test of the suite with a server, in the order of the files."""
     tests = [
         (_title(file), sentence(node.name))
         for file in SUITE.glob("*/test_*.py")
@@ -81,12 +79,11 @@ def rows() -> list[Row]:
 
 
 def sentence(name: str) -> str:
-    """Return a test's name as people read it."""
     return name.removeprefix("test_").replace("_", " ")
 
 
 def row_of(nodeid: str) -> tuple[Row, str] | None:
-    """Return the row of a test and the kind of server it asked; None if it asked none."""
+    """Return the row of a test and the kind of its server; None for a test without a server."""
     path, _, name = nodeid.partition("::")
     function, _, parameters = name.partition("[")
     kind = re.match(r"sandbox|real", parameters)
@@ -100,8 +97,7 @@ def _title(file: Path) -> str:
     return f"{file.parent.name}/{file.stem.removeprefix('test_')}"
 
 
-def known(text: str) -> dict[str, dict[Row, str]]:
-    """Return the cells of a page by column."""
+def read_cells(text: str) -> dict[str, dict[Row, str]]:
     columns: list[str] = []
     cells: dict[str, dict[Row, str]] = {}
     title = ""
@@ -118,9 +114,9 @@ def known(text: str) -> dict[str, dict[Row, str]]:
     return cells
 
 
-def page(seen: Mapping[str, Seen], before: str) -> str:
-    """Return the page after a run; ``before`` is the page as it was."""
-    cells = known(before)
+def page(seen: Mapping[str, Outcomes], before: str) -> str:
+    """Return the page after a run; ``before`` is the previous page."""
+    cells = read_cells(before)
     for column, outcome in seen.items():
         cells.setdefault(column, {}).update({row: outcome.cell(row) for row in outcome.counts})
     return "".join((_HEAD, *_sections(cells, sorted(cells, key=_order))))
@@ -141,7 +137,6 @@ def _sections(cells: Mapping[str, Mapping[Row, str]], columns: Iterable[str]) ->
 
 
 def main() -> None:
-    """Bring the page's list of tests up to date; what was not asked yet says so."""
     PAGE.write_text(page({}, PAGE.read_text("utf-8") if PAGE.exists() else ""), "utf-8")
 
 

@@ -22,12 +22,12 @@ from tests.loop_thread import LoopThread
 from tests.real import control_plane
 
 
-async def _started(directory: Path) -> tuple[SandboxServer, asyncio.Task[None]]:
+async def _start(directory: Path) -> tuple[SandboxServer, asyncio.Task[None]]:
     server = await serve(directory)
     return server, asyncio.create_task(run_controllers(server.api, resources=server.api.resources))
 
 
-async def _ended(server: SandboxServer, controllers: asyncio.Task[None]) -> None:
+async def _stop(server: SandboxServer, controllers: asyncio.Task[None]) -> None:
     controllers.cancel()
     await asyncio.gather(controllers, return_exceptions=True)
     await server.close()
@@ -35,9 +35,9 @@ async def _ended(server: SandboxServer, controllers: asyncio.Task[None]) -> None
 
 @contextlib.contextmanager
 def sandbox(directory: Path) -> Iterator[Server]:
-    """Serve the sandbox's API over TLS, with its controllers, as ``gpu-provision sandbox up`` does."""
+    """Serve the sandbox's API with its controllers over TLS, like ``gpu-provision sandbox up``."""
     loop = LoopThread()
-    running, controllers = loop.run(_started(directory / "sandbox"))
+    running, controllers = loop.run(_start(directory / "sandbox"))
 
     def kubeconfig_of(name: str) -> Path:
         path = directory / f"kubeconfig-{name}"
@@ -59,13 +59,13 @@ def sandbox(directory: Path) -> Iterator[Server]:
         yield server
     finally:
         server.close()
-        loop.run(_ended(running, controllers))
+        loop.run(_stop(running, controllers))
         loop.close()
 
 
 @contextlib.contextmanager
 def real(directory: Path) -> Iterator[Server]:
-    """Start a control plane, or take the cluster that GPU_PROVISION_TEST_KUBECONFIG names; skip if there is neither."""
+    """Start a control plane, or use the cluster of GPU_PROVISION_TEST_KUBECONFIG; skip without either."""
     given = control_plane.given()
     if given is not None:
         server = Server(kind="real", kubeconfig=given, directory=directory, access=load_credentials(given))
@@ -91,7 +91,7 @@ def real(directory: Path) -> Iterator[Server]:
 
 
 def _compaction(plane: control_plane.ControlPlane) -> Callable[[], None]:
-    """Return what makes etcd forget every version but the present one, by its HTTP gateway."""
+    """Return a function that compacts etcd to the present version, through its HTTP gateway."""
     trust = plane.authority.trust(plane.authority.issue("contract"))
     arguments = [str(argument) for argument in plane.programs["kube-apiserver"].args]  # type: ignore[union-attr]
     etcd = next(one.partition("=")[2] for one in arguments if one.startswith("--etcd-servers="))
@@ -108,11 +108,8 @@ def _compaction(plane: control_plane.ControlPlane) -> Callable[[], None]:
     return compact
 
 
-def is_furnished(server: Server, namespace: str) -> bool:
-    """Say whether controllers have put into a namespace what they put into every one, so that nothing appears later.
-
-    Its service account, with the token that old pods need, and the authority of the API server.
-    """
+def has_defaults(server: Server, namespace: str) -> bool:
+    """Whether a namespace has its service account, with the token that old pods need, and the API server's CA."""
     if not server.controllers:
         return True
     inside = f"/api/v1/namespaces/{namespace}"

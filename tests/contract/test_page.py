@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from tests.contract.page import NOT_ASKED, PAGE, SANDBOX, Seen, known, page, row_of, rows
+from tests.contract.page import NOT_ASKED, PAGE, SANDBOX, Outcomes, page, read_cells, row_of, rows
 
 
 def test_the_page_lists_the_tests_that_exist() -> None:
-    """After tests were added, renamed or removed: python -m tests.contract.page."""
-    listed = known(PAGE.read_text("utf-8"))[SANDBOX]
+    """After a change of tests: python -m tests.contract.page."""
+    listed = read_cells(PAGE.read_text("utf-8"))[SANDBOX]
     assert [*listed] == rows()
 
 
@@ -14,13 +14,13 @@ def test_no_test_of_the_page_failed() -> None:
 
 
 def test_a_run_writes_what_it_asked() -> None:
-    """Other cells stay; those of new tests say that they were not asked."""
+    """Other cells stay; new tests are marked as not run."""
     first, *others = rows()
-    seen = Seen()
+    seen = Outcomes()
     seen.add(first, "passed")
     seen.add(first, "skipped")
     before = page({"real 1.20": seen}, "")
-    after = known(page({SANDBOX: Seen(dict.fromkeys(others, seen.counts[first]))}, before))
+    after = read_cells(page({SANDBOX: Outcomes(dict.fromkeys(others, seen.counts[first]))}, before))
     assert [*after] == [SANDBOX, "real 1.20"]
     assert after["real 1.20"][first] == "yes (1), not in 1"
     assert after["real 1.20"][others[0]] == after[SANDBOX][first] == NOT_ASKED

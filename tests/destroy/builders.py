@@ -12,13 +12,11 @@ OURS = "gpu-provision"
 
 
 def stack(**fields: Any) -> StackIdentity:
-    """Return the stack ``prod``, alone in its cluster."""
     given: dict[str, Any] = {"name": "prod", "declared": {}, "brings_nfd": False, "is_alone": True}
     return StackIdentity(**{**given, **fields})
 
 
 def entry(manager: str, *paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return what managedFields have of one manager."""
     fields: dict[str, Any] = {}
     for path in paths:
         below = fields
@@ -28,7 +26,6 @@ def entry(manager: str, *paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def node(case: dict[str, Any]) -> Manifest:
-    """Return the node of a case of test_nodes.yaml."""
     mark = case.get("mark", "prod")
     notes, own = case.get("annotations", {}), case.get("labels", {}) | ({INVENTORY: mark} if mark else {})
     books = [

@@ -1,4 +1,4 @@
-"""What a removal takes off a node, and whether the GPU Operator runs."""
+"""Remnants on nodes, and detection of the GPU Operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_remnants_of_a_node(case: dict[str, Any]) -> None:
 
 
 def test_all_of_it_is_one_patch_of_the_node_that_was_looked_at() -> None:
-    """The list of taints goes with its last one."""
+    """An empty list of taints is removed."""
     live = node(
         {
             "labels": {"team": "a"},

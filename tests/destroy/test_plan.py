@@ -1,4 +1,4 @@
-"""In which order a stack goes, and what of it stays."""
+"""The order of a removal, and the objects that stay."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ APPLIED = [item for items in DESIRED.values() for item in items if item["kind"] 
 NFD = ObjectRef("v1", "Namespace", "", "node-feature-discovery")
 
 
-def live(manifest: Manifest, *managers: str, **metadata: Any) -> Manifest:
-    """Return a manifest as the server has it, by the books of us and of others."""
+def live_object(manifest: Manifest, *managers: str, **metadata: Any) -> Manifest:
+    """Return a manifest as a live object, with managedFields of gpu-provision and of other managers."""
     own = [("metadata", "labels", key) for key in manifest["metadata"].get("labels", {})]
     books = [entry(OURS, *own), *(entry(manager) for manager in managers)]
     uid = str(ref_of(manifest))
     return {**manifest, "metadata": {**manifest["metadata"], "uid": uid, "managedFields": books, **metadata}}
 
 
-def left(*items: Manifest, **fields: Any) -> StackObjects:
-    """Return a reading with these members."""
+def stack_objects(*items: Manifest, **fields: Any) -> StackObjects:
+    """Return a stack with these members."""
     return StackObjects(cluster="test", members={ref_of(item): item for item in items}, **fields)
 
 
-def everything(**fields: Any) -> StackObjects:
-    """Return a reading of the whole stack."""
-    return left(*map(live, APPLIED), **fields)
+def all_objects(**fields: Any) -> StackObjects:
+    return stack_objects(*map(live_object, APPLIED), **fields)
 
 
 def test_whatever_requires_a_component_goes_before_it() -> None:
@@ -49,7 +48,7 @@ def test_whatever_requires_a_component_goes_before_it() -> None:
 
 def test_access_to_gpus_goes_first_and_the_ground_last() -> None:
     """Nothing is written twice, and nothing is forgotten."""
-    plan = plan_destroy(everything(nodes=(node({}),)), stack(brings_nfd=True), crds=True)
+    plan = plan_destroy(all_objects(nodes=(node({}),)), stack(brings_nfd=True), crds=True)
     order = [str(change.ref) for change in plan.changes]
     assert len(order) == len(set(order)) == len(APPLIED) + 1
     first = next(number for number, ref in enumerate(order) if ref.startswith("DaemonSet"))
@@ -63,39 +62,39 @@ def test_access_to_gpus_goes_first_and_the_ground_last() -> None:
 
 
 def test_definitions_stay_unless_they_are_asked_for() -> None:
-    plan = plan_destroy(everything(), stack(), crds=False)
+    plan = plan_destroy(all_objects(), stack(), crds=False)
     assert [finding.code for finding in plan.kept] == [codes.CRDS_KEPT]
     assert "CustomResourceDefinition" not in {change.ref.kind for change in plan.changes}
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "RuntimeClass", "CustomResourceDefinition"])
 def test_what_others_have_made_loses_our_labels_alone(kind: str) -> None:
-    """Programs of the cluster that write to everything are not meant."""
+    """Managers that write to every object do not count."""
     item = next(item for item in APPLIED if item["kind"] == kind)
-    plan = plan_destroy(left(live(item, "helm", "kube-controller-manager")), stack(), crds=True)
+    plan = plan_destroy(stack_objects(live_object(item, "helm", "kube-controller-manager")), stack(), crds=True)
     (change,) = plan.changes
     assert change.action is Action.UPDATE
     labels = dict.fromkeys(item["metadata"]["labels"])
     assert change.manifest == {"metadata": {"uid": str(ref_of(item)), "labels": labels}}
     (kept,) = plan.kept
     assert (kept.code, kept.evidence) == (codes.NOT_OURS_ALONE, "field managers: helm")
-    (alone,) = plan_destroy(left(live(item, "kube-controller-manager")), stack(), crds=True).changes
+    (alone,) = plan_destroy(stack_objects(live_object(item, "kube-controller-manager")), stack(), crds=True).changes
     assert alone.action is Action.DELETE
 
 
 def test_a_namespace_with_something_of_others_stays() -> None:
-    plan = plan_destroy(everything(foreign={NFD: ("Secret x/y",)}), stack(), crds=True)
+    plan = plan_destroy(all_objects(foreign={NFD: ("Secret x/y",)}), stack(), crds=True)
     assert [change.action for change in plan.changes if change.ref == NFD] == [Action.UPDATE]
     assert [(finding.where, finding.evidence) for finding in plan.kept] == [(str(NFD), "Secret x/y")]
 
 
 def test_what_is_on_its_way_out_is_not_deleted_again() -> None:
-    """But the pods of what is gone are awaited."""
-    going = live(APPLIED[0], deletionTimestamp="now")
-    assert plan_destroy(left(going), stack(), crds=True).stages == ()
+    """A later stage still waits for its pods."""
+    going = live_object(APPLIED[0], deletionTimestamp="now")
+    assert plan_destroy(stack_objects(going), stack(), crds=True).stages == ()
     marks, owners = {STACK: "prod", "gpu-provision.io/component": "driver"}, [{"uid": "gone"}]
     pod = {"metadata": {"name": "p", "labels": marks, "ownerReferences": owners}, "spec": {}}
-    plan = plan_destroy(left(pods={ObjectRef("v1", "Pod", "", "p"): pod}), stack(), crds=True)
+    plan = plan_destroy(stack_objects(pods={ObjectRef("v1", "Pod", "", "p"): pod}), stack(), crds=True)
     assert [(stage.changes, stage.components) for stage in plan.stages] == [((), frozenset({"driver"}))]
 
 
@@ -107,7 +106,7 @@ def _pod(name: str, where: str, *, gpu: bool = False, owner: str = "", **spec: A
 
 
 def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
-    """On our nodes; not a monitor of every node, which would be back at once, nor a pod that is waiting for a node."""
+    """On the stack's nodes, without monitors in DaemonSets and without pending pods."""
     pods = [
         _pod("asks", "n1", gpu=True),
         _pod("class", "n1", runtimeClassName="nvidia"),
@@ -119,12 +118,12 @@ def test_gpu_users_are_found_by_all_that_gives_a_gpu() -> None:
     ]
     other = copy.deepcopy(node({}))
     other["metadata"]["name"] = "n2"
-    plan = plan_destroy(everything(nodes=(node({}), other), others=tuple(pods)), stack(), crds=False)
+    plan = plan_destroy(all_objects(nodes=(node({}), other), others=tuple(pods)), stack(), crds=False)
     found = gpu_users(pods, ["n1", "n2"])
     assert {name: [pod["metadata"]["name"] for pod in each] for name, each in found.items()} == {
         "n1": ["asks", "class"],
         "n2": ["daemon"],
     }
     assert plan.users == found
-    records = left(records=everything().members, others=tuple(pods), nodes=(node({}),))
+    records = stack_objects(records=all_objects().members, others=tuple(pods), nodes=(node({}),))
     assert plan_destroy(records, stack(), crds=False).users == {}, "no driver goes"

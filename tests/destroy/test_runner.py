@@ -1,15 +1,15 @@
-"""Evictions of pods that use GPUs, what others have in a namespace, and why an object is still there."""
+"""Evictions of GPU pods, foreign objects in a namespace, and causes of remaining objects."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from gpu_provision.destroy.discovery import ListableKind, foreign_objects_in, listable_kinds
-from gpu_provision.destroy.runner import eviction_warnings, gpu_pod_eviction, why_there
+from gpu_provision.destroy.runner import eviction_warnings, explain_remaining, gpu_pod_eviction
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ObjectRef, ref_of
@@ -21,14 +21,13 @@ _NODE = frozenset({"gpu-1"})
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
-    """An API server without controllers and kubelets."""
     running = Running(tmp_path_factory.mktemp("sandbox"))
     yield connect(str(running.server.kubeconfig))
     running.stop()
 
 
 def train(cluster: KubeClient, name: str, *, is_protected: bool = False) -> ObjectRef:
-    """Make a pod that uses a GPU and is ready, and, if asked to, a budget that lets it not go."""
+    """Create a ready pod that uses a GPU, and optionally a budget that blocks its eviction."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     metadata = {"name": name, "namespace": "default", "labels": {"app": name}}
     spec = {"nodeName": "gpu-1", "containers": [container]}
@@ -46,8 +45,8 @@ def train(cluster: KubeClient, name: str, *, is_protected: bool = False) -> Obje
     return ref
 
 
-def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> tuple[tuple[Finding, ...], list[str]]:
-    """Evict what uses GPUs, which does not end in time; return why, and what was evicted."""
+def time_out(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> tuple[Sequence[Finding], list[str]]:
+    """Evict GPU pods until the timeout; return the findings and the evicted pods."""
     eviction = gpu_pod_eviction(cluster, _NODE, 1, say)
     with pytest.raises(RunFailedError) as caught:
         eviction.run()
@@ -55,12 +54,12 @@ def failed(cluster: KubeClient, say: Callable[[str], None] = lambda _: None) -> 
 
 
 def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeClient) -> None:
-    """While there are minutes to change it, and where a terminal cuts the line."""
-    free, said = train(cluster, "free"), list[str]()
+    """So that a user can change it in time, and a narrow terminal shows it."""
+    free, messages = train(cluster, "free"), list[str]()
     train(cluster, "kept", is_protected=True)
-    findings, evicted = failed(cluster, said.append)
-    assert said[0].startswith("evicting pods that use GPUs: The disruption budget keep-kept ")
-    assert said[0].endswith("default/kept and 1 more")
+    findings, evicted = time_out(cluster, messages.append)
+    assert messages[0].startswith("evicting pods that use GPUs: The disruption budget keep-kept ")
+    assert messages[0].endswith("default/kept and 1 more")
     assert evicted == ["default/free"]
     assert cluster.read(free)["metadata"]["deletionTimestamp"]
     why = {each.where: each.evidence for each in findings}
@@ -69,11 +68,11 @@ def test_the_budget_that_keeps_a_pod_is_named_at_once_and_first(cluster: KubeCli
 
 
 def test_a_pod_that_only_takes_its_time_is_waited_for_by_name(cluster: KubeClient) -> None:
-    """It is asked to go once."""
+    """With one eviction request."""
     train(cluster, "slow")
-    said = list[str]()
-    failed(cluster, said.append)
-    assert set(said) == {"evicting pods that use GPUs: waits for default/slow"}
+    messages = list[str]()
+    time_out(cluster, messages.append)
+    assert set(messages) == {"evicting pods that use GPUs: waits for default/slow"}
 
 
 def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., KubeClient]) -> None:
@@ -84,7 +83,7 @@ def test_a_group_that_is_named_but_gone_has_nothing(answering: Callable[..., Kub
 
 
 def test_a_list_that_the_server_puts_off_is_asked_for_again(answering: Callable[..., KubeClient]) -> None:
-    """As Kubernetes 1.36 does with custom resources that were not listed before."""
+    """Kubernetes 1.36 does so for custom resources that were never listed."""
     kind = ListableKind("nfd.k8s-sigs.io/v1alpha1", "NodeFeatureGroup", "nodefeaturegroups")
     cluster = answering((429, {"Retry-After": "0"}, b"storage is (re)initializing"), (200, {}, b'{"items": []}'))
     assert foreign_objects_in(cluster, "gpu-operator", [kind], ()) == []
@@ -105,11 +104,11 @@ _REMAINS = {"type": "NamespaceContentRemaining", "status": "True", "message": "a
     ],
 )
 def test_the_first_cause_is_reported(metadata: dict[str, Any], node: str, conditions: list[Any], cause: str) -> None:
-    """A node that is being deleted may be ready all the same."""
+    """A node with a deletionTimestamp may be ready."""
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     nodes = {"away": {"metadata": {"name": "away"}}, "well": {"metadata": {"name": "well", **_GOING}, **ready}}
     item = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"conditions": conditions}}
-    assert cause in why_there(item, nodes)
+    assert cause in explain_remaining(item, nodes)
 
 
 def job(name: str, *, owner: str = "Job", **metadata: Any) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def budget(allowed: int, *, namespace: str = "ml") -> dict[str, Any]:
 
 
 def test_pods_without_a_controller_are_named() -> None:
-    """Those that are on their way out already are not."""
+    """Terminating pods are not."""
     (lost,) = eviction_warnings([job("a"), job("b", owner=""), job("c", owner="", **_GOING)], [])
     assert (lost.code, lost.where) == (codes.UNMANAGED_PODS, "Pod ml/b")
 

@@ -42,7 +42,6 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the trials; return 1 if one did not converge."""
     arguments, rows, began = _arguments(argv), list[Row](), time.monotonic()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     chosen = [name for name in SCENARIOS if name in (arguments.scenario or SCENARIOS)]

@@ -80,7 +80,6 @@ class Proxy:
         self.url = f"https://{_LOOPBACK}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        """Serve."""
         threading.Thread(target=self._server.serve_forever, args=(0.05,)).start()
         return self
 
@@ -104,7 +103,6 @@ class Proxy:
         return file
 
     def note(self, fault: Fault, request: str) -> None:
-        """Count a fault, and write it down."""
         with self._server.alone:
             self.spoiled[fault] += 1
             self._log.write(f"{formatdate(usegmt=True)} {fault.value}: {request}\n")
@@ -124,7 +122,6 @@ class _Server(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
 
     def keep(self, connection: socket.socket) -> None:
-        """Remember a connection, for the end."""
         with self.alone:
             self._open.add(connection)
         if self.proxy.closing.is_set():
@@ -135,7 +132,6 @@ class _Server(ThreadingHTTPServer):
             self._open.discard(connection)
 
     def end(self) -> None:
-        """End all connections, and wait for their threads."""
         with self.alone:
             kept = list(self._open)
         for connection in kept:
@@ -179,7 +175,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the proxy writes down what it spoils."""
 
     def serve(self) -> None:
-        """Answer a request, or spoil it."""
         query = parse_qs(urlsplit(self.path).query)
         self._is_watch = query.get("watch", ["false"])[0] in {"true", "1"}
         self._is_write = self.command != "GET" and "dryRun" not in query

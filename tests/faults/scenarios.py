@@ -23,8 +23,6 @@ _SHOWN = 3
 
 
 class Outcome(NamedTuple):
-    """How the tool ended, and what it said."""
-
     exit: str
     text: str
 
@@ -35,7 +33,6 @@ class Stack(Both):
     proxy: Proxy  # through which requests of the tool go
 
     def __init__(self, world: World) -> None:
-        """Remember what the cluster holds."""
         super().__init__(world)
         world.settings(driver={"upgrade_policy": _ALL_AT_ONCE})
         for options in ("--operator", "--destroy"):
@@ -61,7 +58,6 @@ class Stack(Both):
         return all(wanted <= each for each in found) and all(map(_has_its_taints, self.world.json("nodes")["items"]))
 
     def run(self, *words: str) -> Outcome:
-        """Run a command on the inventory."""
         through = str(self.proxy.kubeconfig(self.world.account()))
         try:
             done = self.world.cli(*words, "--kubeconfig", through, "-i", str(self.world.inventory))
@@ -88,18 +84,15 @@ class Stack(Both):
 
 
 def install(stack: Stack) -> Outcome:
-    """Bring the stack up on a bare cluster."""
     return stack.run("apply", "-y", "--cluster-only")
 
 
 def upgrade(stack: Stack) -> Outcome:
-    """Roll another version of the driver out."""
     stack.world.settings(driver={"version": NEW})
     return stack.run("apply", "-y", "--cluster-only")
 
 
 def look(stack: Stack) -> Outcome:
-    """Ask for all that can be known without a change."""
     outcomes = [(words[0], stack.run(*words)) for words in _LOOKS]
     failed = [f"{name} {outcome.exit}" for name, outcome in outcomes if outcome.exit != "0"]
     return Outcome(", ".join(failed) or "0", "\n".join(outcome.text for _, outcome in outcomes))
@@ -156,7 +149,6 @@ def _break_what_it_repairs(stack: Stack, run: subprocess.Popen[str]) -> None:
 
 
 def destroy(stack: Stack) -> Outcome:
-    """Take the stack off the cluster."""
     return stack.run("destroy", "-y", "--crds", "--cluster-only")
 
 

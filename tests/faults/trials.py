@@ -27,8 +27,6 @@ Open = Callable[[Path], contextlib.AbstractContextManager[World]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """How a scenario went with a seed."""
-
     seed: int
     scenario: str
     exit: str  # the exit code of the tool at first try, or why there is none
@@ -96,13 +94,11 @@ _AS_WANTED = {"destroy": "nothing left"}
 
 
 def line(row: Row) -> str:
-    """Return a line about a trial."""
     ended = "converged" if row.is_converged else f"exit {row.exit}, {row.after or 'plan empty'}"
     return f"seed {row.seed} {row.scenario}: {ended}; {row.seconds:.1f} s, {sum(row.faults.values())} faults"
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the table, and how many of the trials converged."""
     converged = sum(row.is_converged for row in rows)
     lines = [_HEADINGS, ["---"] * len(_HEADINGS), *map(_cells, rows)]
     return "\n".join((*map(_joined, lines), "", f"{converged} of {len(rows)} converged.", ""))

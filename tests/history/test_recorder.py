@@ -64,7 +64,6 @@ class _Server:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Server:
-    """A server without a record; local records go to a folder of the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return _Server()
 

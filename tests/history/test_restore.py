@@ -35,7 +35,7 @@ from gpu_provision.operator.stack import inventory_of
 from tests import data_file
 from tests.documents import CHECKOUT
 from tests.inventory.planted import VALID, hostile
-from tests.operator.conftest import stored
+from tests.operator.conftest import stored_stack
 
 DATA = Path(__file__).parent / "data"
 TEXT = (DATA / "secrets.yaml").read_text()
@@ -270,7 +270,7 @@ def of_stack(text: str) -> Record:
 @pytest.fixture(params=FILES, ids=lambda file: file.stem)
 def stack(request: pytest.FixtureRequest) -> tuple[Record, Record, str]:
     """A run of a file, one of its stack as an API server stores it, and the file's text."""
-    inventory, _ = inventory_of(stored(request.param))
+    inventory, _ = inventory_of(stored_stack(request.param))
     assert inventory
     assert inventory.is_of_resource
     text = request.param.read_text()
@@ -298,7 +298,7 @@ def test_what_cannot_be_read_is_like_itself_alone(text: str) -> None:
 
 def test_hosts_that_a_stack_does_not_name_are_no_difference() -> None:
     """The record of a stack has the API server's defaults, and says nothing of hosts."""
-    then, _ = inventory_of(stored(FILES[1]))
+    then, _ = inventory_of(stored_stack(FILES[1]))
     assert then
     found = restore(then.text, load(FILES[1]), name="run 2", of_cluster=True)
     assert (found.inventory and found.inventory.text, found.kept) == (FILES[1].read_text(), ())

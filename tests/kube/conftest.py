@@ -24,7 +24,6 @@ from tests.sandbox.apiserver.conftest import Running
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One API server for a module's tests, which use objects of their own."""
     running = Running(tmp_path_factory.mktemp("sandbox"))
     yield running
     running.stop()
@@ -40,7 +39,6 @@ def cluster(server: Running) -> Iterator[KubeClient]:
 
 @pytest.fixture
 def namespace(cluster: KubeClient, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own."""
     name = re.sub("[^a-z0-9]+", "-", request.node.name)[-63:].strip("-")
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
@@ -89,7 +87,6 @@ class QuietHandler(BaseHTTPRequestHandler):
         """Keep quiet."""
 
     def say(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Answer."""
         self.send_response(status)
         for name, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
             self.send_header(name, value)

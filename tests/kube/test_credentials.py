@@ -36,10 +36,7 @@ _NEVER = math.inf
 
 
 class Clock:
-    """The wall clock of a test."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Replace that of credentials."""
         self.now = 1e9
         monkeypatch.setattr(credentials, "time", SimpleNamespace(time=lambda: self.now, monotonic=time.monotonic))
 
@@ -53,11 +50,9 @@ class Issuer:
     """Hands out numbered tokens that live for some seconds, or fails."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
-        """Count from 1."""
         self.clock, self.seconds, self.asked, self.fails = clock, seconds, 0, False
 
     def __call__(self) -> Credential:
-        """Return the next token."""
         self.asked += 1
         if self.fails:
             raise ProvisionError(Finding(code="GP312", what="fails"))

@@ -264,17 +264,14 @@ class Scripted:
     """A cluster whose watches do what a test says, one after the other; the last one lives on."""
 
     def __init__(self, *watches: Callable[[], Iterator[WatchEvent]]) -> None:
-        """Keep the script."""
         self.retry_seconds = 60.0
         self.watches, self.opened, self.lists = list(watches), 0, 0
 
     def list(self, _kind: Kind, **_: str) -> ObjectList:
-        """Return nothing, from version 1 on."""
         self.lists += 1
         return ObjectList([], "1")
 
     def watch(self, *_: object, **__: object) -> Any:
-        """Play the next part."""
         self.opened += 1
         part = self.watches[min(self.opened, len(self.watches)) - 1]
         return _Stream(part)

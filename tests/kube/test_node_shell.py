@@ -102,7 +102,6 @@ def test_command_past_its_time_ends_with_its_children(shell: NodeShell, tmp_path
 
 
 def is_alive(number: str) -> bool:
-    """Whether a process goes on; a zombie does not."""
     stat = Path(f"/proc/{number}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 

@@ -183,15 +183,12 @@ class Server:
     """Has claims in one version, or none."""
 
     def __init__(self, version: str = "", *, refuses: bool = False) -> None:
-        """Serve this version."""
         self.version, self.refuses, self.lists = version, refuses, list[Kind]()
 
     def served(self, version: str) -> frozenset[str]:
-        """Return the resources of a version."""
         return frozenset({"resourceclaims"} if version == self.version else ())
 
     def list(self, kind: Kind) -> ObjectList:
-        """Return one claim."""
         if self.refuses:
             raise ForbiddenError(Finding(code="GP303", what="no"))
         self.lists.append(kind)

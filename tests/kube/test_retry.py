@@ -208,12 +208,10 @@ class MovingServer:
     """One object whose version moves on before each apply, as a rollout moves it; it remembers what was applied."""
 
     def __init__(self, *, moves: int, edits: int = 0) -> None:
-        """Move the version on before that many applies; ``edits`` says whether the generation moves, too."""
         self.version, self.generation, self.moves, self.edits = 10, 2, moves, edits
         self.applied: list[str] = []
 
     def request(self, verb: str, _path: str, *, body: Any = None, **_: Any) -> SimpleNamespace:
-        """Answer as the client library's own client does."""
         answer = {"metadata": {"name": "d", "resourceVersion": str(self.version), "generation": self.generation}}
         if verb != "get":
             if self.moves:

@@ -35,7 +35,6 @@ def guard(server: Running) -> Iterator[NodeMaintenance]:
 
 @pytest.fixture
 def cluster(server: Running) -> KubeClient:
-    """What the tests see."""
     return connect(str(server.server.kubeconfig))
 
 

@@ -1,4 +1,4 @@
-"""Inventories that are right, their stacks as the sandbox's server stores them, and a stack that GitOps declares."""
+"""Valid inventories, their stacks as the API server stores them, and a stack that GitOps declares."""
 
 from __future__ import annotations
 
@@ -28,21 +28,20 @@ SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
 
 
 def a_stack(name: str = "prod", **spec: Any) -> Manifest:
-    """Return a stack with a pool, as a client sends it."""
     return stack_of({"name": name, "cluster": {}, "pools": {"gpu": POOL}, **spec})
 
 
 def data_of(file: Path) -> dict[str, Any]:
-    """Return what a file says."""
+    """Return the content of a YAML file."""
     return parse(read_source(file))[0].data
 
 
-def stored(file: Path) -> Manifest:
+def stored_stack(file: Path) -> Manifest:
     """Return the stack of an inventory as a server stores it."""
-    return as_stored(stack_of(data_of(file)))
+    return store_form(stack_of(data_of(file)))
 
 
-def as_stored(stack: Manifest) -> Manifest:
+def store_form(stack: Manifest) -> Manifest:
     """Return a stack as a server stores it."""
     schema = spec_schema()
     return {**stack, "spec": fill_defaults(prune(stack["spec"], schema), schema)}
@@ -50,14 +49,12 @@ def as_stored(stack: Manifest) -> Manifest:
 
 @pytest.fixture(params=INVENTORIES, ids=lambda file: file.stem)
 def file(request: pytest.FixtureRequest) -> Path:
-    """Return the path of an inventory that is right."""
     found: Path = request.param
     return found
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[str]:
-    """The path of the kubeconfig of an API server without objects."""
     running = Running(tmp_path)
     yield str(running.server.kubeconfig)
     running.stop()
@@ -65,13 +62,12 @@ def kubeconfig(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def cluster(kubeconfig: str) -> KubeClient:
-    """A client of that server."""
     return connect(kubeconfig)
 
 
 @pytest.fixture
 def by_flux(cluster: KubeClient) -> KubeClient:
-    """An API server with the stack of the sandbox's inventory, which Flux declares; no controller."""
+    """An API server with a GPUStack of the sandbox's inventory, which Flux declares, without a controller."""
     cluster.apply(definition())
     stack = stack_of({**data_of(SANDBOX), "rollout": {"stop_after_failures": 2}})
     labels = {"kustomize.toolkit.fluxcd.io/name": "gpu"}

@@ -1,4 +1,4 @@
-"""Stacks that the rules of the definition are about, for whatever evaluates them: cel-python, or an API server."""
+"""Stacks for the CEL rules of the definition, evaluated by cel-python or by an API server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ SECRET = "hunter2"  # noqa: S105 - so that it is found where it must not be
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case of rule_cases.yaml."""
-
     spec: dict[str, Any]
-    told: str = ""
+    message: str = ""
     where: str = ""
     before: dict[str, Any] | None = None
 
 
 def stack(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a stack of this spec, as a client sends it."""
     return {**stack_of({"name": "prod"}), "spec": {"pools": {"gpu": POOL}, **spec}}
 
 

@@ -1,6 +1,6 @@
-"""What an API server refuses by itself: nothing that the loader takes, and in the loader's words.
+"""CEL rules refuse nothing that the loader accepts, and use its messages.
 
-Rules are evaluated by cel-python, on an object that is stored already.
+cel-python evaluates the rules on a stored object.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from celpy import json_to_cel
 
 from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
-from gpu_provision.operator.crd import RULES_KEY, Schema, are_known, spec_schema
+from gpu_provision.operator.crd import RULES_KEY, Schema, spec_schema, supports_cel_rules
 from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
 from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
-from tests.operator.conftest import REPOSITORY, as_stored, stored
+from tests.operator.conftest import REPOSITORY, store_form, stored_stack
 from tests.operator.rule_cases import CASES, SECRET, Case, stack
 
 BAD = sorted((REPOSITORY / "tests/inventory/bad").glob("*.yaml"))
@@ -29,7 +29,7 @@ IN_SHAPE = jsonschema.Draft202012Validator(to_json_schema(spec_schema()))
 
 
 _RESERVED = {"namespace": "__namespace__"}
-"""CEL's own words among our keys; Kubernetes has them written with underscores."""
+"""Keys that are reserved words of CEL; Kubernetes escapes them with underscores."""
 
 _MAP_OF_SOME = re.compile(r"\.map\((?P<name>\w+), (?P<which>.+), (?P<what>[\w.]+)\)")
 """A macro that cel-python lacks: those entries for which something holds, each made into something."""
@@ -40,13 +40,12 @@ _ENVIRONMENT = celpy.Environment()
 
 @functools.cache
 def program(text: str) -> celpy.Runner:
-    """Return an expression, ready to be evaluated."""
     known = _MAP_OF_SOME.sub(r".filter(\g<name>, \g<which>).map(\g<name>, \g<what>)", text)
     return _ENVIRONMENT.program(_ENVIRONMENT.compile(known))
 
 
 def refusals(spec: Any, before: Any = None, schema: Schema = _SCHEMA) -> Iterator[str]:
-    """Yield the messages of the rules that a stored spec breaks; of a new one, those about two specs are left out."""
+    """Yield the messages of the rules that a stored spec breaks, without transition rules for a new one."""
     for rule in schema.get(RULES_KEY, ()):
         if "oldSelf" in rule["rule"] and before is None:
             continue
@@ -61,7 +60,7 @@ def refusals(spec: Any, before: Any = None, schema: Schema = _SCHEMA) -> Iterato
 
 
 def _escaped(value: Any, schema: Schema) -> Any:
-    """Return a value with its properties named as rules name them; keys of maps are as they are."""
+    """Return a value with properties named as in CEL; keys of maps do not change."""
     if not isinstance(value, dict) or "properties" not in schema:
         return value
     parts = schema["properties"]
@@ -69,7 +68,7 @@ def _escaped(value: Any, schema: Schema) -> Any:
 
 
 def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set[str]:
-    """Return what the loader, and the controller, say of a stack that is in the namespace of the one before."""
+    """Return the findings of loader and controller for a stack in the namespace of the previous one."""
     inventory, found = inventory_of(stack)
     home = inventory_of(before)[0] if before else None
     annotations = {HOME: home.cluster.namespace} if home else {}
@@ -78,15 +77,15 @@ def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set
 
 
 def test_no_rule_refuses_what_the_loader_takes(file: Path) -> None:
-    stack = stored(file)
+    stack = stored_stack(file)
     assert [*refusals(stack["spec"]), *refusals(stack["spec"], stack["spec"])] == []
 
 
 @pytest.mark.parametrize("file", BAD, ids=lambda file: str(file.stem))
 def test_rule_refuses_only_what_the_loader_refuses(file: Path) -> None:
-    """Whatever else is wrong with it."""
+    """Regardless of other errors."""
     try:
-        stack = as_stored(stack_of({**parse(read_source(file))[0].data, "name": "prod"}))
+        stack = store_form(stack_of({**parse(read_source(file))[0].data, "name": "prod"}))
     except SourceError:
         return
     if IN_SHAPE.is_valid(stack["spec"]):  # a server looks at the schema first
@@ -95,14 +94,14 @@ def test_rule_refuses_only_what_the_loader_refuses(file: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_rule_refuses_in_the_words_of_the_finding(case: Case) -> None:
-    """An API server is asked the same in tests/contract/api/test_stack_rules.py.
+    """tests/contract/api/test_stack_rules.py has the same cases for an API server.
 
-    A proxy that a server without rules stores, or another namespace, is reported in the status.
+    The status reports a proxy that a server without rules stores, or another namespace.
     """
-    new = as_stored(stack(case.spec))
-    before = None if case.before is None else as_stored(stack(case.before))
-    assert [*refusals(new["spec"], before and before["spec"])] == ([case.told] if case.told else [])
-    assert case.told in findings(new, before) if case.told else findings(new, before) == set()
+    new = store_form(stack(case.spec))
+    before = None if case.before is None else store_form(stack(case.before))
+    assert [*refusals(new["spec"], before and before["spec"])] == ([case.message] if case.message else [])
+    assert case.message in findings(new, before) if case.message else findings(new, before) == set()
     assert SECRET not in str(inventory_of(new)[1])
 
 
@@ -113,10 +112,10 @@ def _parts(schema: Schema, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def test_every_rule_is_about_keys_with_a_type() -> None:
-    """A server refuses a definition whose rules name a key that it does not know, or cannot give a type.
+    """A server refuses a rule that names an unknown key or a key without a type.
 
-    Servers from 1.29 to 1.36 take the cost of a message that is made of what filter returns for unbounded, and refuse
-    the definition; no older one shows it.
+    Servers from 1.29 to 1.36 compute no bound for the cost of a messageExpression with filter, and refuse the
+    definition; older ones do not show it.
     """
     ruled = {path: part for path, part in _parts(_SCHEMA) if RULES_KEY in part}
     assert ruled.keys() == {(), ("rollout", "canary"), ("proxy",)}
@@ -134,4 +133,4 @@ def test_every_rule_is_about_keys_with_a_type() -> None:
     [("v1.20.2", False), ("1.28", False), ("v1.29.0-gke.1", True), ("v1.34.1+k3s1", True), ("", True), ("2.0", True)],
 )
 def test_rules_are_for_servers_that_have_them_for_good(kubernetes: str, *, known: bool) -> None:
-    assert are_known(kubernetes) is known
+    assert supports_cel_rules(kubernetes) is known

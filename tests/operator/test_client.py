@@ -1,4 +1,4 @@
-"""A stack's resource beside an inventory, and how it comes to say the same."""
+"""Compare a GPUStack with an inventory, and apply the inventory to it."""
 
 from __future__ import annotations
 
@@ -24,102 +24,102 @@ from gpu_provision.operator.client import (
 )
 from gpu_provision.operator.stack import rollback_run, stack_of
 from gpu_provision.sandbox.apiserver.rest import merge_patch
-from tests.operator.conftest import SANDBOX, a_stack, as_stored, data_of, stored
+from tests.operator.conftest import SANDBOX, a_stack, data_of, store_form, stored_stack
 
 NOW = load(SANDBOX)
 
 
-def compared(cluster: KubeClient, more: str = "", *, force: bool = True) -> StackResource:
-    """Return the resource beside an inventory that says more."""
+def compare(cluster: KubeClient, more: str = "", *, force: bool = True) -> StackResource:
+    """Compare the GPUStack with an inventory with more keys."""
     found = compare_stack(cluster, replace(NOW, text=f"{NOW.text}{more}\n"), force=force)
     assert found is not None
     return found
 
 
-def stopping(after: int) -> str:
+def stop_after(after: int) -> str:
     return f"rollout: {{stop_after_failures: {after}}}"
 
 
 def test_a_plan_names_who_declares_what_it_would_change(by_flux: KubeClient) -> None:
-    """Refused without a word more; a takeover comes with a warning that it may not last."""
+    """Without force it is an error; with force a warning that the other tool may revert the change."""
     for force, code in ((False, "GP304"), (True, "GP435")):
-        (finding,) = compared(by_flux, stopping(7), force=force).findings
+        (finding,) = compare(by_flux, stop_after(7), force=force).findings
         assert (finding.code, "Flux's Kustomization gpu" in f"{finding.what} {finding.fix}") == (code, True)
-    assert compared(by_flux, stopping(2)).findings == ()
+    assert compare(by_flux, stop_after(2)).findings == ()
 
 
 def test_rollback_is_annotated_until_another_spec(by_flux: KubeClient) -> None:
-    """Whether or not the takeover has left something to change."""
+    """Regardless of a remaining change after the takeover."""
 
     def declared(more: str, back_to: int = 0) -> int:
-        return rollback_run(apply_stack(by_flux, compared(by_flux, more), force=True, back_to=back_to))
+        return rollback_run(apply_stack(by_flux, compare(by_flux, more), force=True, back_to=back_to))
 
-    assert declared(stopping(7), back_to=3) == 3
-    assert declared(stopping(8)) == 0
-    assert declared(stopping(9), back_to=4) == 4
-    edited = by_flux.merge(ref_of(compared(by_flux).live), {"spec": {"rollout": {"stop_after_failures": 5}}})
+    assert declared(stop_after(7), back_to=3) == 3
+    assert declared(stop_after(8)) == 0
+    assert declared(stop_after(9), back_to=4) == 4
+    edited = by_flux.merge(ref_of(compare(by_flux).live), {"spec": {"rollout": {"stop_after_failures": 5}}})
     assert rollback_run(edited) == 0
     assert declared("", back_to=6) == 6
 
 
 def test_status_may_change_between_look_and_write(by_flux: KubeClient) -> None:
-    """Also where something is taken out that the inventory does not say. Who changes the spec is not written over."""
-    stack, with_more = ref_of(compared(by_flux).live), {"rollout": {"stop_after_failures": 2}, "history": {"keep": 5}}
+    """Also for removed fields. A concurrent change of the spec is a conflict."""
+    stack, with_more = ref_of(compare(by_flux).live), {"rollout": {"stop_after_failures": 2}, "history": {"keep": 5}}
     by_flux.merge(stack, {"spec": with_more})
-    resource = compared(by_flux, stopping(7))
+    resource = compare(by_flux, stop_after(7))
     by_flux.merge(stack, {"status": {"observedGeneration": 1}}, part="status")
     assert "keep" not in apply_stack(by_flux, resource, force=True)["spec"].get("history", {})
 
     by_flux.merge(stack, {"spec": with_more})
-    resource = compared(by_flux, stopping(7))
+    resource = compare(by_flux, stop_after(7))
     by_flux.merge(stack, {"spec": {"rollout": {"stop_after_failures": 4}}})
     with pytest.raises(ConflictError):
         apply_stack(by_flux, resource, force=True)
 
 
 def test_a_resource_takes_no_value_of_this_machine(by_flux: KubeClient) -> None:
-    """An apply says so before it writes anything."""
-    found = compared(by_flux, "driver: {env: {HOME: {env: HOME}}}", force=False)
+    """An apply fails before any write."""
+    found = compare(by_flux, "driver: {env: {HOME: {env: HOME}}}", force=False)
     assert [(each.code, each.where.rpartition(" ")[2]) for each in found.findings] == [("GP432", "driver.env.HOME.env")]
-    assert found.wanted is None
+    assert found.desired is None
 
 
 def test_what_a_server_has_written_into_a_stack_says_nothing_new(file: Path) -> None:
-    """Or an unchanged apply would write."""
+    """Otherwise an unchanged apply would write."""
     wanted = stack_of(data_of(file))
-    assert specs_equivalent(stored(file), wanted)
-    assert omitted_fields(stored(file), wanted) == ()
+    assert specs_equivalent(stored_stack(file), wanted)
+    assert omitted_fields(stored_stack(file), wanted) == ()
 
 
 @pytest.mark.parametrize(
     "other", [{"driver": {"version": "580.126.20"}}, {"rollout": {"max_parallel": 2}}, {"release": "26.3.0"}]
 )
 def test_another_declaration_is_another_meaning(other: dict[str, Any]) -> None:
-    """Also where no object follows from it. An invalid stack equals no other, so that an apply mends it."""
+    """Also without a change of objects. An invalid stack equals no other, so that an apply repairs it."""
     assert not specs_equivalent(a_stack(**other), a_stack())
     assert not specs_equivalent(a_stack(release="9.9.9"), a_stack(release="9.9.9"))
 
 
 def test_omitted_fields_are_named_and_can_be_removed() -> None:
-    """A server-side apply leaves what others have set."""
-    live = as_stored(a_stack(dcgm={"enabled": True}, driver={"timeout": 77, "version": "580.126.20"}))
+    """Server-side apply keeps the fields of other managers."""
+    live = store_form(a_stack(dcgm={"enabled": True}, driver={"timeout": 77, "version": "580.126.20"}))
     wanted = a_stack(driver={"version": "580.126.20"})
     found = {each.path: each.old for each in omitted_fields(live, wanted)}
     assert found["spec.driver.timeout"] == 77
     assert found["spec.dcgm"]["enabled"] is True
     without = merge_patch(live["spec"], removal_patch(live["spec"], wanted["spec"]))
-    assert specs_equivalent(as_stored({**live, "spec": without}), wanted)
+    assert specs_equivalent(store_form({**live, "spec": without}), wanted)
 
 
 def test_a_list_that_holds_more_is_replaced() -> None:
-    """A merge patch knows no items."""
+    """A merge patch has no list items."""
     nodes = [{"name": "a", "pool": "gpu"}, {"name": "b", "pool": "gpu"}]
     assert removal_patch({"nodes": nodes}, {"nodes": nodes[:1]}) == {"nodes": nodes[:1]}
     assert removal_patch({"nodes": nodes}, {"nodes": nodes}) == {}
 
 
 def managed_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, Any]:
-    """A stack whose spec a field manager has set."""
+    """Return a stack whose spec a field manager has set."""
     fields = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
     return {"metadata": {"name": "prod", "managedFields": [fields], **metadata}, "spec": {}}
 
@@ -143,24 +143,22 @@ TRACKED = {"argocd.argoproj.io/tracking-id": "gpu-stacks:gpu-provision.io/GPUSta
     ],
 )
 def test_other_declaring_tool_is_known_by_name(manager: str, labels: Any, annotations: Any, who: str) -> None:
-    """So that its reader knows where to look."""
     assert managed_by(managed_stack(manager, labels=labels, annotations=annotations)) == who
 
 
 @pytest.mark.parametrize("manager", ["gpu-provision", "kubectl-edit", "kubectl-client-side-apply", "kubectl"])
 def test_a_person_with_kubectl_brings_nothing_back(manager: str) -> None:
-    """Nor do we."""
+    """Neither does gpu-provision."""
     stack = managed_stack(manager, labels={"team": "ml"}, annotations=None)
     assert managed_by(stack) == ""
     assert warn_if_declared_elsewhere(stack, "destroy") == ()
 
 
 def test_consequence_and_remedy_are_named() -> None:
-    told = [
-        warn_if_declared_elsewhere(managed_stack(labels=FLUX), each) for each in ("release", "destroy", "take over")
-    ]
-    assert {(each.code, each.where, each.severity.value) for (each,) in told} == {("GP435", "gpustack/prod", "warning")}
-    (release,), (removal,), (taking,) = told
+    stack, expected = managed_stack(labels=FLUX), ("GP435", "gpustack/prod", "warning")
+    found = [warn_if_declared_elsewhere(stack, each) for each in ("release", "destroy", "take over")]
+    assert {(each.code, each.where, each.severity.value) for (each,) in found} == {expected}
+    (release,), (removal,), (taking,) = found
     assert "gpu-provision.io/on-delete: keep" in release.fix
     assert "installs the stack again" in removal.consequence
     assert "set back" in taking.what

@@ -1,4 +1,4 @@
-"""The controller and its workers: what cannot be done for one stack is reported, and is nothing to the others."""
+"""The controller and its workers: an error of one stack is reported, and does not affect the others."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ from tests.operator.conftest import a_stack
 
 @contextmanager
 def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, list[StackEvent]]]:
-    """Run a controller in a cluster that knows stacks."""
     cluster.apply(definition())
     for name in ("gpu-operator", "shared"):
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def aim(inventory: Inventory) -> Inventory:
+    def retarget(inventory: Inventory) -> Inventory:
         return replace(inventory, cluster=replace(inventory.cluster, kubeconfig=kubeconfig))
 
     events = list[StackEvent]()
-    controller = Controller(connect(kubeconfig), aim=aim, take=events.append)
+    controller = Controller(connect(kubeconfig), retarget=retarget, on_event=events.append)
     thread = threading.Thread(target=controller.run, daemon=True)
     thread.start()
     try:
@@ -51,7 +50,7 @@ def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, 
 
 
 def degraded(cluster: KubeClient) -> dict[str, tuple[str, str]]:
-    """Return why each stack is degraded: reason and message."""
+    """Return reason and message of each stack's condition Degraded."""
     return {
         stack["metadata"]["name"]: (condition["reason"], condition["message"])
         for stack in cluster.list(STACK).items
@@ -63,7 +62,7 @@ def degraded(cluster: KubeClient) -> dict[str, tuple[str, str]]:
 def test_another_run_is_waited_for_and_is_no_failure(
     cluster: KubeClient, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as a validation that a user has asked for."""
+    """Such as a validation by a user."""
     monkeypatch.setattr(reconciler, "OTHER_RUN_SECONDS", 0.1)
     lease = ObjectRef("coordination.k8s.io/v1", "Lease", "shared", "busy")
     pid, start = os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
@@ -78,18 +77,18 @@ def test_another_run_is_waited_for_and_is_no_failure(
 
 
 def test_a_broken_watch_makes_the_controller_unready(cluster: KubeClient) -> None:
-    """Old copies of objects must not pass for what is there."""
-    controller = Controller(cluster, aim=lambda found: found, take=lambda _: None)
-    assert controller.why_unready() == ""
+    """The cache may be stale."""
+    controller = Controller(cluster, retarget=lambda found: found, on_event=lambda _: None)
+    assert controller.readiness_problem() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
     controller._mirror = cast("InformerCache", SimpleNamespace(problem=problem))
-    assert controller.why_unready() == problem
+    assert controller.readiness_problem() == problem
 
 
 def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     cluster: KubeClient, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its status says so, and the log has the traceback."""
+    """The status reports the error, and the log has the traceback."""
 
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
@@ -104,5 +103,5 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
         assert (found["broken"][0], found["invalid"][0]) == ("InternalError", "InvalidSpec")
         assert "KeyError: 'not thought of'" in found["broken"][1]
         assert "GP130 gpustack/invalid spec.release" in found["invalid"][1]
-        assert controller.why_dead() == ""
+        assert controller.liveness_problem() == ""
         assert {event.stack for event in events if "in fail_for_one" in event.message} == {"broken"}

@@ -1,4 +1,4 @@
-"""The definition of stacks: structural, and with a place for all that a status says."""
+"""The definition is structural, and its schema has all fields of the status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.kube.observe import MEMBER_KINDS
 from gpu_provision.model.progress import State
-from gpu_provision.operator.crd import MOST_PROBLEMS, definition, spec_schema
+from gpu_provision.operator.crd import MAX_PROBLEMS, definition, spec_schema
 from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.status import StackObservation, status_of
 from gpu_provision.planning.states import evaluate_states
@@ -29,13 +29,13 @@ def schema_of(part: str) -> dict[str, Any]:
 
 
 def test_a_stack_is_never_a_member_of_one() -> None:
-    """Pruning would delete what declares it."""
+    """Pruning would delete it."""
     assert STACK not in MEMBER_KINDS
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["as declared", "failing"])
 def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT001 - a case
-    """A key that the definition does not name is dropped by the server in silence."""
+    """The API server drops unknown fields silently."""
     seen = Stack().situation
     found = evaluate_states(seen)
     if failed:
@@ -44,7 +44,7 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
     schema = schema_of("status")
     assert prune(status, schema) == status
     problems = schema["properties"]["nodes"]["properties"]["problems"]
-    assert (problems["maxItems"], problems["items"]["properties"]["state"]["enum"]) == (MOST_PROBLEMS, [*State])
+    assert (problems["maxItems"], problems["items"]["properties"]["state"]["enum"]) == (MAX_PROBLEMS, [*State])
 
 
 def parts(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -58,12 +58,12 @@ def parts(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 
 def test_every_part_is_described_and_no_pattern_looks_ahead() -> None:
-    """``kubectl explain`` tells what docs/inventory.md tells. Go's expressions cannot look ahead or back."""
+    """``kubectl explain`` shows the descriptions of docs/inventory.md. RE2 has no lookaround."""
     for path, part in parts(spec_schema()):
         assert part.get("description"), path
         assert not re.search(r"\(\?|\\[1-9zZA]", part.get("pattern", "")), path
 
 
 def test_no_default_says_nothing() -> None:
-    """What is off, zero or empty is so without being said, and a check may ask who said it."""
+    """A default of false, zero or empty would only hide whether a key is set."""
     assert all(part["default"] for _, part in parts(spec_schema()) if "default" in part)

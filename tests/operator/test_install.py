@@ -1,4 +1,4 @@
-"""The operator comes into a cluster in which another tool has been before."""
+"""Install the operator into a cluster that another tool has written to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACCOUNT = ObjectRef("v1", "ServiceAccount", "gpu-operator", "gpu-provision-opera
 
 
 def test_a_conflict_is_reported_before_any_write(cluster: KubeClient) -> None:
-    """How it is resolved, and what is shared, is in tests/scenarios/test_operator_installation.py."""
+    """tests/scenarios/test_operator_installation.py has its resolution, and shared fields."""
     install(cluster, InstallOptions(), [], seconds=30)
     role = cluster.read(ROLE)
     theirs = {"apiVersion": ROLE.api_version, "kind": ROLE.kind, "metadata": {"name": ROLE.name}}
@@ -48,7 +48,7 @@ TOO_DEAR = Cause(
 
 
 def test_rules_that_the_server_refuses_are_left_out(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an upgrade of the cluster: with a warning in the server's words; a second time nothing is written."""
+    """As after an upgrade of the cluster: a warning has the server's message, and a second run writes nothing."""
 
     def causes(item: Manifest, info: ResourceInfo) -> list[Cause]:
         return [*object_causes(item, info), *([TOO_DEAR] if RULES_KEY in str(item) else [])]
@@ -75,7 +75,7 @@ def test_what_else_is_refused_of_the_definition_stays_an_error(
 
 
 def test_a_stack_is_held_once_with_where_it_is_installed(cluster: KubeClient) -> None:
-    """What it declares later does not change that; by which lease controllers agree may change."""
+    """A later namespace does not change the annotation; a later lease does."""
     install(cluster, InstallOptions(), [], seconds=30)
     stack = ref_of(cluster.create(stack_of({"name": "main"})))
     add_finalizer(cluster, stack, "gpus")
@@ -100,14 +100,13 @@ OURS = version("gpu-provision")
 
 
 def shorter() -> Any:
-    """Return a definition without one of the keys."""
     live = copy.deepcopy(definition())
     del live["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rollout"]
     return live
 
 
 @pytest.mark.parametrize(
-    ("live", "controller", "told"),
+    ("live", "controller", "words"),
     [
         ({**definition(), "status": {}}, OURS, []),
         ({**definition(rules=True), "status": {}}, "", []),
@@ -118,20 +117,20 @@ def shorter() -> Any:
     ],
     ids=["one version", "rules are the API server's affair", "no stacks", "controller", "no rights", "definition"],
 )
-def test_parts_of_another_version_are_named(live: Any, controller: str, told: list[str]) -> None:
+def test_parts_of_another_version_are_named(live: Any, controller: str, words: list[str]) -> None:
     def get(_: ObjectRef) -> Any:
         if isinstance(live, Exception):
             raise live
         return live
 
     found = skew_findings(cast("KubeClient", SimpleNamespace(get=get)), controller, f"Lease {DEFAULT_LEASE}")
-    assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(told)
+    assert [(each.code, each.severity.value) for each in found] == [("GP436", "warning")] * len(words)
     assert all("operator install" in each.fix for each in found)
-    assert all(word in f"{each.what} {each.evidence}" for word, each in zip(told, found, strict=True))
+    assert all(word in f"{each.what} {each.evidence}" for word, each in zip(words, found, strict=True))
 
 
 def test_key_that_a_stack_would_lose_stops_the_installation(cluster: KubeClient) -> None:
-    """The API server would drop it in silence. A whole upgrade is in tests/scenarios/test_operator_installation.py."""
+    """The API server would drop it silently. tests/scenarios/test_operator_installation.py has a whole upgrade."""
     older = definition()
     spec = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["legacy"] = {"type": "string"}

@@ -1,4 +1,4 @@
-"""What the operator consists of: hardened, and with no more rights than it uses."""
+"""The operator's manifests are hardened, with the least permissions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import manifests
-from gpu_provision.operator.manifests import InstallOptions, grouped, kustomization
+from gpu_provision.operator.manifests import InstallOptions, group_by_file, kustomization
 from gpu_provision.operator.stack import inventory_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.permissions import for_destroy
@@ -28,23 +28,23 @@ def inventory(name: str = "prod", **spec: Any) -> Inventory:
     return found
 
 
-def made(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
+def render(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
     return manifests.manifests(InstallOptions(**{"image": IMAGE, **shape}), stacks)
 
 
 def rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every rule with the namespace that it holds in, empty for everywhere."""
+    """Yield every rule with its namespace, empty for cluster-wide ones."""
     for role in found:
         if role["kind"] in {"ClusterRole", "Role"}:
             yield from ((role["metadata"].get("namespace", ""), rule) for rule in role["rules"])
 
 
-def may(found: list[dict[str, Any]], wanted: Permission) -> bool:
+def is_granted(found: list[dict[str, Any]], wanted: Permission) -> bool:
     return any(grants(rule, wanted) for namespace, rule in rules(found) if namespace in ("", wanted.namespace))
 
 
 def test_any_stack_in_usual_namespaces_can_be_kept_and_removed() -> None:
-    """One that is known at the installation also in others, with a licence and a runtime class of its own name."""
+    """A stack known at the installation also in other namespaces, with its own licence and runtime class."""
     special = inventory(
         cluster={"namespace": "own"},
         nfd={"namespace": "features"},
@@ -54,26 +54,25 @@ def test_any_stack_in_usual_namespaces_can_be_kept_and_removed() -> None:
 
     def lacking(stack: Inventory, found: list[dict[str, Any]]) -> set[Permission]:
         wanted = permissions.for_apply(stack) | for_destroy(stack)
-        return {one for one in wanted if not may(found, one)}
+        return {one for one in wanted if not is_granted(found, one)}
 
-    assert [lacking(inventory(name), made()) for name in ("prod", "lab")] == [set(), set()]
-    assert lacking(special, made(special)) == set()
-    assert {one.namespace for one in lacking(special, made())} >= {"own", "features"}
+    assert [lacking(inventory(name), render()) for name in ("prod", "lab")] == [set(), set()]
+    assert lacking(special, render(special)) == set()
+    assert {one.namespace for one in lacking(special, render())} >= {"own", "features"}
 
 
 def test_rights_for_a_known_stack_name_its_objects() -> None:
-    """What is known need not be granted for any name."""
     lock = Permission("update", "coordination.k8s.io", "leases", "gpu-operator-resources", "prod")
     other = lock._replace(name="other")
-    known, unknown = made(inventory()), made()
-    assert (may(known, lock), may(known, other)) == (True, False)
-    assert (may(unknown, lock), may(unknown, other)) == (True, True)
+    known, unknown = render(inventory()), render()
+    assert (is_granted(known, lock), is_granted(known, other)) == (True, False)
+    assert (is_granted(unknown, lock), is_granted(unknown, other)) == (True, True)
 
 
 def test_secrets_are_read_only_if_a_stack_names_them() -> None:
-    """A watch of one secret has its name, and any namespace, as its path has none."""
-    assert not [rule for _, rule in rules(made()) if "secrets" in rule["resources"]]
-    found = made(inventory(driver={"licensing_config": "licence"}))
+    """A watch names its Secret, in any namespace, since its path has none."""
+    assert not [rule for _, rule in rules(render()) if "secrets" in rule["resources"]]
+    found = render(inventory(driver={"licensing_config": "licence"}))
     named = [rule for _, rule in rules(found) if "secrets" in rule["resources"]]
     assert named
     assert all(rule["resourceNames"] == ["licence"] for rule in named)
@@ -91,16 +90,16 @@ def test_secrets_are_read_only_if_a_stack_names_them() -> None:
     ids=["several", "old server", "one, whose node a budget would keep", "outside the cluster"],
 )
 def test_controllers_have_what_they_need(shape: dict[str, Any], kinds: set[str]) -> None:
-    found = {item["kind"]: item["apiVersion"] for item in made(**shape)}
+    found = {item["kind"]: item["apiVersion"] for item in render(**shape)}
     assert found.keys() & {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} == kinds
     assert found.get("PodDisruptionBudget") in {None, "policy/v1beta1" if "kubernetes" in shape else "policy/v1"}
     assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= found.keys()
 
 
 def test_the_example_is_what_is_rendered() -> None:
-    """``make docs`` writes it; a difference here is one that every user's repository will show."""
+    """``make docs`` writes it; a difference here appears in every user's repository."""
     folder = Path(__file__).parents[2] / "examples/operator/manifests"
     files = {path.name: [*yaml.safe_load_all(path.read_text(encoding="utf-8"))] for path in folder.glob("*.yaml")}
-    expected = grouped(made())
+    expected = group_by_file(render())
     assert files.pop("kustomization.yaml") == [kustomization([*expected])]
     assert files == expected

@@ -1,4 +1,4 @@
-"""When the worker of a stack begins a run, and how long it waits after failures and repeated edits."""
+"""The start of runs, and the delay after failures and repeated edits."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_scheduler(steps: list[dict[str, Any]]) -> None:
     for step in steps:
         now, edited = step["at"], {*step.get("edited", ())}
         if step.keys() & {"look", "edited"}:
-            scheduler.look({*step.get("look", ()), *edited}, now, edited=edited)
+            scheduler.observe({*step.get("look", ()), *edited}, now, edited=edited)
         if "start" in step:
             scheduler.on_start(now)
         if "finish" in step:
-            scheduler.on_finish({*step["finish"]}, now, is_well=step.get("well", False))
+            scheduler.on_finish({*step["finish"]}, now, succeeded=step.get("well", False))
         if "preempt" in step:
             scheduler.on_preempt()
         if "new_edits" in step:
@@ -40,15 +40,15 @@ def test_scheduler(steps: list[dict[str, Any]]) -> None:
 
 def test_failures_double_the_pause_until_a_success() -> None:
     backoff = Backoff()
-    assert backoff.left(100.0) == 0.0
+    assert backoff.seconds_left(100.0) == 0.0
     for seconds in (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0):
-        backoff.failed(100.0)
-        assert backoff.left(100.0) == seconds
-    assert (backoff.left(699.0), backoff.left(701.0)) == (1.0, 0.0)
-    backoff.succeeded()
-    assert backoff.left(100.0) == 0.0
-    backoff.failed(100.0)
-    assert backoff.left(100.0) == 5.0
+        backoff.record_failure(100.0)
+        assert backoff.seconds_left(100.0) == seconds
+    assert (backoff.seconds_left(699.0), backoff.seconds_left(701.0)) == (1.0, 0.0)
+    backoff.reset()
+    assert backoff.seconds_left(100.0) == 0.0
+    backoff.record_failure(100.0)
+    assert backoff.seconds_left(100.0) == 5.0
 
 
 def request(**metadata: Any) -> ReconcileRequest:
@@ -60,7 +60,7 @@ KEEP = {"annotations": {"gpu-provision.io/on-delete": "keep"}}
 
 
 def test_annotation_to_keep_counts_while_a_removal_waits() -> None:
-    """And ends no run while the stack is not deleted."""
+    """Without a deletion it ends no run."""
     assert not is_released(request(annotations={"gpu-provision.io/on-delete": "remove"}).stack)
     assert request().is_equivalent(request(**KEEP))
     assert not request(**GOING).is_equivalent(request(**GOING, **KEEP))
@@ -70,7 +70,7 @@ OVERLAPS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("test_qu
 
 
 def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = "", **metadata: Any) -> dict[str, Any]:
-    """Return a stack that wants nodes and a namespace, its own by default."""
+    """Return a stack with nodes and a namespace, by default its own."""
     listed = [{"name": node, "pool": "gpu"} for node in nodes]
     known = {"uid": name, "generation": 1, "creationTimestamp": f"2026-11-22T09:00:0{since}Z", **metadata}
     made = a_stack(name, cluster={"namespace": namespace or f"home-of-{name}"}, nodes=listed)
@@ -79,14 +79,14 @@ def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = ""
 
 @pytest.mark.parametrize("case", OVERLAPS.values(), ids=OVERLAPS)
 def test_older_stack_keeps_what_both_want(case: dict[str, Any]) -> None:
-    found = OverlapChecker().look([claiming(**each) for each in case["stacks"]], [])
+    found = OverlapChecker().find_overlaps([claiming(**each) for each in case["stacks"]], [])
     assert found.keys() == ({"b"} if "problem" in case else set())
     for each in found.values():
         assert (each.reason, each.message.partition(": delete")[0]) == (Reason.OVERLAP, case["problem"])
 
 
 def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader compares at every event, and a large one takes a second."""
+    """The leader compares stacks at every event, and loading a large one takes a second."""
     read: list[str] = []
 
     def counted(stack: dict[str, Any]) -> Any:
@@ -97,8 +97,8 @@ def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pyte
     monkeypatch.setattr(queue, "inventory_of", counted)
     checker, a, b = OverlapChecker(), claiming("a", ["n1"]), claiming("b", ["n1", "n2"], since=2)
     for _ in range(3):
-        assert checker.look([a, b], []).keys() == {"b"}
+        assert checker.find_overlaps([a, b], []).keys() == {"b"}
     assert read == ["a", "b"]
-    checker.look([a, claiming("b", ["n2"], since=2, generation=2)], [])
+    checker.find_overlaps([a, claiming("b", ["n2"], since=2, generation=2)], [])
     assert read == ["a", "b", "b"]
-    assert checker.look([claiming("broken", ["n1"], since=0), a, b], []).keys() == {"b"}
+    assert checker.find_overlaps([claiming("broken", ["n1"], since=0), a, b], []).keys() == {"b"}

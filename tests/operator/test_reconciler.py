@@ -1,4 +1,4 @@
-"""When a stack's runs begin, and what its status says meanwhile."""
+"""The start of a stack's runs, and its status meanwhile."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gpu_provision.reconcile.observer import Observation
 EDITED = "DaemonSet gpu-operator-resources/nvidia-dcgm-exporter"
 
 
-class Kept(SimpleNamespace):
-    """A stack of which something is not as declared: its live copies, who looks at them, its reporter, and the time."""
+class Worker(SimpleNamespace):
+    """A stack with a pending change: its cache, observer, reporter and clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have runs counted instead of begun."""
-        super().__init__(now=0.0, silence=0.0, runs=0, told=[], notes=[], waits=[])
+        """Count runs instead of starting them."""
+        super().__init__(now=0.0, silence=0.0, runs=0, statuses=[], notes=[], waits=[])
         nothing = frozenset[str]()
         seen = Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
-        self.figures = SimpleNamespace(take_needs=lambda *_: None)
+        self.figures = SimpleNamespace(record_needs=lambda *_: None)
         self.look, self.next_deadline = lambda _: seen, lambda _: float("inf")
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)
@@ -35,65 +35,63 @@ class Kept(SimpleNamespace):
         self.reconciler = StackReconciler(request, this, this, self.notes.append, is_superseded=lambda: False)
 
     def begin(self, *_: object) -> None:
-        """Count a run."""
         self.runs += 1
 
     def report(self, observation: StackObservation, _now: float) -> float:
-        """Take a status."""
-        self.told.append(observation)
+        """Record a status."""
+        self.statuses.append(observation)
         return float("inf")
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.waits.append(seconds)
         self.now += seconds
 
     def turn(self, times: int = 1) -> None:
-        """Look so often."""
+        """Run so many iterations."""
         for _ in range(times):
             self.reconciler._tick(cast("Any", self), cast("Any", self))
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    return Kept(monkeypatch)
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(monkeypatch)
 
 
-def test_no_run_begins_from_copies_that_may_be_old(kept: Kept) -> None:
-    """One watch has ended, and no new one is answered: that is logged once, checked every second, and waited for."""
-    kept.silence = 3.0
-    kept.turn(4)
-    assert kept.runs == 0
-    assert kept.waits[1:] == [1.0, 1.0, 1.0]
-    assert [(note.reason, note.is_warning) for note in kept.notes] == [("Waiting", True)]
-    assert "a watch has ended" in kept.told[-1].hold_up
-    assert kept.told[-1].is_working
-    kept.silence = 0.0
-    kept.turn()
-    assert kept.runs == 1
-    assert kept.told[-1].hold_up == ""
+def test_no_run_begins_from_copies_that_may_be_old(worker: Worker) -> None:
+    """A disconnected watch is logged once, and checked every second."""
+    worker.silence = 3.0
+    worker.turn(4)
+    assert worker.runs == 0
+    assert worker.waits[1:] == [1.0, 1.0, 1.0]
+    assert [(note.reason, note.is_warning) for note in worker.notes] == [("Waiting", True)]
+    assert "a watch has ended" in worker.statuses[-1].wait_reason
+    assert worker.statuses[-1].is_working
+    worker.silence = 0.0
+    worker.turn()
+    assert worker.runs == 1
+    assert worker.statuses[-1].wait_reason == ""
 
 
-def test_a_status_is_written_after_the_first_write_of_a_run(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To say where a fleet stands takes a processor as long as to put an object right."""
+def test_a_status_is_written_after_the_first_write_of_a_run(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computing a fleet's status takes as long as repairing an object."""
 
     def begin(*_: object) -> None:
-        kept.reconciler._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
+        worker.reconciler._session = cast("Any", SimpleNamespace(is_running=True, is_following=False))
 
     monkeypatch.setattr(StackReconciler, "_start_run", begin)
-    for told in (1, 1, 2):  # before the run, as it begins, and afterwards
-        kept.turn()
-        assert len(kept.told) == told
-    assert kept.waits[1] == SETTLE_SECONDS
+    for count in (1, 1, 2):  # before the run, as it begins, and afterwards
+        worker.turn()
+        assert len(worker.statuses) == count
+    assert worker.waits[1] == SETTLE_SECONDS
 
 
-def test_unknown_version_on_record_holds_to_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event says why, as nothing is done."""
+def test_unknown_version_on_record_holds_to_nothing(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event has the reason."""
 
     def unknown(*_: object) -> None:
         raise RunFailedError(Finding(code="GP338", what="not known"))
 
     monkeypatch.setattr(reconciler, "active_inventory", unknown)
     monkeypatch.setattr(reconciler, "Session", lambda _: SimpleNamespace(cluster=None))
-    assert kept.reconciler._in_force() is None
-    assert [(note.is_warning, note.message) for note in kept.notes] == [(True, "GP338: not known")]
+    assert worker.reconciler._active_inventory() is None
+    assert [(note.is_warning, note.message) for note in worker.notes] == [(True, "GP338: not known")]

@@ -1,4 +1,4 @@
-"""Whether a controller leads, as a client sees it, and what a reader should know before a stack's resource goes."""
+"""Leader detection by a client, and warnings before the deletion of a GPUStack."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Look = Callable[..., LeaderMonitor]
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Look:
-    """Has the lease held, None for no lease, after some seconds, and returns who has observed it."""
+    """Returns a function that sets the lease, None for no lease, after some seconds, and returns the monitor."""
     clock, monitor = SimpleNamespace(now=100.0), LeaderMonitor(LEASE, _since=100.0)
     monkeypatch.setattr(remote_run.time, "monotonic", lambda: clock.now)
 
@@ -41,7 +41,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Look:
 
 
 def test_holder_counts_once_it_renews_while_we_watch(look: Look) -> None:
-    """Who was killed holds it for ever."""
+    """A killed controller stays the holder."""
     assert not look("a").renewal_seen
     assert not look("a", after=TAKEOVER_SECONDS).is_missing()
     assert look("a", after=0.1).is_missing()
@@ -51,21 +51,21 @@ def test_holder_counts_once_it_renews_while_we_watch(look: Look) -> None:
 
 @pytest.mark.parametrize("holder", [None, ""])
 def test_lease_without_a_holder_is_not_waited_for_long(look: Look, holder: str | None) -> None:
-    """A moment: another one takes over."""
+    """Another controller takes over at once."""
     assert not look(holder).is_missing()
     assert look(holder, after=3.5).is_missing()
     assert not look("b", "2").is_missing()
 
 
 def test_lease_that_is_given_back_is_no_renewal(look: Look) -> None:
-    """A controller that ends in order writes it, too."""
+    """A controller that releases the lease writes it, too."""
     look("a")
     assert not look("", "2").renewal_seen
     assert look("b", "3").renewal_seen
 
 
 def test_stack_names_the_lease_of_its_controllers() -> None:
-    """If they were told to agree in another namespace."""
+    """For controllers in another namespace."""
     stack = {"metadata": {"name": "main", "annotations": {LED_BY: "elsewhere/gpu-provision-operator"}}}
     assert lease_of(stack) == LEASE._replace(namespace="elsewhere")
 
@@ -74,14 +74,14 @@ NOW = load(SANDBOX)
 
 
 def test_end_of_a_stack_that_gitops_declares_is_a_warning(by_flux: KubeClient) -> None:
-    """Before anything is deleted."""
+    """Before any deletion."""
     (before,) = remote_run.release_findings(by_flux, NOW.name)
     assert (before.code, "Flux's Kustomization gpu" in before.what) == ("GP435", True)
     assert remote_run.release_findings(by_flux, "other") == ()
     stack = get_stack(by_flux, NOW)
     ended = DestroyResult(cluster="test")
     for dry_run in (True, False):
-        told = remote_run.add_to_removal(ended, stack, dry_run=dry_run)
-        assert [each.code for each in told.findings] == ["GP435"]
-        assert [change.ref.kind for change in told.changes] == (["GPUStack"] if dry_run else [])
+        result = remote_run.add_to_removal(ended, stack, dry_run=dry_run)
+        assert [each.code for each in result.findings] == ["GP435"]
+        assert [change.ref.kind for change in result.changes] == (["GPUStack"] if dry_run else [])
     assert remote_run.add_to_removal(ended, None) == ended

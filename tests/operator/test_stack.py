@@ -1,4 +1,4 @@
-"""A stack and the inventory that it declares: nothing is lost, and nothing is added."""
+"""The conversion of an inventory to a GPUStack and back loses and adds nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpu_provision.operator.stack import (
     spec_of,
 )
 from gpu_provision.releases import DEFAULT
-from tests.operator.conftest import a_stack, data_of, stored
+from tests.operator.conftest import a_stack, data_of, stored_stack
 from tests.operator.rule_cases import POOL
 
 
@@ -32,14 +32,14 @@ from tests.operator.rule_cases import POOL
     ids=lambda value: str(value)[:9],
 )
 def test_rollback_holds_until_the_stack_is_changed(annotation: str, run: int) -> None:
-    """Anybody may write an annotation."""
+    """The annotation may have any text."""
     assert rollback_run({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
     assert rollback_run({"metadata": {"generation": 7, "annotations": rollback_annotation(run, 7)}}) == run
 
 
 @pytest.mark.parametrize("name", ["a\n", "../secrets/x", "a/b", "$(id)", "", "a?watch=1", "A"])
 def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
-    """Namespace and lease of a stack are parts of paths at the API server."""
+    """Namespace and lease of a stack become parts of API paths."""
     annotations = {HOME: name, LED_BY: f"ns/{name}"}
     assert namespace_of({"metadata": {"annotations": annotations}}) == ""
     assert lease_of({"metadata": {"annotations": annotations}}) == lease_of(None)
@@ -47,8 +47,8 @@ def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
 
 
 def test_stored_stack_means_the_same_as_its_inventory(file: Path) -> None:
-    """Defaults that a server writes out change nothing, or handing a cluster over would restart what runs."""
-    declared, (found, findings) = load(file), inventory_of(stored(file))
+    """Defaults of the API server change nothing; otherwise the move to the operator would restart operands."""
+    declared, (found, findings) = load(file), inventory_of(stored_stack(file))
     assert findings == ()
     assert found is not None
     assert render(found) == render(declared)
@@ -56,7 +56,7 @@ def test_stored_stack_means_the_same_as_its_inventory(file: Path) -> None:
 
 
 def test_spec_leaves_out_hosts_and_connections() -> None:
-    """What a stack does not have is a decision, not an accident."""
+    """The list of omitted keys is complete."""
     _, left = spec_of(data_of(Path(__file__).parents[1] / "inventory/good/complete.yaml"))
     kinds = {path.rsplit(".", 1)[-1] for path in left}
     expected = {"name", "kubeconfig", "context", "address", "ssh", "connect", "helper_pod", "host_prerequisites"}
@@ -72,12 +72,12 @@ def test_spec_leaves_out_hosts_and_connections() -> None:
     ],
 )
 def test_a_proxy_that_needs_credentials_is_no_part_of_a_stack(proxy: dict[str, str]) -> None:
-    """Who may read stacks would see them. The release is part of it: a newer controller does not replace drivers."""
+    """Readers of stacks would see them. The spec names the release, so that a newer controller replaces no drivers."""
     assert spec_of({"name": "prod", "cluster": {}, "proxy": proxy}) == ({"release": DEFAULT}, ("name", "proxy"))
 
 
 def test_an_amount_with_a_fraction_becomes_a_text() -> None:
-    """An API server's word for numbers and texts knows whole numbers only."""
+    """x-kubernetes-int-or-string allows only whole numbers."""
     stack = a_stack(gfd={"resources": {"limits": {"cpu": 0.5}}})
     assert stack["spec"]["gfd"]["resources"]["limits"] == {"cpu": "0.5"}
 
@@ -95,7 +95,7 @@ def test_an_amount_with_a_fraction_becomes_a_text() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_findings_name_the_place_in_the_stack(stack: dict[str, Any], where: str) -> None:
-    """The loader reads a generated text, so no line of it is named."""
+    """Findings name no line of the generated text."""
     inventory, findings = inventory_of(stack)
     assert inventory is None
     assert f"gpustack/{stack['metadata']['name']} {where}" in {finding.where for finding in findings}
@@ -103,7 +103,7 @@ def test_findings_name_the_place_in_the_stack(stack: dict[str, Any], where: str)
 
 
 def test_no_stack_has_a_file_of_the_controller_read(tmp_path: Path) -> None:
-    """A writer of stacks may not read the controller's files, even if a server let the keys pass."""
+    """A writer of stacks may not read the controller's files, even if a server accepts the keys."""
     secret = tmp_path / "secret"
     secret.write_text("me:token\n", encoding="utf-8")
     stack = a_stack(cluster={"namespace": "own"})
@@ -122,7 +122,7 @@ def test_no_stack_has_a_file_of_the_controller_read(tmp_path: Path) -> None:
 
 
 def test_findings_do_not_tell_secrets() -> None:
-    """They end up in a status and in events, which many may read."""
+    """Findings appear in the status and in Events."""
     stack = a_stack(driver={"env": {"TOKEN": "hunter2"}}, proxy={"http_proxy": "htp://me:hunter2@proxy"})
     stack["spec"]["proxy"] = {"http_proxy": "htp://me:hunter2@proxy"}
     _, findings = inventory_of(stack)
@@ -131,7 +131,7 @@ def test_findings_do_not_tell_secrets() -> None:
 
 
 def test_a_text_that_looks_like_something_else_stays_a_text() -> None:
-    """The loader reads YAML: a label's value of digits is none of its numbers."""
+    """The loader reads YAML: a label value of digits stays a string."""
     labels = {"a": "022", "b": "yes", "c": "1e3", "d": "0x10", "e": "2026-01-01", "f": "", "g": "null"}
     inventory, findings = inventory_of(a_stack(pools={"gpu": {**POOL, "labels": labels}}))
     assert findings == ()
@@ -140,7 +140,7 @@ def test_a_text_that_looks_like_something_else_stays_a_text() -> None:
 
 
 def test_warnings_of_the_loader_are_reported_once() -> None:
-    """The controller reports those of a stack, a plan those of a file."""
+    """The controller reports a stack's warnings, a plan those of a file."""
     inventory, findings = inventory_of(a_stack(driver={"version": "595.91.99"}))
     assert [finding.code for finding in findings] == ["GP133"]
     assert inventory is not None

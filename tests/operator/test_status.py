@@ -10,18 +10,18 @@ from gpu_provision.model.cluster import NodeFacts
 from gpu_provision.model.codes import LOCKED, OUTRUN, ROLLED_BACK
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.operator.crd import MOST_PROBLEMS
+from gpu_provision.operator.crd import MAX_PROBLEMS
 from gpu_provision.operator.status import (
     Reason,
     StackObservation,
     StackPhase,
     StackProblem,
+    add_later_problem,
     evaluate_status,
     failed_components,
     problem_of,
-    since,
+    rollback_problem,
     status_of,
-    was_rolled_back,
 )
 from gpu_provision.planning.states import Key, evaluate_states
 from tests.planning.builders import GPU_NODES, Stack, labelled, with_node
@@ -69,7 +69,7 @@ PHASES = {"Ready": StackPhase.READY, "Progressing": StackPhase.WORKING, "Degrade
 
 @pytest.mark.parametrize(("found", "holds", "reasons"), CONDITIONS.values(), ids=CONDITIONS)
 def test_conditions(found: dict[str, Any], holds: str, reasons: tuple[Reason, ...]) -> None:
-    """One of them holds, each has its reason, and a client reads the same."""
+    """Exactly one condition is true, each has its reason, and a client reads the same."""
     assert [each["type"] for each in found["conditions"] if each["status"] == "True"] == [holds]
     assert tuple(each["reason"] for each in found["conditions"]) == reasons
     stack = {"metadata": {"generation": found["observedGeneration"]}, "status": found}
@@ -93,7 +93,7 @@ def test_a_condition_keeps_its_time_until_its_status_turns() -> None:
 
 
 def test_a_status_never_says_anything_in_an_empty_text() -> None:
-    """Some builds of Kubernetes 1.20 take it for null, and refuse the whole status."""
+    """Some builds of Kubernetes 1.20 treat an empty text as null, and refuse the status."""
     for found in (status(Stack()), status(Stack(), states=failed())):
         assert '""' not in json.dumps(found)
         assert all(each["message"] for each in found["conditions"])
@@ -139,18 +139,18 @@ def test_findings_are_listed_with_fixes_while_there_is_room() -> None:
 
 
 def test_rollback_lasts_until_another_spec() -> None:
-    """Also for a controller that has just begun. Failures since then do not add up, however often it restarts."""
+    """Also after a restart of the controller. Later failures do not accumulate."""
     back, failure = StackProblem(Reason.ROLLED_BACK, "GP337 back"), StackProblem(Reason.RUN_FAILED, "GP301 silence")
-    both = since(back, failure)
+    both = add_later_problem(back, failure)
     assert both == StackProblem(Reason.ROLLED_BACK, "GP337 back; since then: GP301 silence")
-    assert (since(None, failure), since(back, None)) == (failure, back)
-    assert [was_rolled_back(of(problem=each)) for each in (back, both)] == [back, back]
-    others = [of(4, problem=back), of(), {"metadata": {"generation": 3}}]
-    assert [was_rolled_back(each) for each in others] == [None] * 3
+    assert (add_later_problem(None, failure), add_later_problem(back, None)) == (failure, back)
+    assert [rollback_problem(stack_of(problem=each)) for each in (back, both)] == [back, back]
+    others = [stack_of(4, problem=back), stack_of(), {"metadata": {"generation": 3}}]
+    assert [rollback_problem(each) for each in others] == [None] * 3
 
 
 def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
-    names = [f"n{number:04}" for number in range(MOST_PROBLEMS + 10)]
+    names = [f"n{number:04}" for number in range(MAX_PROBLEMS + 10)]
     seen = Stack().situation
     nodes = tuple(NodeFacts(name=name) for name in names)
     pool = seen.context.targets[0]
@@ -161,27 +161,26 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
     )
     broken = {key: state for name in names for key, state in failed(name).items()}
     found = status_of(StackObservation(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
-    assert len(found["nodes"]["problems"]) == MOST_PROBLEMS
+    assert len(found["nodes"]["problems"]) == MAX_PROBLEMS
     assert found["nodes"]["summary"] == f"0/{len(names)}"
 
 
-def of(generation: int = 3, **observation: Any) -> dict[str, Any]:
-    """A stack with the status that a controller writes."""
+def stack_of(generation: int = 3, **observation: Any) -> dict[str, Any]:
     return {"metadata": {"name": "prod", "generation": generation}, "status": status(Stack(), **observation)}
 
 
 def test_a_status_comes_to_a_verdict() -> None:
-    """A run that is under way may mend what has failed before; an older generation says nothing."""
-    trying, problem = of(states=failed(), is_working=True), StackProblem(Reason.INVALID, "no such release")
-    stacks = (trying, of(generation=4), {"metadata": {"generation": 1}})
+    """An active run may repair an earlier failure; an older generation is ignored."""
+    trying, problem = stack_of(states=failed(), is_working=True), StackProblem(Reason.INVALID, "no such release")
+    stacks = (trying, stack_of(generation=4), {"metadata": {"generation": 1}})
     assert [evaluate_status(each).phase for each in stacks] == [StackPhase.WORKING, *[StackPhase.UNSEEN] * 2]
-    assert evaluate_status(of(problem=problem)).told == "InvalidSpec: no such release"
+    assert evaluate_status(stack_of(problem=problem)).summary == "InvalidSpec: no such release"
 
 
 def test_nodes_that_failed_are_found_with_component_and_cause() -> None:
-    """What only waits is no failure."""
+    """A waiting component has not failed."""
     waiting = NodeState(component="gfd", node="t4-2", state=State.PROGRESSING, reason="ContainerCreating")
-    found = failed_components(of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
+    found = failed_components(stack_of(states={**failed("t4-1"), ("gfd", "t4-2"): waiting}))
     assert found == {("driver", "t4-1"): "it does not build"}
     gone = NodeState(component="nfd", node="", state=State.FAILED, reason="ImagePullBackOff")
-    assert failed_components(of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff", "such as a Deployment"
+    assert failed_components(stack_of(states={("nfd", ""): gone}))["nfd", ""] == "ImagePullBackOff"

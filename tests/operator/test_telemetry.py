@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.operator import telemetry
 from gpu_provision.operator.telemetry import (
-    EVERYWHERE,
+    ALL_ADDRESSES,
     Collector,
     ControllerMetrics,
     StackEvent,
@@ -33,7 +33,7 @@ Conditions = dict[str, tuple[str, str]]
 
 
 def status_with(conditions: Conditions) -> dict[str, Any]:
-    """Return a status with these conditions: status and reason of each."""
+    """Return a status with the status and reason of each condition."""
     return {
         "conditions": [
             {"type": kind, "status": each, "reason": why, "message": ""} for kind, (each, why) in conditions.items()
@@ -44,7 +44,7 @@ def status_with(conditions: Conditions) -> dict[str, Any]:
 def figures(conditions: Conditions) -> StackMetrics:
     found = StackMetrics()
     counts = {"nodes": {"total": 4, "ready": 3, "gpus": 24}, "rollout": {"done": 1, "underWay": 2}}
-    found.take_status(status_with(conditions) | counts)
+    found.record_status(status_with(conditions) | counts)
     return found
 
 
@@ -54,8 +54,8 @@ READY, WELL = ("True", "AllReady"), ("False", "AsExpected")
 
 def test_every_stack_has_every_metric_in_prometheus_own_words() -> None:
     found = figures({"Ready": READY})
-    found.take_needs(2, 10.0)
-    found.take_run(14.0, is_well=False)
+    found.record_needs(2, 10.0)
+    found.record_run(14.0, succeeded=False)
     registry = CollectorRegistry()
     registry.register(Collector(lambda: SNAPSHOT._replace(stacks={"main": found})))
     lines = generate_latest(registry).decode().splitlines()
@@ -96,7 +96,7 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are(name: str) -> None:
 
 
 def port_of(address: str, *, dead: str = "", unready: str = "") -> int:
-    return serve(address, 0, look=lambda: SNAPSHOT, is_alive=lambda: dead, is_ready=lambda: unready)
+    return serve(address, 0, read_metrics=lambda: SNAPSHOT, is_alive=lambda: dead, is_ready=lambda: unready)
 
 
 def get(address: str, port: int, path: str = "/healthz") -> str:
@@ -106,12 +106,12 @@ def get(address: str, port: int, path: str = "/healthz") -> str:
 
 
 def test_everywhere_is_both_families_and_loopback_alone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine without IPv6 everywhere is what there is."""
+    """Without IPv6 the server listens on IPv4."""
     if socket.has_dualstack_ipv6():
-        port = port_of(EVERYWHERE)
+        port = port_of(ALL_ADDRESSES)
         assert {get("127.0.0.1", port), get("::1", port)} == {"ok\n"}
     monkeypatch.setattr(telemetry.socket, "has_dualstack_ipv6", lambda: False)
-    assert get("127.0.0.1", port_of(EVERYWHERE)) == "ok\n"
+    assert get("127.0.0.1", port_of(ALL_ADDRESSES)) == "ok\n"
     port = port_of("127.0.0.1")
     assert "gpu_provision_api_requests_total 7.0" in get("127.0.0.1", port, "/metrics")
     with pytest.raises(OSError, match=r"refused|unreachable|unsupported|assign"):
@@ -120,19 +120,19 @@ def test_everywhere_is_both_families_and_loopback_alone_is_not(monkeypatch: pyte
 
 def test_a_failed_probe_names_the_reason() -> None:
     port = port_of("127.0.0.1", dead="silent for 200 s", unready="no leader")
-    for path, code, told in (
+    for path, code, text in (
         ("/healthz", 503, "silent for 200 s\n"),
         ("/readyz", 503, "no leader\n"),
         ("/", 404, "there are /healthz, /readyz and /metrics\n"),
     ):
         with pytest.raises(HTTPError) as refused:
             get("127.0.0.1", port, path)
-        assert (refused.value.code, refused.value.read().decode()) == (code, told)
+        assert (refused.value.code, refused.value.read().decode()) == (code, text)
 
 
 @contextlib.contextmanager
 def half_requests(port: int, number: int) -> Iterator[list[socket.socket]]:
-    """Open so many connections, one after the other, that begin a request and do not end it."""
+    """Open connections one by one, each with an incomplete request."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(number)]
         for connection in opened:
@@ -140,8 +140,8 @@ def half_requests(port: int, number: int) -> Iterator[list[socket.socket]]:
         yield opened
 
 
-def received(connection: socket.socket, seconds: float) -> bytes | None:
-    """Return what a connection brings within a time, None for nothing, and no bytes if it was closed."""
+def receive(connection: socket.socket, seconds: float) -> bytes | None:
+    """Return the data of a connection within a time; None without data, no bytes for a closed one."""
     connection.settimeout(seconds)
     try:
         return connection.recv(1)
@@ -150,27 +150,27 @@ def received(connection: socket.socket, seconds: float) -> bytes | None:
 
 
 def test_slow_clients_are_closed_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether they send nothing more or, as slowloris does, a byte now and then."""
+    """With no more data or, as in slowloris, single bytes."""
     monkeypatch.setattr(telemetry, "_CONNECTION_SECONDS", 0.1)
     port = port_of("127.0.0.1")
     with half_requests(port, 5) as (drip, *silent):
         assert [connection.recv(1) for connection in silent] == [b""] * 4
         with contextlib.suppress(ConnectionError):
-            while received(drip, 0.02) is None:
+            while receive(drip, 0.02) is None:
                 drip.sendall(b"x")
     assert get("127.0.0.1", port) == "ok\n"
 
 
 def test_a_probe_is_answered_while_slow_clients_hold_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest connections end for new ones, and no more threads run than there are places."""
-    monkeypatch.setattr(telemetry, "_MOST_CONNECTIONS", 4)
+    """New connections replace the oldest ones, and the number of threads is bounded."""
+    monkeypatch.setattr(telemetry, "_MAX_CONNECTIONS", 4)
     monkeypatch.setattr(telemetry, "_CONNECTION_SECONDS", 600.0)
     before, port = {*threading.enumerate()}, port_of("127.0.0.1")
     with half_requests(port, 12) as opened:
         assert get("127.0.0.1", port) == "ok\n"
         evicted, held = opened[:9], opened[9:]
         assert [connection.recv(1) for connection in evicted] == [b""] * 9
-        assert [received(connection, 0.0) for connection in held] == [None] * 3
+        assert [receive(connection, 0.0) for connection in held] == [None] * 3
         give_up = time.monotonic() + 60
         while len({*threading.enumerate()} - before) > len(held) + 1:  # the server's own
             assert time.monotonic() < give_up
@@ -198,7 +198,7 @@ def test_events_tell_what_began_and_what_is_over(before: Any, after: Any, events
 
 
 def test_an_event_shows_what_would_steer_a_terminal() -> None:
-    """A message may hold what a pod printed, and anything that prints Events prints it."""
+    """A message may have a pod's output, with escape sequences."""
     created: list[dict[str, Any]] = []
     cluster = cast("KubeClient", SimpleNamespace(create=created.append))
     stack = {"apiVersion": "v1", "kind": "GPUStack", "metadata": {"name": "main", "uid": "u"}}

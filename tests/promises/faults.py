@@ -29,13 +29,7 @@ _NAMED_ALONE = "nfd"
 def faults(
     plan: Document, run: Document, requests: Sequence[LoggedRequest], before: Cluster, after: Cluster
 ) -> Iterator[str]:
-    """Yield the differences between a plan and what a run of it did.
-
-    Args:
-        plan: What ``plan --json`` said.
-        run: What ``apply --json`` said.
-        requests: What the API server was asked to write meanwhile.
-    """
+    """Yield the differences between the JSON of a plan and what a run of it did, by its JSON and its requests."""
     said, done = set(promised(plan, before)), set(asked(requests, before, after))
     yield from (f"promised, not done: {write}" for write in sorted(said - done))
     replaced = {Write("delete", VALIDATOR, "", node) for node in validated_first(plan)}

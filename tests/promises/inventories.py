@@ -49,7 +49,6 @@ def chain(seed: int, length: int) -> Iterator[Step]:
 
 
 def _edit(document: Document, random: Random, *, hosts: bool) -> None:
-    """Change something in a document."""
     before = copy.deepcopy(document)
     while document == before:
         match random.randint(1, 4):

@@ -38,7 +38,6 @@ class Write(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Return it as a person reads it."""
         return " ".join(filter(None, self))
 
 
@@ -129,7 +128,6 @@ def _of_pod(verb: str, namespace: str, name: str, before: Cluster) -> Write:
 
 
 def promised(plan: Document, before: Cluster) -> Iterator[Write]:
-    """Yield what a plan says is written."""
     for change in plan["changes"]:
         yield from _PROMISES[change["action"]](change, before)
     yield from _of_rollout(plan)

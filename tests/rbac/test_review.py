@@ -39,14 +39,12 @@ class Fake:
         self.asked: list[object] = []
 
     def rules(self, namespace: str) -> GrantedRules:
-        """Answer for a namespace."""
         self.asked.append(namespace)
         if namespace not in self._rules:
             raise ForbiddenError(Finding(code="GP303", what="no"))
         return self._rules[namespace]
 
     def can_i(self, wanted: Permission) -> bool:
-        """Answer for one permission."""
         self.asked.append(wanted)
         if self._mute:
             raise ForbiddenError(Finding(code="GP303", what="no"))

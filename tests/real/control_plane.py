@@ -52,21 +52,13 @@ _IN_CLUSTER = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "ku
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the API server listens, and who may come.
+    """Where the API server listens, and who may come."""
 
-    Attributes:
-        bind: An address of this machine, or 0.0.0.0.
-        port: 0 for a free one.
-        advertise: The address that the ``kubernetes`` Service leads to; "" for a Service that leads nowhere.
-        users: Users besides the administrator and ``gpu-provision``, with their groups, separated by commas.
-        flags: Of the API server, over or beside its own.
-    """
-
-    bind: str = LOOPBACK
-    port: int = 0
-    advertise: str = ""
-    users: Mapping[str, str] = field(default_factory=dict)
-    flags: Mapping[str, object] = field(default_factory=dict)
+    bind: str = LOOPBACK  # or another address of this machine, or 0.0.0.0
+    port: int = 0  # a free one
+    advertise: str = ""  # where the Service kubernetes leads to; nowhere
+    users: Mapping[str, str] = field(default_factory=dict)  # besides administrator and gpu-provision; groups by commas
+    flags: Mapping[str, object] = field(default_factory=dict)  # of the API server, over or beside its own
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -79,50 +71,6 @@ class Site:
     def reached_at(self) -> str:
         """The address for clients on this machine."""
         return LOOPBACK if self.bind == "0.0.0.0" else self.bind  # noqa: S104 - compared, not bound
-
-
-@dataclass(frozen=True, slots=True)
-class ControlPlane:
-    """A running control plane.
-
-    Attributes:
-        kubeconfig: The administrator's.
-        audit_log: The API server's, JSON lines, an entry for each stage of a request.
-        directory: Everything of it, logs as ``*.log``.
-        url: Of the API server.
-        version: Of the API server.
-        programs: What runs, by name; ``start_apiserver`` and ``start_etcd`` replace an entry.
-        users: Users who have a kubeconfig beside the administrator.
-        authority: Issues further certificates that the API server trusts, such as a kubelet's.
-    """
-
-    kubeconfig: Path
-    audit_log: Path
-    directory: Path
-    url: str
-    version: Version
-    programs: Mapping[str, subprocess.Popen[bytes]]
-    users: tuple[str, ...]
-    authority: Authority
-    start_apiserver: Callable[[], object]
-    start_etcd: Callable[[], object]
-
-    def stop_apiserver(self) -> None:
-        """Kill the API server; everything else goes on. ``start_apiserver`` starts it again where it was."""
-        self.programs["kube-apiserver"].kill()
-        self.programs["kube-apiserver"].wait()
-
-    def stop_etcd(self) -> None:
-        """End etcd; ``start_etcd`` starts it again where it was. Killed it would forget: it waits for no disk."""
-        self.programs["etcd"].terminate()
-        self.programs["etcd"].wait()
-
-    def kubeconfig_of(self, user: str) -> Path:
-        """Return the kubeconfig of a user who has no right until RBAC gives one; LookupError for a stranger."""
-        if user not in self.users:
-            message = f"no user {user}; there are: {', '.join(self.users)}"
-            raise LookupError(message)
-        return _kubeconfig(self.directory, user)
 
 
 def missing(*programs: str) -> str:
@@ -157,62 +105,83 @@ def control_plane(directory: Path, site: Site | None = None) -> Iterator[Control
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     with contextlib.ExitStack() as running:
-        yield _Start(directory, site or Site(), running).all()
+        plane = ControlPlane(directory, site or Site(), running)
+        plane.start()
+        yield plane
 
 
-class _Start:
+class ControlPlane:
+    """A control plane: files, with logs as ``*.log``, are in ``directory``, its processes by name in ``programs``."""
+
     def __init__(self, directory: Path, site: Site, running: contextlib.ExitStack) -> None:
-        self.directory, self.site, self.running = directory, site, running
+        self.directory, self.site = directory, site
         self.authority = Authority(directory)
-        self.ca = self.authority.certificate
-        self.etcd_client = self.authority.issue("etcd-client")
+        self.audit_log = directory / "audit.log"
         self.users = {"gpu-provision": "", **site.users}
-        self.groups = {ADMIN: "system:masters", **dict.fromkeys(SYSTEM_USERS, ""), **self.users}
-        self.tokens = {user: secrets.token_urlsafe() for user in self.groups}
         self.programs: dict[str, subprocess.Popen[bytes]] = {}
-        self.version = binaries.version(binaries.binary("kube-apiserver"))
-        self.controllers = tuple(name for name in CONTROLLERS if not binaries.missing(name))
-        self.trust = self.authority.trust()
-
-    def all(self) -> ControlPlane:
-        self._write_files()
-        self.store = self.running.enter_context(contextlib.ExitStack())  # ends last, restarted or not
-        etcd_port = self._etcd()
-        etcd = _local(etcd_port)
-        self.server = self.running.enter_context(contextlib.ExitStack())  # ends after the controllers, restarted or not
-        port = self._apiserver(etcd, self.site.port)
-        url = f"https://{self.site.reached_at}:{port}"
-        for user, token in self.tokens.items():
-            write_kubeconfig(_kubeconfig(self.directory, user), url, self.ca, user, token)
-        for name in self.controllers:
-            self._controller(name)
-        self._await_default_account(url)
-        return ControlPlane(
-            kubeconfig=_kubeconfig(self.directory, ADMIN),
-            audit_log=self.directory / "audit.log",
-            directory=self.directory,
-            url=url,
-            version=self.version,
-            programs=self.programs,
-            users=tuple(self.users),
-            authority=self.authority,
-            start_apiserver=lambda: self._apiserver(etcd, port),
-            start_etcd=lambda: self._etcd(etcd_port),
+        self._ca, self._trust = self.authority.certificate, self.authority.trust()
+        self._etcd_client = self.authority.issue("etcd-client")
+        self._groups = {ADMIN: "system:masters", **dict.fromkeys(SYSTEM_USERS, ""), **self.users}
+        self._tokens = {user: secrets.token_urlsafe() for user in self._groups}
+        self._version = binaries.version(binaries.binary("kube-apiserver"))
+        self._controllers = tuple(name for name in CONTROLLERS if not binaries.missing(name))
+        # The store ends last and the server after the controllers, started again or not.
+        self._store, self._server, self._others = (
+            running.enter_context(contextlib.ExitStack()) for _ in ("store", "server", "others")
         )
+        self._etcd_port, self._port = 0, site.port
+
+    def start(self) -> None:
+        """Start all programs, and wait until they are ready."""
+        self._write_files()
+        self.start_etcd()
+        self.start_apiserver()
+        for user, token in self._tokens.items():
+            write_kubeconfig(self._kubeconfig(user), self._url(), self._ca, user, token)
+        for name in self._controllers:
+            self._start_controller(name)
+        self._await_default_account()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self._kubeconfig(ADMIN)
+
+    def stop_apiserver(self) -> None:
+        """Kill the API server; everything else goes on. ``start_apiserver`` starts it again where it was."""
+        self.programs["kube-apiserver"].kill()
+        self.programs["kube-apiserver"].wait()
+
+    def stop_etcd(self) -> None:
+        """End etcd; ``start_etcd`` starts it again where it was. Killed it would forget: it waits for no disk."""
+        self.programs["etcd"].terminate()
+        self.programs["etcd"].wait()
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """Return the kubeconfig of a user who has no right until RBAC gives one."""
+        assert user in self.users, f"no user {user}; there are: {', '.join(self.users)}"
+        return self._kubeconfig(user)
+
+    def _kubeconfig(self, user: str) -> Path:
+        return self.directory / "kubeconfig" if user == ADMIN else kubeconfig_file(self.directory, user)
+
+    def _url(self, path: str = "") -> str:
+        return f"https://{self.site.reached_at}:{self._port}{path}"
 
     def _write_files(self) -> None:
         write_private(self.directory / "sa.key", signing_key())
         rows = (
-            f"{token},{user},{user}" + (f',"{self.groups[user]}"' if self.groups[user] else "")
-            for user, token in self.tokens.items()
+            f"{token},{user},{user}" + (f',"{self._groups[user]}"' if self._groups[user] else "")
+            for user, token in self._tokens.items()
         )
         write_private(self.directory / "tokens.csv", "".join(f"{row}\n" for row in rows).encode())
         (self.directory / "audit.yaml").write_text(json.dumps(_AUDIT_POLICY))
-        (self.directory / "audit.log").touch(0o600)
+        self.audit_log.touch(0o600)
 
-    def _etcd(self, port: int = 0) -> int:
-        serving, trust = self.authority.issue("etcd", LOOPBACK), self.authority.trust(self.etcd_client)
-        files = {"cert-file": serving.certificate, "key-file": serving.key, "trusted-ca-file": self.ca}
+    def start_etcd(self) -> None:
+        """Start etcd, where it was before if it ran."""
+        serving, trust = self.authority.issue("etcd", LOOPBACK), self.authority.trust(self._etcd_client)
+        files = {"cert-file": serving.certificate, "key-file": serving.key, "trusted-ca-file": self._ca}
 
         def flags(port: int) -> Flags:
             client, peer = _local(port), _local(free_port())
@@ -230,24 +199,27 @@ class _Start:
                 "peer-client-cert-auth": "true",
             }
 
-        self.store.close()
-        return self._listening("etcd", flags, lambda port: ask(_local(port, "health"), trust), self.store, port=port)
+        self._store.close()
+        self._etcd_port = self._listening(
+            "etcd", flags, lambda port: ask(_local(port, "health"), trust), self._store, port=self._etcd_port
+        )
 
-    def _apiserver(self, etcd: str, port: int) -> int:
+    def start_apiserver(self) -> None:
+        """Start the API server, where it was before if it ran."""
         serving = self.authority.issue("apiserver", *self.site.hosts)
         to_kubelets = self.authority.issue("kube-apiserver-kubelet-client", group="system:masters")
         key = self.directory / "sa.key"
         # The Service kubernetes leads to an address, or nowhere: to loopback it cannot.
         nowhere = {} if self.site.advertise else {"endpoint-reconciler-type": "none"}
         # Where nothing makes service accounts, pods need none.
-        accounts = {} if self.controllers else {"disable-admission-plugins": "ServiceAccount"}
+        accounts = {} if self._controllers else {"disable-admission-plugins": "ServiceAccount"}
 
         def flags(port: int) -> Flags:
             return {
                 **self._without_plain_http("insecure-port"),
                 **_serving(serving, self.site.bind, port),
                 "cert-dir": self.directory / "certificates",
-                "client-ca-file": self.ca,
+                "client-ca-file": self._ca,
                 "token-auth-file": self.directory / "tokens.csv",
                 "authorization-mode": "Node,RBAC",
                 "enable-admission-plugins": "NodeRestriction",
@@ -257,14 +229,14 @@ class _Start:
                 "service-cluster-ip-range": SERVICE_RANGE,
                 "allow-privileged": "true",
                 "audit-policy-file": self.directory / "audit.yaml",
-                "audit-log-path": self.directory / "audit.log",
+                "audit-log-path": self.audit_log,
                 "audit-log-maxsize": 10_000,
-                "etcd-servers": etcd,
-                "etcd-cafile": self.ca,
-                "etcd-certfile": self.etcd_client.certificate,
-                "etcd-keyfile": self.etcd_client.key,
+                "etcd-servers": _local(self._etcd_port),
+                "etcd-cafile": self._ca,
+                "etcd-certfile": self._etcd_client.certificate,
+                "etcd-keyfile": self._etcd_client.key,
                 # Both sides show a certificate of the authority when logs are asked for.
-                "kubelet-certificate-authority": self.ca,
+                "kubelet-certificate-authority": self._ca,
                 "kubelet-client-certificate": to_kubelets.certificate,
                 "kubelet-client-key": to_kubelets.key,
                 "advertise-address": self.site.advertise or LOOPBACK,
@@ -274,18 +246,18 @@ class _Start:
             }
 
         def answer(port: int) -> object:
-            return ask(f"https://{self.site.reached_at}:{port}/readyz", self.trust, self.tokens[ADMIN])
+            return ask(f"https://{self.site.reached_at}:{port}/readyz", self._trust, self._tokens[ADMIN])
 
-        self.server.close()
-        return self._listening("kube-apiserver", flags, answer, self.server, port=port)
+        self._server.close()
+        self._port = self._listening("kube-apiserver", flags, answer, self._server, port=self._port)
 
-    def _controller(self, name: str) -> None:
+    def _start_controller(self, name: str) -> None:
         serving = self.authority.issue(name, LOOPBACK)
-        access = _kubeconfig(self.directory, f"system:{name}")  # also tells who may ask it
+        access = self._kubeconfig(f"system:{name}")  # also tells who may ask it
         own: Flags = {
             "controllers": "*,-nodeipam",
             "service-account-private-key-file": self.directory / "sa.key",
-            "root-ca-file": self.ca,
+            "root-ca-file": self._ca,
             "use-service-account-credentials": "true",
         }
 
@@ -300,11 +272,11 @@ class _Start:
                 **(own if name == "kube-controller-manager" else {}),
             }
 
-        self._listening(name, flags, lambda port: ask(_local(port, "healthz"), self.trust), self.running)
+        self._listening(name, flags, lambda port: ask(_local(port, "healthz"), self._trust), self._others)
 
     def _without_plain_http(self, flag: str) -> Flags:
         """Return the flag that turns off HTTP without TLS where a version has it."""
-        return {flag: 0} if self.version < _PLAIN_HTTP_UNTIL else {}
+        return {flag: 0} if self._version < _PLAIN_HTTP_UNTIL else {}
 
     def _listening(
         self,
@@ -322,15 +294,15 @@ class _Start:
         chosen, self.programs[name] = listening(program, running, port=port)
         return chosen
 
-    def _await_default_account(self, url: str) -> None:
+    def _await_default_account(self) -> None:
         """Wait until pods can be made in the namespace ``default``: old servers' pods need the account's token."""
-        address = f"{url}/api/v1/namespaces/default/serviceaccounts/default"
+        address = self._url("/api/v1/namespaces/default/serviceaccounts/default")
 
         def there() -> bool:
-            account = json.loads(ask(address, self.trust, self.tokens[ADMIN]) or b"{}")
-            return bool(account and (account.get("secrets") or self.version >= _TOKENS_BY_SECRET_UNTIL))
+            account = json.loads(ask(address, self._trust, self._tokens[ADMIN]) or b"{}")
+            return bool(account and (account.get("secrets") or self._version >= _TOKENS_BY_SECRET_UNTIL))
 
-        if "kube-controller-manager" in self.controllers and not await_ready(there):
+        if "kube-controller-manager" in self._controllers and not await_ready(there):
             message = f"no service account appeared in the namespace default; see {self.directory}/*.log"
             raise NotReadyError(message)
 
@@ -342,10 +314,6 @@ def _serving(certificate: Certificate, address: str, port: int) -> Flags:
         "tls-cert-file": certificate.certificate,
         "tls-private-key-file": certificate.key,
     }
-
-
-def _kubeconfig(directory: Path, user: str) -> Path:
-    return directory / "kubeconfig" if user == ADMIN else kubeconfig_file(directory, user)
 
 
 def _local(port: int, path: str = "") -> str:

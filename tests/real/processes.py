@@ -64,13 +64,7 @@ def _stop(running: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program that listens.
-
-    Attributes:
-        log: Where its output goes.
-        command: The command line for a port; it may take more free ports itself.
-        ready: Tells whether it serves at this port.
-    """
+    """A program that listens; its command line for a port may take more free ports itself."""
 
     log: Path
     command: Command

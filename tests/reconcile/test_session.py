@@ -85,6 +85,12 @@ def test_a_pod_that_cannot_start_is_explained_by_its_events() -> None:
     assert found.where == "node t4-1, pod gfd-x"
 
 
+def test_events_that_may_not_be_read_cost_only_the_evidence() -> None:
+    forbidden = ProvisionError(Finding(code="GP303", what="may not list events"))
+    found = explained("t4-1", {("gfd", "t4-1"): (POD,)}, forbidden)
+    assert found.what == "gfd failed on t4-1: Pending (not ready after 9 s)"
+
+
 def test_a_deployment_is_explained_by_its_own_pod() -> None:
     """Pods of the component's daemon set, and of other components, say nothing about it."""
     metadata = POD["metadata"]

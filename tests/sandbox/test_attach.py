@@ -55,7 +55,6 @@ def test_a_cluster_with_nodes_of_its_own_is_left_alone(tmp_path: Path) -> None:
 
 
 async def asked(port: int, path: str, context: ssl.SSLContext | None = None) -> tuple[int, str]:
-    """Return status and text of the kubelet endpoint's answer."""
     connector = aiohttp.TCPConnector(ssl=context or False)  # most API servers verify no kubelet
     async with (
         aiohttp.ClientSession(connector=connector) as session,

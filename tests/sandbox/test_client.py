@@ -49,7 +49,6 @@ def test_a_server_that_is_not_there_is_a_connection_error() -> None:
 
 
 def written(tmp_path: Path, **user: str) -> Path:
-    """Write a kubeconfig with one context ``one`` and one user."""
     document = {
         "current-context": "one",
         "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}],

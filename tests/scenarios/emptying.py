@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpu_provision.sandbox.client import load_credentials
 from tests.contract.client import MERGE, SECONDS, Object, Server, until
-from tests.contract.servers import is_furnished
+from tests.contract.servers import has_defaults
 
 FIRST_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
 """Namespaces that every cluster has."""
@@ -65,12 +65,7 @@ class Bare:
     """A cluster without anything of scenarios."""
 
     def __init__(self, kubeconfig: Path, is_leftover: Callable[[str, Object], bool] = lambda *_: False) -> None:
-        """Remember every object of the cluster.
-
-        Args:
-            kubeconfig: An administrator's.
-            is_leftover: Says of an object, by its kind, that it is not to be remembered.
-        """
+        """Remember every object of the cluster but leftovers, told by kind and object; needs an administrator."""
         self._server = Server("real", kubeconfig, kubeconfig.parent, load_credentials(kubeconfig))
         until(self._is_complete)
         found = self._listing(self._resources())
@@ -98,7 +93,7 @@ class Bare:
 
     def _is_complete(self) -> bool:
         """Whether a server that has just started has made all that it makes once."""
-        return all(is_furnished(self._server, name) for name in FIRST_NAMESPACES) and not self._server.is_gone(
+        return all(has_defaults(self._server, name) for name in FIRST_NAMESPACES) and not self._server.is_gone(
             "/api/v1/namespaces/default/services/kubernetes"
         )
 

@@ -37,23 +37,14 @@ _METHODS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A real cluster, for one world at a time.
-
-    Attributes:
-        bare: Empties it.
-        kubeconfig: The administrator's.
-        account: The kubeconfig of an account without rights.
-        subject: The flags that have ``gpu-provision rbac`` bind them.
-        node_flags: Flags of the simulated nodes beside the kubeconfig.
-        plane: The control plane, if tests started it: the audit log is theirs to read, and the programs to end.
-    """
+    """A real cluster, for one world at a time."""
 
     bare: Bare
-    kubeconfig: Path
-    account: Path
-    subject: tuple[str, str]
+    kubeconfig: Path  # an administrator's
+    account: Path  # the kubeconfig of an account without rights
+    subject: tuple[str, str]  # flags that have ``gpu-provision rbac`` bind that account
     node_flags: tuple[str, ...] = ()
-    plane: ControlPlane | None = None
+    plane: ControlPlane | None = None  # if tests started it: its audit log can be read, and its programs ended
 
 
 @contextlib.contextmanager

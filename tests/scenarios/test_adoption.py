@@ -116,18 +116,6 @@ def test_a_dry_run_writes_nothing_and_lists_every_object(cluster: Cluster) -> No
     assert own <= fates.keys()
 
 
-def test_an_upgrade_under_way_is_waited_for(cluster: Cluster) -> None:
-    """The operator has to finish its upgrade: no controller would uncordon the node afterwards."""
-    cluster.world.api.label("node", "gpu-2", labels={_STATE: "pod-restart-required"})
-    before = len(cluster.world.writes())
-    refused = cluster.adopt("--yes")
-    assert refused.code == 1
-    assert "GP361" in refused.err
-    assert "gpu-2: pod-restart-required" in refused.err
-    assert len(cluster.world.writes()) == before
-    cluster.world.api.label("node", "gpu-2", labels={_STATE: "upgrade-done"})
-
-
 @pytest.mark.real  # for the time it takes
 def test_repeated_kills_do_not_restart_a_matching_driver(cluster: Cluster) -> None:
     """The operator works on until it is stopped; the job never loses its GPU; the third node's driver is rolled out."""
@@ -138,13 +126,16 @@ def test_repeated_kills_do_not_restart_a_matching_driver(cluster: Cluster) -> No
         world.slow_down()
         world.fault(_HELD)  # no process gets past the rollout before it is killed
         for writes in _KILLS_AFTER[world.name]:
-            _kill_when(cluster, partial(_has_written, world, len(world.writes()) + writes))
+            most = len(world.writes()) + writes
+            _kill_when(cluster, lambda most=most: len(world.writes()) >= most)
             assert cluster.drivers(*KEPT) == before
         _kill_when(cluster, partial(_rolls_out, world, "gpu-3"))
         assert _rolls_out(world, "gpu-3")
         world.fault()
         if world.name == "real":
-            _kill_when(cluster, partial(_takes_leave, world))
+            _kill_when(  # the last part has begun: the chart's own objects go
+                cluster, lambda: any(each.verb == "DELETE" and "clusterroles" in each.path for each in world.writes())
+            )
         world.speed_up()
         done = cluster.adopt("--yes")
         assert done.code == 0, done.text
@@ -172,18 +163,9 @@ def _kill_when(cluster: Cluster, condition: Callable[[], bool]) -> None:
     run.communicate(timeout=300)
 
 
-def _has_written(world: World, writes: int) -> bool:
-    return len(world.writes()) >= writes
-
-
 def _rolls_out(world: World, node: str) -> bool:
     """Whether a node is on its way to another driver: only the next adoption can take it there."""
     return str(world.json("node", node)["metadata"]["labels"].get(_STATE, "upgrade-done")) != "upgrade-done"
-
-
-def _takes_leave(world: World) -> bool:
-    """Whether the last part has begun: the chart's own objects go."""
-    return any(each.verb == "DELETE" and "clusterroles" in each.path for each in world.writes())
 
 
 @pytest.mark.real  # for the time it takes

@@ -59,22 +59,6 @@ def test_what_is_deleted_again_and_again_is_named(new_world: Make) -> None:
     assert again.code == 0, again.text
 
 
-@pytest.mark.real  # for the time it takes
-def test_a_missing_node_does_not_block_upgrades_of_others(new_world: Make) -> None:
-    """It is named, and the rollout of a driver goes on everywhere else."""
-    world = new_world()
-    world.declare({"name": "ghost-1", "pool": "t4"})
-    assert world.apply("--cluster-only").code == 1
-    world.settings(driver={"version": "580.126.20"})
-    run = world.apply("--cluster-only", "--json")
-    assert run.code == 1
-    errors = run.document["errors"]
-    assert all("ghost-1" in error["what"] for error in errors), errors
-    images = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"] for pod in world.driver_pods()}
-    assert set(images) == {"t4-1", "t4-2", "h100-1"}
-    assert all("580.126.20" in image for image in images.values()), images
-
-
 def test_a_node_lost_during_a_run_is_named_and_others_finish(new_world: Make) -> None:
     """An autoscaler takes nodes whenever it likes."""
     world = new_world(timings={"speed": 4})

@@ -21,19 +21,7 @@ from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.rollout import states
 from tests.rollout.rules import ACTIVE
 from tests.scenarios.conftest import Open
-from tests.scenarios.test_rollouts import (
-    Killed,
-    Mortal,
-    applied,
-    assert_over,
-    drivers,
-    nodes,
-    of_drivers,
-    proofs,
-    roll_out,
-    serve,
-    uids,
-)
+from tests.scenarios.test_rollouts import assert_over, nodes, of_drivers, roll_out, serve, uids
 from tests.scenarios.world import USES_GPU, World
 
 pytestmark = pytest.mark.real
@@ -119,7 +107,7 @@ def test_blockers_are_named_and_all_other_nodes_upgrade(fleet: World) -> None:
     assert DRIVER_KEPT in odd[SKIPPED][1]
     replaced = {name for name, uid in uids(fleet).items() if uid != before[name]}
     assert replaced == found.keys() - {HELD, SKIPPED}
-    cordoned = {name for name, node in nodes_of(fleet).items() if node["spec"].get("unschedulable")}
+    cordoned = {name for name, node in nodes(fleet).items() if node["spec"].get("unschedulable")}
     assert cordoned == {FOREIGN, BROKEN}
 
 
@@ -133,28 +121,3 @@ def test_the_next_run_finishes_once_blockers_are_gone(fleet: World) -> None:
     assert_over(fleet, "580.126.20", cordoned=FOREIGN)
     replaced = {name for name, uid in uids(fleet).items() if uid != before[name]}
     assert {HELD, SKIPPED} <= replaced <= {HELD, SKIPPED, BROKEN}
-
-
-def test_a_fleet_with_killed_runs_reaches_the_same_state(fleet: World) -> None:
-    """Every driver is replaced once and proven by a validation of its own; the budget holds after each kill."""
-    before, killed, result = uids(fleet), 0, None
-    replaced = set(before.values())
-    fleet.settings(driver={"version": "580.178.04"})
-    while result is None:
-        assert killed < 100
-        try:
-            result = applied(fleet, Mortal(connect(str(fleet.account())), len(before)))
-        except Killed:
-            killed += 1
-        replaced |= set(uids(fleet).values())
-        budget = fleet.json("poddisruptionbudget", "serve")["status"]
-        assert budget["currentHealthy"] >= budget["desiredHealthy"]
-    assert killed > 3
-    assert_over(fleet, "580.178.04", cordoned=FOREIGN)
-    assert proofs(fleet) == uids(fleet)
-    assert len(replaced) == 2 * len(before)
-
-
-def nodes_of(world: World) -> dict[str, dict[str, Any]]:
-    there = drivers(world)
-    return {name: node for name, node in nodes(world).items() if name in there}

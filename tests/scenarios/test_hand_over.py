@@ -17,13 +17,9 @@ Make = Callable[..., World]
 
 
 class Both(Home):
-    """A home whose stack is declared by the inventory file, for the command line and for the operator.
+    """A home whose stack is declared by the inventory file, for the command line and for the operator."""
 
-    Attributes:
-        running: The controllers.
-    """
-
-    running: list[Any]
+    running: list[Any]  # the controllers
 
     @property
     def name(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,13 +75,6 @@ def test_every_run_that_wrote_is_on_record_and_others_are_not(stack: World) -> N
     assert "v0.19.3" in stack.cli("history", "show", "2", "-i", str(stack.inventory)).out
 
 
-def test_a_run_costs_two_requests_for_its_record(stack: World) -> None:
-    """The same object is written at its begin and at its end."""
-    codes = [one.code for one in stack.requests() if f"/configmaps/{stack.name}-history" in one.path and one.is_write]
-    assert len(codes) == 6
-    assert set(codes) <= {200, 201}
-
-
 def test_secrets_are_in_no_record_and_no_local_file(stack: World) -> None:
     name = f"{stack.name}-history"
     texts = [json.dumps(stack.json("configmap", name, "-n", OPERANDS))]
@@ -147,10 +139,6 @@ def test_a_rollback_restores_the_cluster_with_current_secrets(stack: World) -> N
     assert len(stack.writes()) == before, "the second time nothing is left to do"
 
 
-def test_as_many_runs_are_kept_as_the_inventory_says(stack: World) -> None:
-    assert [number for number, _, _ in runs(stack)] == [2, 3, 4]
-
-
 def test_a_killed_run_is_listed_as_interrupted(stack: World) -> None:
     """By `history`, and by the next run, which resumes."""
     stack.settings(device_plugin={"version": "v0.19.2"})
@@ -212,17 +200,6 @@ def test_a_planted_record_gives_nothing_but_versions(stack: World) -> None:
     assert (refused.code, "GP338 run" in refused.err, "v0.19.9" in refused.err) == (1, True, True), refused.text
     stack.api.patch(*_record(stack), patch={"data": kept})
     assert not [one for one in stack.writes()[before:] if not one.path.endswith("-history")]
-
-
-def test_a_number_that_is_not_there_is_wrong_usage(stack: World) -> None:
-    for words in (("history", "show"), ("diff",), ("rollback",)):
-        answer = stack.cli(*words, "99", "-i", str(stack.inventory))
-        assert (answer.code, "GP331" in answer.err) == (64, True), answer.text
-
-
-def test_what_was_written_here_names_no_file_of_another(stack: World) -> None:
-    """The folder of records is that of the inventory's name."""
-    assert {path.parent.name for path in Path(stack.folder / "state").rglob("runs/*/*.json")} == {stack.name}
 
 
 @pytest.mark.real  # for the time it takes

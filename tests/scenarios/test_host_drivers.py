@@ -48,15 +48,8 @@ def on_host(world: SandboxWorld, name: str, command: str) -> None:
 
 def reboot(world: SandboxWorld, name: str) -> None:
     """Reboot the machine: its host, and its node."""
-    before = boot_id(world, name)
     on_host(world, name, "reboot")
-    world.fault({"fault": "node-reboots", "node": name})
-    world.until(lambda: boot_id(world, name) != before)
-    world.fault()
-
-
-def boot_id(world: World, name: str) -> str:
-    return str(world.json("node", name)["status"]["nodeInfo"]["bootID"])
+    world.reboot(name)
 
 
 def labels(world: World, name: str) -> dict[str, str]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.scenarios.conftest import Open
-from tests.scenarios.world import OPERANDS, World
+from tests.scenarios.world import OPERANDS, World, without
 
 Make = Callable[..., World]
 
@@ -54,16 +52,10 @@ def end_state(world: World) -> dict[str, Any]:
     for item in world.json(_KINDS, "-A")["items"]:
         metadata = item["metadata"]
         if item["kind"] == "Node":
-            found[f"Node {metadata['name']}"] = _lasting(metadata["labels"])
+            found[f"Node {metadata['name']}"] = without(metadata["labels"], _PASSING)
         elif "gpu-provision.io/component" in metadata.get("labels", {}) and metadata["name"] not in _OTHERS:
-            found[f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = _lasting(item)
+            found[f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"] = without(item, _PASSING)
     return found
-
-
-def _lasting(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _lasting(item) for key, item in value.items() if key not in _PASSING}
-    return [_lasting(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.real  # for the time it takes
@@ -75,7 +67,7 @@ def test_runs_killed_at_many_points_reach_the_same_state(new_world: Make, undist
     for step in range(_KILLS):
         before = len(world.writes())
         run = world.start(*world.apply_command, "--cluster-only")
-        world.until(partial(_has_come_to, world, run, before + 1 + step))
+        world.until(lambda run=run, most=before + 1 + step: run.poll() is not None or len(world.writes()) >= most)
         ended = run.poll()
         run.kill()
         out, _ = run.communicate(timeout=300)
@@ -93,10 +85,6 @@ def test_runs_killed_at_many_points_reach_the_same_state(new_world: Make, undist
     assert len(world.writes()) == writes, "the run after it changes nothing"
 
 
-def _has_come_to(world: World, run: subprocess.Popen[str], writes: int) -> bool:
-    return run.poll() is not None or len(world.writes()) >= writes
-
-
 def test_plan_and_status_work_after_a_killed_run(new_world: Make) -> None:
     world = new_world()
     run = world.start(*world.apply_command, "--cluster-only")
@@ -108,32 +96,13 @@ def test_plan_and_status_work_after_a_killed_run(new_world: Make) -> None:
     assert world.status()["nodes"]
 
 
-@pytest.mark.real  # for the time it takes
-def test_the_second_of_two_runs_says_who_holds_the_lock(new_world: Make) -> None:
-    world = new_world(timings={"speed": 2})
-    first = world.start(*world.apply_command, "--cluster-only")
-    try:
-        world.until(lambda: _holds_the_lock(world))
-        second = world.apply("--cluster-only")
-        assert second.code == 75, second.text
-        assert f"pid {first.pid}" in second.text
-        assert "since 20" in second.text
-    finally:
-        out, _ = first.communicate(timeout=300)
-    assert first.returncode == 0, out
-
-
 def test_an_interrupted_run_gives_the_lock_back(new_world: Make) -> None:
     world = new_world(timings={"speed": 1})
     run = world.start(*world.apply_command, "--cluster-only")
-    world.until(lambda: _holds_the_lock(world))
+    world.until(lambda: any("/leases" in request.path and request.code < 300 for request in world.writes()))
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 130, out
     assert "Traceback" not in out
     lease = world.json("lease", world.name, "-n", OPERANDS)
     assert not lease["spec"].get("holderIdentity"), out
-
-
-def _holds_the_lock(world: World) -> bool:
-    return any("/leases" in request.path and request.code < 300 for request in world.writes())

@@ -21,9 +21,10 @@ from gpu_provision.rbac import permissions
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
-from tests.scenarios.world import OPERANDS, USES_GPU, World
+from tests.scenarios.world import OPERANDS, USES_GPU
 
 NAME = "ci-robot"
+_VALIDATOR = {"nvidia-operator-validator"}
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjectreviews")
 
@@ -60,32 +61,12 @@ class Robot:
 @pytest.fixture(scope="module")
 def robot(sandbox: SandboxWorld) -> Robot:
     """An account with the rights of an inventory in which everything is on, after its first run."""
-    sandbox.submit(_SERVICE_MONITORS)
+    sandbox.submit(Path(__file__).with_suffix(".yaml").read_text())  # the definition of ServiceMonitors
     sandbox.settings(dcgm={"enabled": True})
     made = Robot(sandbox)
     made.is_given_its_rights()
     made.applies()
     return made
-
-
-_SERVICE_MONITORS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 def test_a_second_run_changes_nothing_and_asks_nothing_more(robot: Robot) -> None:
@@ -167,20 +148,14 @@ def test_what_is_switched_off_is_removed(robot: Robot) -> None:
     robot.world.settings(**dict.fromkeys(names, off), cdi=off)
     running = robot.world.start(*robot.command("apply", "--yes", "--cluster-only"))
     try:
-        robot.world.until(lambda: _is_gone(robot.world, "node-feature-discovery"))
+        robot.world.until(lambda: not robot.world.api.exists("namespace", "node-feature-discovery"))
     finally:
         running.send_signal(signal.SIGINT)  # no controller labels the nodes now, so they would not get ready
         text, _ = running.communicate(timeout=300)
     assert "GP3" not in text
-    robot.world.until(lambda: _daemonsets(robot.world) == {"nvidia-operator-validator"})
-
-
-def _daemonsets(world: World) -> set[str]:
-    return {item["metadata"]["name"] for item in world.json("daemonsets", "-A")["items"]}
-
-
-def _is_gone(world: World, namespace: str) -> bool:
-    return not world.api.exists("namespace", namespace)
+    robot.world.until(
+        lambda: {item["metadata"]["name"] for item in robot.world.json("daemonsets", "-A")["items"]} == _VALIDATOR
+    )
 
 
 def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path, tmp_path: Path) -> None:

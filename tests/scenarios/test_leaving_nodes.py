@@ -9,13 +9,10 @@ import pytest
 import yaml
 
 from gpu_provision.components.labels import DEPLOY_PREFIX, INVENTORY
-from gpu_provision.inventory import load
-from gpu_provision.kube.client import KubeClient, connect
+from gpu_provision.kube.client import connect
 from gpu_provision.model.progress import State
-from gpu_provision.reconcile.plan import read_and_plan
-from gpu_provision.reconcile.run import Run
 from gpu_provision.rollout import states
-from tests.scenarios.test_rollouts import Killed, Mortal
+from tests.scenarios.test_rollouts import Killed, Mortal, applied
 from tests.scenarios.world import ANY_TAINT, OPERANDS, USES_GPU, World
 
 NODES = ("t4-1", "t4-2")
@@ -103,14 +100,18 @@ def test_killed_runs_take_a_pool_off_its_nodes(stack: World, writes: int) -> Non
     assert "takes the GPU stack off nodes t4-1, t4-2: 12 pods go, 2 GPU pods use them (default/train-" in told
     assert "nodes that leave: 2 nodes in 1 wave, 2 pods to evict" in told
     assert "- DaemonSet gpu-operator-resources/nvidia-driver-daemonset-ubuntu22.04" in told
-    killed = 0
-    while not applied(stack, Mortal(connect(str(stack.account())), writes)):
-        killed += 1
+    killed, result = 0, None
+    while result is None:
         assert killed < 100, "no way on"
+        try:
+            result = applied(stack, Mortal(connect(str(stack.account())), writes))
+        except Killed:
+            killed += 1
         for name in NODES:
             if not pods_on(stack, name):
                 assert name not in trained_on(stack)
     assert killed > 10 / writes
+    assert {state.state for state in result.states} <= {State.READY}
     for name in NODES:
         assert not of_stack(stack, name)
         stack.until(lambda name=name: not pods_on(stack, name))
@@ -118,14 +119,3 @@ def test_killed_runs_take_a_pool_off_its_nodes(stack: World, writes: int) -> Non
     assert "everything is as declared" in stack.plan().text
     stack.api.delete("deployment,poddisruptionbudget", "train")
     put_back(stack, gone)
-
-
-def applied(world: World, cluster: KubeClient) -> bool:
-    """Apply in this process; return whether the run came to its end, with everything as declared."""
-    try:
-        reading = read_and_plan(cluster, load(world.inventory))
-        ended = Run(cluster, reading, listen=lambda _: None).execute().result.states if reading.plan.changes else ()
-    except Killed:
-        return False
-    assert {state.state for state in ended} <= {State.READY}
-    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.operator.crd import are_known
+from gpu_provision.operator.crd import supports_cel_rules
 from tests.contract.client import JSON_PATCH
 from tests.scenarios.test_removal import dump, without_definitions_of_nfd
-from tests.scenarios.world import OPERANDS, OPERATOR, Answer, World
+from tests.scenarios.world import OPERANDS, OPERATOR, PROGRAM, Answer, World
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
 Make = Callable[..., World]
@@ -45,7 +44,7 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     assert "Everything is as it should be" in operator(world, "install").out
     assert world.api.exists("gpus")
     has_rules = "x-kubernetes-validations" in str(world.json("crd", "gpustacks.gpu-provision.io"))
-    assert has_rules is are_known(world.api.version), "rules are for servers that take them"
+    assert has_rules is supports_cel_rules(world.api.version), "rules are for servers that take them"
     operator(world, "uninstall")
     world.until(lambda: dump(world) == before)
     assert "There is no operator" in operator(world, "uninstall").out
@@ -70,9 +69,8 @@ def test_a_controller_needs_only_the_installed_rights(new_world: Make) -> None:
     world = new_world()
     before = dump(world)
     operator(world, "install")
-    program = str(Path(sys.executable).parent / "gpu-provision")
     access = world.kubeconfig_of(OPERATOR)
-    run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(access))
+    run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(access))
     world.submit(world.cli("operator", "stack", "-i", str(world.inventory)).out)
     world.until(lambda: is_ready(world, world.name), seconds=120)
 
@@ -157,8 +155,7 @@ def test_a_newer_definition_takes_no_key_from_a_stack_unasked(new_world: Make) -
     refused = operator(world, "install", check=False)
     assert refused.code == 1
     assert "GP395 gpustack/old spec.legacy" in refused.err
-    program = str(Path(sys.executable).parent / "gpu-provision")
-    run = world.start(program, "operator", "run", "--port", "0", "--kubeconfig", str(world.kubeconfig))
+    run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(world.kubeconfig))
     world.until(lambda: "GP120 gpustack/old spec.legacy" in str(world.json("gpustack", "old")))
     run.terminate()
     run.communicate(timeout=30)

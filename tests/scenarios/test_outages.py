@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
 
 Make = Callable[..., World]
@@ -22,19 +21,6 @@ def in_the_middle(world: World) -> subprocess.Popen[str]:
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: len(world.writes()) > _IN_THE_MIDDLE)
     return run
-
-
-@pytest.mark.real  # for the time it takes
-@pytest.mark.parametrize("fault", ["unavailable", "drop"])
-def test_an_api_server_that_refuses_for_a_while_is_waited_for(
-    new_sandbox: Callable[..., SandboxWorld], fault: str
-) -> None:
-    """Only the sandbox's server can be told to; a real one is ended, in the next test."""
-    world = new_sandbox(timings={"speed": 4})
-    run = in_the_middle(world)
-    world.server_fault(**{fault: {"seconds": 2, "agents": "gpu-provision"}, "expire-watches": True})
-    out, _ = run.communicate(timeout=300)
-    assert run.returncode == 0, out
 
 
 def test_an_api_server_that_restarts_in_the_middle_is_waited_for(new_world: Make) -> None:

@@ -31,10 +31,6 @@ def node(world: World, name: str) -> Any:
     return world.json("node", name)
 
 
-def boot(world: World, name: str) -> str:
-    return str(node(world, name)["status"]["nodeInfo"]["bootID"])
-
-
 def is_cordoned(world: World, name: str) -> bool:
     return bool(node(world, name)["spec"].get("unschedulable"))
 
@@ -80,14 +76,7 @@ def remove_web(world: World) -> None:
 
 @contextlib.contextmanager
 def observed(world: World, kind: str, name: str, seen: Callable[[Any], T]) -> Iterator[list[T]]:
-    """Collect what is seen of all objects of a kind; complete when the block has ended.
-
-    Args:
-        world: Where they are.
-        kind: Their kind.
-        name: One of them, whose annotation is the last event.
-        seen: Returns what to collect of an object.
-    """
+    """Collect what is seen of all objects of a kind, until the block has ended and this one of them is annotated."""
     found: list[T] = []
     with world.api.watch(kind) as watch:
         ended = partial(watch.until, lambda event: _is_marked(event.object) or found.append(seen(event.object)))
@@ -122,7 +111,7 @@ def test_a_drain_waits_for_the_budget_before_the_reboot(world: World) -> None:
     inventory = load(world.inventory)
     here = replace(inventory.cluster, sandbox="", kubeconfig=str(world.account()))
     guard, said = NodeMaintenance(replace(inventory, cluster=here)), list[str]()
-    before = boot(world, "t4-1")
+    before = world.boot("t4-1")
     world.api.cordon("t4-2")
     with observed(world, "deployment", "web", _ready_replicas) as ready, ThreadPoolExecutor(1) as pool:
         assert guard.membership("t4-1").role is NodeRole.MEMBER
@@ -138,8 +127,8 @@ def test_a_drain_waits_for_the_budget_before_the_reboot(world: World) -> None:
     assert is_cordoned(world, "t4-1")
     assert is_ours(world, "t4-1")
     world.fault({"fault": "node-reboots", "node": "t4-1"})
-    world.until(lambda: boot(world, "t4-1") != before)
-    guard.wait_and_uncordon("t4-1", boot(world, "t4-1"), 60, said.append)
+    world.until(lambda: world.boot("t4-1") != before)
+    guard.wait_and_uncordon("t4-1", world.boot("t4-1"), 60, said.append)
     guard.close()
     world.fault()
     assert not is_cordoned(world, "t4-1")
@@ -177,7 +166,7 @@ def test_two_nodes_reboot_one_after_the_other(rebooting: SandboxWorld) -> None:
     world = rebooting
     web(world, 2, at_least=1)
     ask_for_reboot(world, *NODES)
-    before = {name: boot(world, name) for name in NODES}
+    before = {name: world.boot(name) for name in NODES}
     with (
         observed(world, "node", NODES[0], _standing) as nodes,
         observed(world, "deployment", "web", _ready_replicas) as ready,
@@ -193,29 +182,13 @@ def test_two_nodes_reboot_one_after_the_other(rebooting: SandboxWorld) -> None:
     assert ready
     assert 0 not in ready
     assert not any(is_cordoned(world, name) or is_ours(world, name) for name in NODES)
-    assert all(boot(world, name) != before[name] for name in NODES)
-    after = {name: boot(world, name) for name in NODES}
+    assert all(world.boot(name) != before[name] for name in NODES)
+    after = {name: world.boot(name) for name in NODES}
     writes = len(world.writes())
     assert reboot(world).code == 0
-    assert {name: boot(world, name) for name in NODES} == after
+    assert {name: world.boot(name) for name in NODES} == after
     assert len(world.writes()) == writes
     remove_web(world)
-
-
-@pytest.mark.real  # for the time it takes
-def test_a_foreign_cordon_survives_a_reboot(rebooting: SandboxWorld) -> None:
-    """By stock pyinfra, which says on the way what it waits for."""
-    world = rebooting
-    world.api.cordon("t4-2")
-    ask_for_reboot(world, "t4-2")
-    before = boot(world, "t4-2")
-    done = world.pyinfra("-y", "--limit", "t4-2")
-    assert done.code == 0, done.text
-    assert "waiting for the node: " in done.text
-    assert boot(world, "t4-2") != before
-    assert is_cordoned(world, "t4-2")
-    assert not is_ours(world, "t4-2")
-    world.api.uncordon("t4-2")
 
 
 @pytest.mark.real  # for the time it takes
@@ -224,7 +197,7 @@ def test_a_budget_of_zero_ends_the_run_before_a_reboot(rebooting: SandboxWorld) 
     world = rebooting
     web(world, 1, at_least=1, where=("t4-1",))
     ask_for_reboot(world, *NODES)
-    before = {name: boot(world, name) for name in NODES}
+    before = {name: world.boot(name) for name in NODES}
     world.settings(host_prerequisites={"drain": {"timeout_seconds": 1}})
     plan = world.cli("plan", "--hosts-only", "--limit", "t4-1,t4-2", "-i", str(world.inventory))
     assert "evicted: default/web-" in plan.out, plan.text
@@ -234,7 +207,7 @@ def test_a_budget_of_zero_ends_the_run_before_a_reboot(rebooting: SandboxWorld) 
     assert "GP696 t4-1: 1 pod did not leave the node" in done.err
     assert "The disruption budget web needs 1 healthy pods and has 1 currently" in done.err
     assert "GP698 t4-2: the host needs a reboot and gets none: that of t4-1 went wrong" in done.err
-    assert {name: boot(world, name) for name in NODES} == before
+    assert {name: world.boot(name) for name in NODES} == before
     assert not any(is_cordoned(world, name) for name in NODES)
 
 
@@ -242,17 +215,17 @@ def test_a_budget_of_zero_ends_the_run_before_a_reboot(rebooting: SandboxWorld) 
 def test_a_run_killed_while_draining_is_finished_by_the_next(rebooting: SandboxWorld) -> None:
     """The node is cordoned, and says that it was us; the budget is gone by then. Goes on where the last test ended."""
     world = rebooting
-    before = boot(world, "t4-1")
+    before = world.boot("t4-1")
     run = world.start(*world.apply_command, "--hosts-only", "--limit", ",".join(NODES))
     world.until(lambda: is_ours(world, "t4-1"))
     run.send_signal(signal.SIGKILL)
     run.communicate(timeout=300)
     assert is_cordoned(world, "t4-1")
-    assert boot(world, "t4-1") == before
+    assert world.boot("t4-1") == before
     remove_web(world)
     done = reboot(world)
     assert done.code == 0, done.text
-    assert boot(world, "t4-1") != before
+    assert world.boot("t4-1") != before
     assert not any(is_cordoned(world, name) for name in NODES)
 
 
@@ -261,21 +234,21 @@ def test_a_run_interrupted_during_a_boot_is_finished_by_the_next(rebooting: Sand
     """It says which node is cordoned still; the next waits for that and uncordons it, and reboots nothing again."""
     world = rebooting
     ask_for_reboot(world, "t4-1")
-    before = boot(world, "t4-1")
+    before = world.boot("t4-1")
     world.fault({"fault": "node-not-ready", "node": "t4-1"})
     run = world.start(*world.apply_command, "--hosts-only", "--limit", ",".join(NODES))
-    world.until(lambda: boot(world, "t4-1") != before)
+    world.until(lambda: world.boot("t4-1") != before)
     run.send_signal(signal.SIGINT)
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 130, out
     assert "still cordoned: t4-1" in out
     assert is_ours(world, "t4-1")
-    after = boot(world, "t4-1")
+    after = world.boot("t4-1")
     world.fault()
     done = reboot(world)
     assert done.code == 0, done.text
     assert "uncordoned: an earlier run had cordoned the node for a reboot" in done.out
-    assert boot(world, "t4-1") == after
+    assert world.boot("t4-1") == after
     assert not is_cordoned(world, "t4-1")
     assert not is_ours(world, "t4-1")
 
@@ -288,10 +261,10 @@ def test_reboots_have_the_lock_and_leave_it_to_the_cluster_phase(rebooting: Sand
     for version, name, command in (("v1.19.0", "t4-1", world.apply), ("v1.20.0", "t4-2", partial(world.pyinfra, "-y"))):
         world.settings(toolkit={"version": version})
         ask_for_reboot(world, name)
-        before, writes = boot(world, name), len(world.writes())
+        before, writes = world.boot(name), len(world.writes())
         done = command()
         assert done.code == 0, done.text
-        assert boot(world, name) != before
+        assert world.boot(name) != before
         paths = [each.path.partition("?")[0].rpartition("/")[2] for each in world.writes()[writes:]]
         touched = [each for each in paths if each in {world.name, name}]  # the lock goes by the name of the stack
         assert touched[0] == world.name, "before anything is cordoned"

@@ -44,11 +44,8 @@ def _on_node(app: str) -> tuple[str, ...]:
 def _pulls_after_its_check(world: World, version: str) -> bool:
     """Whether the toolkit's new pod has found the driver, and now waits for the image of its main container."""
     pods = world.json("pods", "-n", _OPERANDS, *_on_node(_TOOLKIT))["items"]
-    return any(_image_is(version, pod) and _waits(pod) for pod in pods)
-
-
-def _image_is(version: str, pod: dict[str, Any]) -> bool:
-    return str(pod["spec"]["containers"][0]["image"]).partition(":")[2].startswith(version)
+    there = [pod for pod in pods if f":{version}" in pod["spec"]["containers"][0]["image"]]
+    return any(map(_waits, there))
 
 
 def _waits(pod: dict[str, Any]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import connect
 from gpu_provision.kube.transport import Connection
 from gpu_provision.model import codes
-from tests.scenarios.world import OPERANDS, USES_GPU, World
+from tests.scenarios.world import OPERANDS, USES_GPU, World, without
 
 NFD, THEIRS = "node-feature-discovery", "theirs"
 Dump = dict[str, Any]
@@ -31,8 +32,7 @@ def before(world: World) -> Dump:
     """The cluster before the first apply, with objects, labels and a cordon of others in it."""
     world.give_rights("--destroy")
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": THEIRS}})
-    for manifest in _foreign():
-        world.submit(manifest)
+    world.submit(Path(__file__).with_suffix(".yaml").read_text())
     world.api.label("node", "t4-1", labels={"nvidia.com/gpu.deploy.dcgm": "false", "team": "a", "nvidia.com/mine": "1"})
     world.api.annotate("node", "t4-1", annotations={"nvidia.com/note": "1"})
     world.api.cordon("cpu-1", "h100-1")
@@ -63,35 +63,11 @@ def _has_its_taints(node: dict[str, Any]) -> bool:
     return "not-ready" not in keys and ("unschedulable" in keys) == bool(node["spec"].get("unschedulable"))
 
 
-def _foreign() -> Iterator[dict[str, Any]]:
-    """Yield an object of others of every kind that the stack has, but for CustomResourceDefinitions of its own."""
-    labels = {"app": "theirs"}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
-    nowhere = {**pod, "spec": {**pod["spec"], "nodeSelector": {"a": "b"}}}
-    runs = {"selector": {"matchLabels": labels}, "template": pod}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "name": "theirs"}
-    bodies: dict[tuple[str, str], dict[str, Any]] = {
-        ("v1", "ConfigMap"): {"data": {"a": "b"}},
-        ("v1", "Service"): {"spec": {"selector": labels, "ports": [{"port": 80, "protocol": "TCP"}]}},
-        ("v1", "ServiceAccount"): {},
-        ("apps/v1", "DaemonSet"): {"spec": {**runs, "template": nowhere}},
-        ("apps/v1", "Deployment"): {"spec": {**runs, "replicas": 0}},
-        ("node.k8s.io/v1", "RuntimeClass"): {"handler": "runc"},
-        ("rbac.authorization.k8s.io/v1", "Role"): {"rules": []},
-        ("rbac.authorization.k8s.io/v1", "RoleBinding"): {"roleRef": {**role, "kind": "Role"}},
-        ("rbac.authorization.k8s.io/v1", "ClusterRole"): {"rules": []},
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): {"roleRef": {**role, "kind": "ClusterRole"}},
-    }
-    for (version, kind), body in bodies.items():
-        namespace = {} if kind in {"RuntimeClass", "ClusterRole", "ClusterRoleBinding"} else {"namespace": THEIRS}
-        yield {"apiVersion": version, "kind": kind, "metadata": {"name": "theirs", **namespace}, **body}
-
-
 def dump(world: World) -> Dump:
     """Return every object of every kind that can be listed, without what passes."""
     return {
         f"{item['apiVersion']} {item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": (
-            {key: _lasting(value) for key, value in item.items() if key not in _PASSING}
+            without(item, _PASSING)
         )
         for item in world.api.everything()
         if item["kind"] not in _PASSING_KINDS
@@ -101,12 +77,6 @@ def dump(world: World) -> Dump:
 def without_definitions_of_nfd(found: Dump) -> Dump:
     """Leave out what ``destroy`` leaves: others may have objects of these definitions."""
     return {key: item for key, item in found.items() if "nfd.k8s-sigs.io" not in key}
-
-
-def _lasting(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _lasting(item) for key, item in value.items() if key not in _PASSING}
-    return [_lasting(item) for item in value] if isinstance(value, list) else value
 
 
 def assert_restored(world: World, before: Dump) -> None:

@@ -87,44 +87,13 @@ def test_plan_and_pyinfra_dry_run_print_the_same(stack: World) -> None:
         assert "skipped: t4-2: default/bare has no controller" in text
 
 
-def test_the_plan_names_canaries_and_unchanged_drivers(stack: World) -> None:
-    """A soak time keeps the others back; a change of resources replaces no driver."""
-    stack.settings(rollout={"canary": {"nodes": 1, "soak_seconds": 3600}})
-    found = planned(stack)["rollout"]
-    assert [wave["canary"] for wave in found["waves"]] == [True, False]
-    assert [wave["not_before"] is None for wave in found["waves"]] == [True, False]
-    stack.settings(release="26.7.0", driver={"resources": {"limits": {"memory": "1Gi"}}})
-    document = planned(stack)
-    assert document["rollout"] is None
-    effects = [change["effects"] for change in document["changes"] if change["action"] == "update"]
-    assert effects == [["no driver restart"]] * 2
-
-
-def test_without_upgrades_the_plan_promises_no_restart(stack: World) -> None:
-    """With auto_upgrade off they keep what they have, and budgets are not even asked for."""
-    stack.settings(release="25.10.1", driver={"upgrade_policy": {"auto_upgrade": False}})
-    before = len(stack.requests())
-    found = planned(stack)
-    assert not [request for request in stack.requests()[before:] if "poddisruptionbudgets" in request.path]
-    assert found["rollout"]["waves"] == []
-    reasons = {each["node"]: each["reason"] for each in found["rollout"]["skipped"]}
-    assert reasons.keys() == set(GPU_NODES)
-    assert all("auto_upgrade is off" in reason for reason in reasons.values())
-    effects = [
-        change["effects"]
-        for change in found["changes"]
-        if (change["component"], change["action"]) == ("driver", "update")
-    ]
-    assert effects == [["no driver restart"]] * 2
-    stack.settings(driver={"upgrade_policy": ONE_BY_ONE})
-
-
 def test_what_the_plan_says_is_what_the_apply_does(stack: World) -> None:
     """A whole release change: nodes in the planned order, the planned evictions and no other, and the node left out."""
     stack.api.delete("poddisruptionbudget", "train")
     stack.settings(release="25.10.1", rollout={"canary": {"nodes": 1}})
     found = planned(stack)["rollout"]
-    evicted = [f"{pod['namespace']}/{pod['name']}" for pod in pods_to_go(found)]
+    going = [pod for wave in found["waves"] for node in wave["nodes"] for pod in node["evicts"]]
+    evicted = [f"{pod['namespace']}/{pod['name']}" for pod in going]
     assert len(evicted) == 1
     done = Recorded(stack)
     blocked = [each for each in applied(stack).states if (each.component, each.state) == ("driver", State.BLOCKED)]
@@ -151,10 +120,6 @@ def test_a_downgrade_of_the_release_goes_as_planned(stack: World) -> None:
     assert done.proofs_between_drivers() == len(done.drivers()) - 1
     assert done.evictions() == []
     assert planned(stack)["changes"] == []
-
-
-def pods_to_go(found: Any) -> list[Any]:
-    return [pod for wave in found["waves"] for node in wave["nodes"] for pod in node["evicts"]]
 
 
 class Recorded:

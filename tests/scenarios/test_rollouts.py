@@ -215,24 +215,6 @@ def test_an_interrupted_pyinfra_names_what_it_leaves_cordoned(stack: World) -> N
 
 
 @pytest.mark.real  # for the time it takes
-def test_a_pod_that_cannot_be_evicted_blocks_its_node_only(stack: World) -> None:
-    """That node is not even cordoned; the run says which pod it is, and fails."""
-    stack.run_pod("notebook", USES_GPU, nodeName="t4-1")
-    before = versions(stack)
-    stack.settings(driver={"version": "580.159.04", "upgrade_policy": ALL_AT_ONCE})
-    run = stack.apply("--cluster-only", "--json")
-    assert run.code == 1, run.text
-    (error,) = [each for each in run.document["errors"] if each["code"] == "GP510"]
-    assert "t4-1" in error["what"]
-    assert "default/notebook has no controller" in error["evidence"]
-    assert not nodes(stack)["t4-1"]["spec"].get("unschedulable")
-    assert versions(stack) == {*before, "580.159.04"}
-    stack.api.delete("pod", "notebook", wait=False, gracePeriodSeconds=0)
-    roll_out(stack)
-    assert_over(stack, "580.159.04")
-
-
-@pytest.mark.real  # for the time it takes
 def test_a_failure_stops_the_rollout_and_the_next_run_retries(stack: World) -> None:
     """The reason stands on the node; the others keep their drivers; what was broken is mended, and it goes on."""
     stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
@@ -309,13 +291,9 @@ class Noting(KubeClient):
             self._taken.append((verb, path, options.get("body")))
         return answer
 
-    def writes_of(self, node: str, driver: str) -> Counter[tuple[str, ...]]:
-        """Return what was written for one node: the verb, and the component of a pod or what is new on the node.
-
-        Args:
-            driver: Name of the driver pod that was replaced there.
-        """
-        pods = [*((app, app.replace("_", "-") + f"-{node}-") for app in VALIDATIONS), ("driver", driver)]
+    def writes_of(self, node: str, driver_pod: str) -> Counter[tuple[str, ...]]:
+        """Return what was written for one node: the verb, and the component of a pod or what is new on the node."""
+        pods = [*((app, app.replace("_", "-") + f"-{node}-") for app in VALIDATIONS), ("driver", driver_pod)]
         found: list[tuple[str, ...]] = []
         for verb, path, body in self._taken:
             about = f"{path}/{body['metadata']['name']}" if verb == "POST" and "metadata" in body else path

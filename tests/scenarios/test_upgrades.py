@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -19,12 +18,11 @@ from gpu_provision.sandbox.client import load_credentials
 from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.test_locks import STUCK, assert_apart
-from tests.scenarios.world import ADOPTER, OPERANDS
+from tests.scenarios.world import ADOPTER, OPERANDS, PROGRAM
 from tests.upgrades import old, state
 from tests.upgrades.record import DATA, DRIVERS, IMAGE, PLUGINS
 
 EXPORTER = "nvidia-dcgm-exporter"
-_OURS = str(Path(sys.executable).parent / "gpu-provision")
 _LAST = "command-line/run-3.yaml"
 
 
@@ -59,7 +57,7 @@ class Revived(SandboxWorld):
 
     def controller(self, side: Side | None = None) -> subprocess.Popen[str]:
         """Start a controller, of the present version unless another one is given."""
-        command, access = (side.command, side.kubeconfig) if side else ((_OURS,), self.kubeconfig)
+        command, access = (side.command, side.kubeconfig) if side else ((PROGRAM,), self.kubeconfig)
         log = self.folder / f"controller-{side.user if side else ''}.log"
         return self.start(*command, "operator", "run", "--port", "0", "--kubeconfig", str(access), log=log)
 
@@ -219,20 +217,12 @@ def test_a_rollout_of_the_earlier_version_is_finished(revive: Revive) -> None:
 
 
 class Side(NamedTuple):
-    """A version that runs as a user of its own.
-
-    Attributes:
-        command: The beginning of its command line.
-        kubeconfig: The user's.
-        inventory: A file like the world's, for that user.
-        machine: Where the version says that it runs.
-        user: As the API server calls it.
-    """
+    """A version that runs as a user of its own."""
 
     command: tuple[str, ...]
     kubeconfig: Path
-    inventory: Path
-    machine: str
+    inventory: Path  # a file like the world's, for that user
+    machine: str  # where the version says that it runs
     user: str
 
     def words(self, *words: str) -> tuple[str, ...]:
@@ -251,7 +241,7 @@ def sides(request: pytest.FixtureRequest, earlier: Path) -> Callable[[Revived], 
     def made(world: Revived) -> list[Side]:
         world.submit(_BINDING)
         theirs = _side(world, old.command(earlier), world.kubeconfig, old.MACHINE, "sandbox-admin")
-        ours = _side(world, (_OURS,), world.kubeconfig_of(ADOPTER), socket.gethostname(), ADOPTER)
+        ours = _side(world, (PROGRAM,), world.kubeconfig_of(ADOPTER), socket.gethostname(), ADOPTER)
         return [theirs, ours] if request.param == "old first" else [ours, theirs]
 
     return made

@@ -30,27 +30,18 @@ _LIMIT_SECONDS = 120
 
 @dataclass(slots=True)
 class _Seen:
-    """An object as the watch told of it.
-
-    Attributes:
-        born: Version of the cluster when it was created.
-        renewed: The same, when it last began: when it was created, restarted or booted.
-        count: Restarts of a pod's first container, or the boot of a node.
-        is_there: Whether it exists, and stays.
-        began: When the pod's vectorAdd began, by its kubelet.
-        proven: Version of the cluster when that vectorAdd was first seen; 0 if it has not passed.
-    """
+    """An object as the watch told of it; times are the cluster's versions, but for ``began``."""
 
     name: str
     component: str
     born: int
-    renewed: int
+    renewed: int  # when it last began: when it was created, restarted or booted
     node: str = ""
-    count: Any = None
+    count: Any = None  # restarts of a pod's first container, or the boot of a node
     is_there: bool = True
-    began: str = ""
+    began: str = ""  # when the pod's vectorAdd began, by its kubelet
     first_seen: int = 0
-    proven: int = 0
+    proven: int = 0  # when that vectorAdd was first seen; 0 if it has not passed
 
 
 @dataclass(slots=True)

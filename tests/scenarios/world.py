@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.scenarios.warm import Forge
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
-_OURS = _BIN / "gpu-provision"
+PROGRAM = str(_BIN / "gpu-provision")
 COMMAND_SECONDS = 300
 OPERANDS = "gpu-operator-resources"
 USES_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
@@ -56,26 +56,14 @@ def with_spare_nodes() -> dict[str, Any]:
 
 
 class World(ABC):
-    """A user with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`.
+    """A user with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`."""
 
-    Attributes:
-        forge: Runs commands of gpu-provision that begin at once; None for processes from their start.
-        node_flags: What simulated nodes that are attached to the cluster get beside its kubeconfig.
-        audit_log: Of a real API server that tests started.
-    """
-
-    forge: Forge | None = None
-    node_flags: tuple[str, ...] = ()
-    audit_log: Path | None = None
+    forge: Forge | None = None  # runs commands of gpu-provision that begin at once
+    node_flags: tuple[str, ...] = ()  # of simulated nodes that are attached to the cluster, beside its kubeconfig
+    audit_log: Path | None = None  # of a real API server that tests started
 
     def __init__(self, folder: Path, name: str, fleet: dict[str, Any]) -> None:
-        """Write the inventory, pyinfra's script beside it, and the fleet; nothing runs yet.
-
-        Args:
-            folder: Empty; everything of this world is in it.
-            name: The inventory's name, in its file and of the file.
-            fleet: What the simulated nodes are, as in a fleet file.
-        """
+        """Write the inventory under this name, pyinfra's script beside it, and the fleet; nothing runs yet."""
         self.folder, self.name = folder, name
         self.inventory, self.fleet = folder / f"{name}.yaml", folder / "fleet.yaml"
         self.kubeconfig = folder / "unknown yet"
@@ -173,7 +161,7 @@ class World(ABC):
         return answer
 
     def _answer(self, command: tuple[str, ...], stdin: str | None) -> Answer:
-        if self.forge and command[0] == str(_OURS):
+        if self.forge and command[0] == PROGRAM:
             place = {"folder": self.folder, "environment": self.environment}
             return self.forge.run(command, **place, stdin=stdin, seconds=COMMAND_SECONDS)
         done = subprocess.run(
@@ -190,12 +178,7 @@ class World(ABC):
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def start(self, *command: str, log: Path | None = None) -> subprocess.Popen[str]:
-        """Start a command of this user in the background.
-
-        Args:
-            log: Where its output goes, for what runs long: an unread pipe is full after 64 KiB, and then the
-                command waits. None for one pipe.
-        """
+        """Start a command of this user in the background; what runs long needs a log, as a full pipe stops it."""
         with contextlib.ExitStack() as opened:
             run = subprocess.Popen(
                 command,
@@ -212,10 +195,10 @@ class World(ABC):
     @property
     def apply_command(self) -> tuple[str, ...]:
         """The product's own front door."""
-        return str(_OURS), "apply", "--yes", "-i", str(self.inventory)
+        return PROGRAM, "apply", "--yes", "-i", str(self.inventory)
 
     def cli(self, *arguments: str, check: bool = False) -> Answer:
-        return self.run(str(_OURS), *arguments, check=check)
+        return self.run(PROGRAM, *arguments, check=check)
 
     def apply(self, *arguments: str, check: bool = False) -> Answer:
         return self.run(*self.apply_command, *arguments, check=check)
@@ -260,6 +243,16 @@ class World(ABC):
     def driver_pods(self) -> list[dict[str, Any]]:
         """Return the driver pods that the scheduler has placed."""
         return [pod for pod in self.pods("nvidia-driver-daemonset") if "nodeName" in pod["spec"]]
+
+    def boot(self, node: str) -> str:
+        return str(self.json("node", node)["status"]["nodeInfo"]["bootID"])
+
+    def reboot(self, node: str) -> None:
+        """Reboot a simulated machine, and wait until its node says so."""
+        before = self.boot(node)
+        self.fault({"fault": "node-reboots", "node": node})
+        self.until(lambda: self.boot(node) != before)
+        self.fault()
 
     def run_pod(self, name: str, container: Mapping[str, Any], **spec: Any) -> None:
         """Make a pod whose container has these keys beside name and image."""
@@ -316,3 +309,10 @@ class World(ABC):
 
 def _pod(container: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": "busybox", **container}], **spec}
+
+
+def without(value: Any, keys: Collection[str]) -> Any:
+    """Leave keys out of an object, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(item, keys) for key, item in value.items() if key not in keys}
+    return [without(item, keys) for item in value] if isinstance(value, list) else value

@@ -35,5 +35,4 @@ def unpack(folder: Path) -> Path:
 
 
 def command(home: Path, *words: str) -> tuple[str, ...]:
-    """Return the command that runs gpu-provision of that version, with these arguments."""
     return ("env", f"PYTHONPATH={home}", "LOGNAME=ada", sys.executable, "-c", _START, *words)

@@ -34,7 +34,6 @@ class Home:
     """A folder with a sandbox of that version, and the commands that are typed there."""
 
     def __init__(self, folder: Path, version: Path, nodes: list[dict[str, Any]]) -> None:
-        """Write the fleet."""
         folder.mkdir()
         self._version, self._folder, self._fleet = version, folder, folder / "fleet.yaml"
         self._fleet.write_text(yaml.safe_dump({"name": "default", "nodes": nodes, "timings": {"speed": 10}}))
@@ -47,7 +46,6 @@ class Home:
         }
 
     def run(self, *words: str) -> str:
-        """Run a command, which succeeds; return its output."""
         command, place = old.command(self._version, *words), {"cwd": self._folder, "env": self._environment}
         return subprocess.run(command, **place, stdout=subprocess.PIPE, text=True, timeout=_SECONDS, check=True).stdout
 
@@ -129,7 +127,6 @@ def _upgrades(client: Client) -> set[str]:
 
 
 def main(target: Path) -> None:
-    """Write both clusters down."""
     with tempfile.TemporaryDirectory() as scratch:
         version = old.unpack(Path(scratch))
         command_line(Path(scratch) / "a", version, target / "command-line")

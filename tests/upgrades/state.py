@@ -45,7 +45,6 @@ def load(source: Path, sandbox: Path) -> None:
 
 
 def objects(source: Path) -> list[dict[str, Any]]:
-    """Return the objects of a state."""
     return [row["object"] for row in _read(source / "objects.jsonl")]
 
 

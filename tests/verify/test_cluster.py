@@ -34,7 +34,6 @@ class Answering(GpuCluster):
     """A cluster that has an answer by path; others are not found."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
-        """Keep the answers; one that names an error is raised."""
         super().__init__(SimpleNamespace(api=None), namespace="gpu-operator-resources")  # type: ignore[arg-type]
         self.answers = answers
 
@@ -85,13 +84,11 @@ class Validated(Answering):
     """A cluster that shows a stack on `NODES`."""
 
     def __init__(self, stack: Stack) -> None:
-        """Show a stack, with its record."""
         record = {node: json.dumps({component: verdict}) for (component, node), verdict in stack.passed.items()}
         super().__init__({"/api/v1/nodes": {"items": NODES}, RECORD: {"data": record}})
         self.stack = stack
 
     def pods(self, *, node: str, labels: Mapping[str, str]) -> list[Manifest]:
-        """Return the pods of a component on a node."""
         found = (pod for pod in self.stack.pods.values() if node_of(pod) == node)
         return [pod for pod in found if pod["metadata"]["labels"][COMPONENT] == labels[COMPONENT]]
 

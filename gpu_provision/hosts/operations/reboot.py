@@ -107,8 +107,9 @@ def rebooted(
     kept = run_of(host).findings
     kept[:] = [finding for finding in kept if finding.code != codes.REBOOT_NEEDED]  # it is seen to below
     if reasons:
-        own = Path(_BOOT_ID)  # absent where this machine is no Linux
-        own_boot_id = own.read_text(encoding="ascii").strip() if own.exists() else "unknown"
+        own_boot_id = "unknown"
+        with contextlib.suppress(OSError):  # no Linux, or not readable by this user
+            own_boot_id = Path(_BOOT_ID).read_text(encoding="ascii").strip()
         here = host.name.startswith("@local") or host.get_fact(BootId) == own_boot_id
         if refused := refusal(_node(), membership, reasons=reasons, kubelet=record.kubernetes.running, here=here):
             raise RunFailedError(refused)

@@ -229,6 +229,7 @@ def start_change(change: EnvironmentChange, patience: int) -> StringCommand:
     return StringCommand(script, _stdin="".join(f"{line}\n" for line in lines))
 
 
+# https://github.com/NVIDIA/nvidia-container-toolkit/releases/tag/v1.18.0
 _FIRST_WITH_DROP_IN = (1, 18)
 
 _FIRST_WITH_IMPORTS = 2

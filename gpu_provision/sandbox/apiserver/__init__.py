@@ -1,12 +1,12 @@
-"""An embedded Kubernetes API server: kubectl, the kubernetes client and gpu-provision use it like any other.
+"""An embedded Kubernetes API server for kubectl, the kubernetes client and gpu-provision.
 
-A request comes in through ``server.HttpServer`` (HTTP, TLS, request log, faults) or ``local_api.LocalApi`` (controllers
-and simulated nodes in the same process). Both end in ``registry.Registry``, which applies the ``strategy``, defaults,
-admission and validation of a kind and writes to ``store.Store``: objects in memory, a SQLite file behind them, and a
-window of changes for watches. ``fieldmanager`` is server-side apply. What is known of a built-in kind stands in
-resources.yaml; its scope is frozen to what docs/sandbox.md lists.
+Requests arrive at ``server.HttpServer`` (HTTP, TLS, request log, faults) or ``local_api.LocalApi`` (controllers and
+simulated nodes in the same process). Both call ``registry.Registry``, which applies the ``strategy``, defaults,
+admission and validation of a kind and writes to ``store.Store``: objects in memory and in a SQLite file, and a watch
+cache. ``fieldmanager`` is server-side apply. resources.yaml describes the built-in kinds; docs/sandbox.md lists the
+scope.
 
-It imports ``sandbox.api``, ``sandbox.objects`` and ``sandbox.state``, and nothing else of the sandbox.
+Imports only ``sandbox.api``, ``sandbox.objects`` and ``sandbox.state`` of the sandbox.
 """
 
 from gpu_provision.sandbox.apiserver.local_api import LocalApi

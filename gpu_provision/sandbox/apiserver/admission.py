@@ -1,4 +1,4 @@
-"""What the server adds to objects of the built-in kinds: defaults, then what admission plugins add or refuse."""
+"""Defaults and admission plugins of the built-in kinds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_namespace(store: Store, info: ResourceInfo, obj: Object) -> None:
 
 
 def admit(store: Store, info: ResourceInfo, obj: Object, *, is_new: bool) -> None:
-    """Complete an object that has its name and uid. Raises StatusError 403."""
+    """Run the admission plugins on an object with name and uid. Raises StatusError 403."""
     match info.storage:
         case "/services":
             _admit_service(store, info, obj)
@@ -61,14 +61,14 @@ def _admit_pod(store: Store, info: ResourceInfo, pod: Object) -> None:
         raise forbidden(info, name, f"error looking up {why}")
     spec["serviceAccountName"] = spec["serviceAccount"] = account_name
     if secrets := account.object.get("imagePullSecrets"):
-        fill(spec, {"imagePullSecrets": deep_copy(secrets)})
+        fill_missing(spec, {"imagePullSecrets": deep_copy(secrets)})
     if priority_name := spec.get("priorityClassName"):
         priority = store.get("scheduling.k8s.io/priorityclasses", priority_name)
         if priority is None:
             raise forbidden(info, name, f"no PriorityClass with name {priority_name} was found")
         spec["priority"] = priority.object["value"]
         spec["preemptionPolicy"] = priority.object.get("preemptionPolicy", "PreemptLowerPriority")
-    fill(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
+    fill_missing(spec, {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"})
     if class_name := spec.get("runtimeClassName"):
         runtime = store.get("node.k8s.io/runtimeclasses", class_name)
         if runtime is None:
@@ -91,7 +91,7 @@ def _tolerate_absence(spec: Object) -> None:
 
 
 def _admit_job(job: Object) -> None:
-    """Select the job's own pods by its uid, unless the user does it."""
+    """Select the job's pods by its uid, unless the user sets a selector."""
     spec, uid, name = job["spec"], job["metadata"]["uid"], job["metadata"]["name"]
     if spec.get("manualSelector"):
         return
@@ -104,7 +104,7 @@ def _admit_job(job: Object) -> None:
 
 
 def _admit_daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> None:
-    """Count the changes of a DaemonSet's template in the annotation that every real cluster shows."""
+    """Count template changes in the annotation ``deprecated.daemonset.template.generation``."""
     metadata = daemonset["metadata"]
     item = store.get(info.storage, metadata["name"], metadata["namespace"])
     old = item.object if item else {}
@@ -115,17 +115,17 @@ def _admit_daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> Non
 
 
 def _admit_service(store: Store, info: ResourceInfo, service: Object) -> None:
-    """Give a Service the first free address, unless it has one, had one before, or needs none."""
+    """Allocate the first free cluster IP, unless the Service has or had one, or needs none."""
     spec = service["spec"]
     if spec["type"] == "ExternalName":
         return
     item = store.get(info.storage, service["metadata"]["name"], service["metadata"]["namespace"])
-    fill(spec, {"clusterIP": at(item.object, "spec", "clusterIP")} if item else {})
+    fill_missing(spec, {"clusterIP": at(item.object, "spec", "clusterIP")} if item else {})
     if not spec.get("clusterIP"):
         taken = {at(item.object, "spec", "clusterIP") for item in store.select(info.storage)}
         hosts = (str(_SERVICE_NETWORK[number]) for number in range(_FIRST_DYNAMIC, _SERVICE_NETWORK.num_addresses))
         spec["clusterIP"] = next(address for address in hosts if address not in taken)
-    fill(spec, {"clusterIPs": [spec["clusterIP"]]})
+    fill_missing(spec, {"clusterIPs": [spec["clusterIP"]]})
 
 
 _POD_SPEC = {
@@ -142,9 +142,9 @@ _VOLUMES |= {source: {"defaultMode": 0o644} for source in ("configMap", "secret"
 
 
 def set_defaults(obj: Object, info: ResourceInfo) -> None:
-    """Fill in what a client left out; ``obj`` must be the caller's own copy."""
+    """Set defaults in place; ``obj`` must be the caller's own copy."""
     if info.defaults:
-        fill(obj, deep_copy(info.defaults))
+        fill_missing(obj, deep_copy(info.defaults))
     template = at(obj, "spec", "template")
     if isinstance(template, dict) and not info.custom:
         template.setdefault("metadata", {})
@@ -168,8 +168,8 @@ def _set_defaults_of_kind(obj: Object, storage: str) -> None:
             encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in text.items()}
             obj |= {"data": {**(obj.get("data") or {}), **encoded}} if text else {}
         case "batch/jobs":
-            fill(spec, {"completions": 1} if spec.get("parallelism") is None else {})
-            fill(spec, {"parallelism": 1})
+            fill_missing(spec, {"completions": 1} if spec.get("parallelism") is None else {})
+            fill_missing(spec, {"parallelism": 1})
         case "apps/daemonsets" | "apps/deployments" | "apps/statefulsets":
             strategy = spec.get("strategy") or spec.get("updateStrategy")
             if isinstance(strategy, dict) and strategy["type"] != "RollingUpdate":
@@ -177,26 +177,26 @@ def _set_defaults_of_kind(obj: Object, storage: str) -> None:
         case "rbac.authorization.k8s.io/rolebindings" | "rbac.authorization.k8s.io/clusterrolebindings":
             people = [one for one in obj.get("subjects") or () if one.get("kind") in ("User", "Group")]
             for reference in (obj.get("roleRef"), *people):
-                fill(reference, {"apiGroup": "rbac.authorization.k8s.io"})
+                fill_missing(reference, {"apiGroup": "rbac.authorization.k8s.io"})
 
 
-def fill(target: Any, defaults: Object) -> None:
-    """Set the keys that are missing, at every depth; what is no object stays as it is."""
+def fill_missing(target: Any, defaults: Object) -> None:
+    """Set missing keys at every depth; values other than objects do not change."""
     for key, value in defaults.items() if isinstance(target, dict) else ():
         if target.get(key) is None:
             target[key] = value
         elif isinstance(value, dict):
-            fill(target[key], value)
+            fill_missing(target[key], value)
 
 
 def list_containers(spec: Object) -> Iterator[Object]:
-    """Every container of a pod specification, init containers first."""
+    """Yield the containers of a pod spec, init containers first."""
     for field in ("initContainers", "containers"):
         yield from spec.get(field) or ()
 
 
 def _set_pod_spec_defaults(spec: Object) -> None:
-    fill(spec, {**_POD_SPEC, "securityContext": {}})
+    fill_missing(spec, {**_POD_SPEC, "securityContext": {}})
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
     elif spec.get("serviceAccount"):
@@ -205,31 +205,31 @@ def _set_pod_spec_defaults(spec: Object) -> None:
         if set(volume) <= {"name"}:
             volume["emptyDir"] = {}
         for source, defaults in _VOLUMES.items():
-            fill(volume.get(source), defaults)
+            fill_missing(volume.get(source), defaults)
         for part in at(volume, "projected", "sources") or ():
-            fill(part.get("serviceAccountToken"), {"expirationSeconds": 3600})
+            fill_missing(part.get("serviceAccountToken"), {"expirationSeconds": 3600})
     for container in list_containers(spec):
         _set_container_defaults(container, host_network=bool(spec.get("hostNetwork")))
 
 
 def _set_container_defaults(container: Object, *, host_network: bool) -> None:
-    fill(container, {**_CONTAINER, "resources": {}})
+    fill_missing(container, {**_CONTAINER, "resources": {}})
     if not container.get("imagePullPolicy"):
         image = str(container.get("image") or "")
         is_moving = "@" not in image and image.rsplit("/", 1)[-1].partition(":")[2] in ("", "latest")
         container["imagePullPolicy"] = "Always" if is_moving else "IfNotPresent"
     for port in container.get("ports") or ():
-        fill(port, {"protocol": "TCP"})
+        fill_missing(port, {"protocol": "TCP"})
         if host_network and port.get("containerPort"):
-            fill(port, {"hostPort": port["containerPort"]})
+            fill_missing(port, {"hostPort": port["containerPort"]})
     for variable in container.get("env") or ():
-        fill(at(variable, "valueFrom", "fieldRef"), {"apiVersion": "v1"})
+        fill_missing(at(variable, "valueFrom", "fieldRef"), {"apiVersion": "v1"})
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        fill(container.get(name), _PROBE)
-        fill(at(container, name, "httpGet"), _HTTP_GET)
-        fill(at(container, name, "grpc"), {"service": ""})
+        fill_missing(container.get(name), _PROBE)
+        fill_missing(at(container, name, "httpGet"), _HTTP_GET)
+        fill_missing(at(container, name, "grpc"), {"service": ""})
     for hook in ("postStart", "preStop"):
-        fill(at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
+        fill_missing(at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
 
 
 def _pod_defaults(obj: Object) -> None:
@@ -256,8 +256,8 @@ def _quality_of_service(spec: Object) -> str:
 
 def _service_defaults(spec: Object) -> None:
     for port in spec.get("ports") or ():
-        fill(port, {"protocol": "TCP", "targetPort": port.get("port")})
+        fill_missing(port, {"protocol": "TCP", "targetPort": port.get("port")})
     if spec["type"] in ("NodePort", "LoadBalancer"):
-        fill(spec, {"externalTrafficPolicy": "Cluster"})
+        fill_missing(spec, {"externalTrafficPolicy": "Cluster"})
     if spec["type"] != "ExternalName":
-        fill(spec, {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})
+        fill_missing(spec, {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"})

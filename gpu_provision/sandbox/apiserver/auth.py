@@ -1,4 +1,4 @@
-"""Who a user is and what they may do: certificates, bearer tokens, kubeconfigs; RBAC and access reviews."""
+"""Authentication and authorization: certificates, bearer tokens, kubeconfigs; RBAC and access reviews."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ GROUP = "rbac.authorization.k8s.io"
 _MASTERS, _AUTHENTICATED = "system:masters", "system:authenticated"
 _ACCOUNT = "system:serviceaccount:"
 _CREATED = 201
-# What the garbage collector changes in an object, and the bookkeeping of who wrote what.
+# Metadata that garbage collector and field managers change.
 _VOLATILE = frozenset({"finalizers", "managedFields", "ownerReferences", "resourceVersion"})
 
 
 class Tokens:
-    """The file ``tokens.json``: token -> user name; read again whenever it changes."""
+    """The file ``tokens.json``: token -> user name; read again after each change."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file with one token for the administrator if it is not there."""
+        """Create the file with a token of the administrator if it is missing."""
         self._path, self._users, self._read_at = path, dict[str, str](), -1
         if not path.exists():
             self.add(ADMIN)
 
     def users(self) -> dict[str, str]:
-        """Return user names by token; while the file cannot be read, those of before."""
+        """Return user names by token; the previous ones while the file is unreadable."""
         changed_at = self._path.stat().st_mtime_ns if self._path.exists() else 0
         if changed_at != self._read_at:
             self._read_at = changed_at
@@ -54,11 +54,11 @@ class Tokens:
         return self._users
 
     def token(self, user: str = ADMIN) -> str:
-        """Return a user's token; a new one if they have none."""
+        """Return a user's token; create a missing one."""
         return next((token for token, name in self.users().items() if name == user), None) or self.add(user)
 
     def add(self, user: str) -> str:
-        """Give a user a new token. Only the owner may read the file, which is replaced in one step."""
+        """Create a token for a user. Only the owner may read the file, which is replaced atomically."""
         token = secrets.token_urlsafe(32)
         replace_file(self._path, json.dumps({**self.users(), token: user}, indent=1), private=True)
         return token
@@ -75,7 +75,7 @@ class Tokens:
 
 
 def ensure_certificates(directory: Path, host: str) -> Path:
-    """Make the certificates if they are missing; return the path of the authority's."""
+    """Create missing certificates; return the path of the CA certificate."""
     authority, server = directory / "ca.crt", directory / "server.pem"
     if authority.exists() and server.exists():
         return authority
@@ -91,7 +91,7 @@ def ensure_certificates(directory: Path, host: str) -> Path:
 def write_kubeconfig(  # noqa: PLR0913 - the parts of the file
     path: Path, *, url: str, authority: Path, token: str, context: str, user: str
 ) -> None:
-    """Write a kubeconfig that only its owner may read, in one step, so that no reader sees half of it."""
+    """Write a kubeconfig atomically; only its owner may read it."""
     data = base64.b64encode(authority.read_bytes()).decode()
     config = {
         "apiVersion": "v1",
@@ -106,7 +106,7 @@ def write_kubeconfig(  # noqa: PLR0913 - the parts of the file
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """What a request wants to do."""
+    """The verb and the object of a request, for RBAC."""
 
     verb: str
     group: str = ""
@@ -116,7 +116,7 @@ class AccessRequest:
 
 
 def groups_of(user: str) -> tuple[str, ...]:
-    """Return the groups of a user of this server, which follow from the name."""
+    """Return the groups of a user, which follow from the name."""
     if user == ADMIN:
         return _MASTERS, _AUTHENTICATED
     if user == ANONYMOUS:
@@ -128,19 +128,19 @@ def groups_of(user: str) -> tuple[str, ...]:
 
 
 class Authorizer:
-    """RBAC for one user: roles and bindings are looked up for every question, so that a change counts at once.
+    """RBAC for one user: each check reads roles and bindings again, so that changes take effect at once.
 
-    Who is in ``system:masters`` may do everything; the others what bindings grant to them or to their groups.
-    Aggregated ClusterRoles stay as they were written, since no controller fills them.
+    The group ``system:masters`` may do everything, others what bindings grant to user or group.
+    Aggregated ClusterRoles keep their written rules, since no controller fills them.
     """
 
     def __init__(self, store: Store, user: str) -> None:
-        """``store`` holds the roles and bindings."""
+        """``store`` has the roles and bindings."""
         self._store, self._user, self._groups = store, user, groups_of(user)
         self.is_master = _MASTERS in self._groups
 
     def rules(self, namespace: str) -> Iterator[Object]:
-        """Yield the rules that hold in a namespace, or everywhere if it is empty."""
+        """Yield the rules that apply in a namespace, or cluster-wide if it is empty."""
         bindings = [("", item.object) for item in self._store.select(f"{GROUP}/clusterrolebindings")]
         if namespace:
             bindings += [(namespace, item.object) for item in self._store.select(f"{GROUP}/rolebindings", namespace)]
@@ -159,24 +159,24 @@ class Authorizer:
         return False
 
     def _rules_of(self, role: Object, namespace: str) -> list[Object] | None:
-        """Return the rules that a ``roleRef`` names; None if there is no such role."""
+        """Return the rules of a ``roleRef``; None if the role is missing."""
         storage, namespace = (f"{GROUP}/roles", namespace) if role["kind"] == "Role" else (f"{GROUP}/clusterroles", "")
         item = self._store.get(storage, role["name"], namespace)
         return list(item.object.get("rules") or ()) if item else None
 
     def is_allowed(self, access: AccessRequest) -> bool:
-        """Say whether the user may do something."""
+        """Whether the user may make a request."""
         return self.is_master or any(_covers(rule, access) for rule in self.rules(access.namespace))
 
     def is_path_allowed(self, verb: str, path: str) -> bool:
-        """Say whether the user may ask for a path that is no resource; a rule may name a prefix with a star."""
+        """Whether the user may request a non-resource path; a rule may end in a star."""
         return self.is_master or any(
             _has(rule.get("verbs"), verb) and any(fnmatchcase(path, url) for url in rule.get("nonResourceURLs") or ())
             for rule in self.rules("")
         )
 
     def check(self, access: AccessRequest) -> None:
-        """Raise StatusError 403 unless the user may do it."""
+        """Raise StatusError 403 unless the user may make a request."""
         if self.is_allowed(access):
             return
         plural = access.resource.partition("/")[0]
@@ -197,7 +197,7 @@ class Authorizer:
         """
         info, namespace, name = request.info, request.target.namespace, new["metadata"]["name"]
         before = self._store.get(info.storage, name, namespace)
-        if before is not None and _lasting_part(new) == _lasting_part(before.object):
+        if before is not None and _without_volatile_fields(new) == _without_volatile_fields(before.object):
             return
         role = new.get("roleRef")
         if role:
@@ -220,12 +220,12 @@ class Authorizer:
             groups = " ".join(f'"{group}"' for group in self._groups)
             message = (
                 f'{info.qualified} "{name}" is forbidden: user "{self._user}" (groups=[{groups}]) is attempting to '
-                f"grant RBAC permissions not currently held:\n" + "\n".join(map(_describe, missing))
+                f"grant RBAC permissions not currently held:\n" + "\n".join(map(_describe_rule, missing))
             )
             raise StatusError(403, "Forbidden", message, details={"name": name, "group": GROUP, "kind": info.plural})
 
 
-def _lasting_part(item: Object) -> Object:
+def _without_volatile_fields(item: Object) -> Object:
     return {**item, "metadata": {key: value for key, value in item["metadata"].items() if key not in _VOLATILE}}
 
 
@@ -249,13 +249,13 @@ def _split_rule(rule: Object) -> Iterator[AccessRequest]:
         yield AccessRequest(verb, group, resource, "", name)
 
 
-def _describe(access: AccessRequest) -> str:
+def _describe_rule(access: AccessRequest) -> str:
     names = f', ResourceNames:["{access.name}"]' if access.name else ""
     return f'{{APIGroups:["{access.group}"], Resources:["{access.resource}"]{names}, Verbs:["{access.verb}"]}}'
 
 
 def answer_review(store: Store, request: Request) -> Response:
-    """Answer a question that is posted as an object, of which nothing is kept. Raises StatusError."""
+    """Answer an access review, which is not stored. Raises StatusError."""
     body, authorizer = request.object(), Authorizer(store, request.user)
     if not isinstance(body, dict):
         refuse("the body is no object")

@@ -1,4 +1,4 @@
-"""Custom resources: what a CustomResourceDefinition makes the server serve, and their structural schemas."""
+"""Custom resources: the versions that a CustomResourceDefinition serves, and their structural schemas."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _INT_OR_STRING = "x-kubernetes-int-or-string"
 _EMBEDDED = "x-kubernetes-embedded-resource"
 DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-"""Holds a definition that is deleted for as long as it has objects."""
+"""Blocks the deletion of a definition while it has objects."""
 _META_KEYS = ("apiVersion", "kind", "metadata")
 
 
 def prune(value: Any, schema: Object, path: str = "", unknown: list[str] | None = None) -> Any:
-    """Return a value without the fields that its schema does not name; their paths are added to ``unknown``."""
+    """Return a value without fields unknown to its schema; add their paths to ``unknown``."""
     if isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         start = path.removesuffix(".")
         return [prune(item, items, f"{start}[{index}].", unknown) for index, item in enumerate(value)]
@@ -53,7 +53,7 @@ def prune(value: Any, schema: Object, path: str = "", unknown: list[str] | None 
 
 
 def find_untyped(schema: Object, path: str, place: str = "at the root") -> Iterator[tuple[str, str]]:
-    """Yield path and place of every part of a schema that says no type, which a structural schema does."""
+    """Yield path and place of every part of a schema without a type, which a structural schema requires."""
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         yield path, place
     for name, own in (schema.get("properties") or {}).items():
@@ -82,7 +82,7 @@ def fill_defaults(value: Any, schema: Object) -> Any:
 
 
 def to_json_schema(schema: Object) -> Object:
-    """Return a structural schema as plain JSON Schema: nullable and int-or-string spelled out, extensions dropped.
+    """Return a structural schema as JSON Schema: nullable and int-or-string as types, without extensions.
 
     Formats, exclusive bounds and CEL rules (``x-kubernetes-validations``) are not checked.
     """
@@ -111,23 +111,23 @@ _DROPPED = frozenset(
     ["format", "nullable", "description", "default", "example", "externalDocs", "exclusiveMinimum", "exclusiveMaximum"]
 )
 _END = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$")
-"""Finds ``$`` outside of escapes and classes: the end of the text in RE2; in Python also before a newline there."""
+"""Finds ``$`` outside of escapes and classes: in RE2 only the end of the text, in Python also before a newline."""
 
 
 @dataclass(frozen=True)
 class CustomResource(ResourceInfo):
-    """One version of a custom resource: what its definition says, and what is made of that once."""
+    """One version of a custom resource, with the type and the validator of its schema."""
 
     schema: Object = field(default_factory=dict, compare=False)
 
     @cached_property
     def type(self) -> ObjectType:
-        """What server-side apply needs to know."""
+        """The type for server-side apply."""
         return ObjectType.from_schema(self.schema or None, has_status=self.has_status)
 
     @cached_property
     def validator(self) -> Draft202012Validator:
-        """The check of the schema."""
+        """The validator of the schema."""
         return Draft202012Validator(to_json_schema(self.schema))
 
 
@@ -161,7 +161,7 @@ def _condition(kind: str, reason: str, message: str, since: str = "") -> Object:
 
 
 def _set_established(definition: Object) -> None:
-    """Fill in the names that follow from the kind; write the status that says that a definition is served."""
+    """Set the names that follow from the kind, and the condition Established."""
     spec, before = definition["spec"], definition.get("status") or {}
     if kind := spec["names"].get("kind"):
         spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
@@ -178,7 +178,7 @@ def _set_established(definition: Object) -> None:
 
 
 def mark_terminating(definition: Object) -> Object:
-    """Return a definition that is being deleted while it still has objects."""
+    """Return a definition with the condition Terminating."""
     status = definition.get("status") or {}
     rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
     condition = _condition("Terminating", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
@@ -186,19 +186,19 @@ def mark_terminating(definition: Object) -> Object:
 
 
 def with_cleanup_finalizer(definition: Object, *, held: bool) -> Object:
-    """Return a definition that is being deleted, held while it has objects."""
+    """Return a deleted definition with or without the cleanup finalizer."""
     metadata = definition["metadata"]
     others = [name for name in metadata.get("finalizers") or () if name != CLEANUP_FINALIZER]
     return {**definition, "metadata": {**metadata, "finalizers": [*others, CLEANUP_FINALIZER] if held else others}}
 
 
 def object_type(info: ResourceInfo) -> ObjectType | None:
-    """Return what server-side apply needs to know of a custom resource, None for a built-in one."""
+    """Return a custom resource's type for server-side apply, None for a built-in one."""
     return info.type if isinstance(info, CustomResource) else None
 
 
-def complete(obj: Object, info: ResourceInfo) -> None:
-    """Prune and fill in a custom object by its schema; write a definition's status."""
+def complete_object(obj: Object, info: ResourceInfo) -> None:
+    """Prune a custom object and set its defaults, by its schema; set a definition's status."""
     if info.storage == DEFINITIONS and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
         _set_established(obj)
     if isinstance(info, CustomResource) and info.schema:
@@ -210,7 +210,7 @@ def complete(obj: Object, info: ResourceInfo) -> None:
 
 
 def keep_known(obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
-    """Return a custom object without the fields that its schema does not name; their paths go to ``unknown``."""
+    """Return a custom object without fields unknown to its schema; add their paths to ``unknown``."""
     if not isinstance(info, CustomResource) or not info.schema:
         return obj
     result: Object = prune(obj, {**info.schema, _EMBEDDED: True}, unknown=unknown)
@@ -218,7 +218,7 @@ def keep_known(obj: Object, info: ResourceInfo, unknown: list[str]) -> Object:
 
 
 def schema_causes(obj: Object, info: ResourceInfo) -> list[Cause]:
-    """Say where a custom object breaks its schema."""
+    """Return the schema violations of a custom object."""
     if not isinstance(info, CustomResource) or not info.schema:
         return []
     wrong = [cause for error in info.validator.iter_errors(obj) for cause in _causes(error)]
@@ -235,9 +235,9 @@ def _causes(error: ValidationError) -> Iterator[Cause]:
         case "enum":
             yield unsupported_value(name, str(instance), [str(value) for value in wanted])
         case "type":
-            found = json.dumps(_TYPE_NAMES.get(type(instance), "null"))
+            kind = json.dumps(_TYPE_NAMES.get(type(instance), "null"))
             first = wanted if isinstance(wanted, str) else wanted[0]
-            text = f"Invalid value: {found}: {name} in body must be of type {first}: {found}"
+            text = f"Invalid value: {kind}: {name} in body must be of type {first}: {kind}"
             yield Cause("FieldValueTypeInvalid", text, name)
         case "maxLength":
             yield Cause("FieldValueTooLong", f"Too long: may not be more than {wanted} bytes", name)
@@ -261,7 +261,7 @@ _TEXTS = {
 
 
 def _find_duplicates(value: Any, schema: Object, path: str = "") -> Iterator[Cause]:
-    """Yield which items of sets, and of lists with keys, are there twice."""
+    """Yield the duplicate items of sets and keyed lists."""
     if isinstance(value, dict):
         for name, own in (schema.get("properties") or {}).items():
             if name in value:

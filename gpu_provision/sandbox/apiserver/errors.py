@@ -1,7 +1,4 @@
-"""Refusals: every error that the API server answers, as the Status object that clients print.
-
-Messages and reasons are those of Kubernetes, since clients and people match on them.
-"""
+"""The errors of the API server as Status objects, with the messages and reasons of Kubernetes."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ class Cause(NamedTuple):
 
 
 class StatusError(ApiError):
-    """A refusal with everything that the Status object carries."""
+    """An error with all parts of its Status object."""
 
     def __init__(  # noqa: PLR0913 - the parts of a Status
         self,
@@ -33,7 +30,7 @@ class StatusError(ApiError):
         metadata: Object | None = None,
         retry_after: int = 0,
     ) -> None:
-        """``retry_after`` is in seconds; zero leaves the header out."""
+        """``retry_after`` is in seconds; zero omits the header."""
         super().__init__(code, reason, message)
         self.metadata = dict(metadata or {})
         self.details, self.retry_after = dict(details or {}), retry_after
@@ -79,14 +76,14 @@ def already_exists(info: ResourceInfo, name: str) -> StatusError:
 
 
 def conflict(info: ResourceInfo, name: str, why: str = "") -> StatusError:
-    """409 for an update whose base is out of date, or for another failed precondition."""
+    """409 for an update of an outdated version, or for another failed precondition."""
     text = why or "the object has been modified; please apply your changes to the latest version and try again"
     message = f'Operation cannot be fulfilled on {info.qualified} "{name}": {text}'
     return StatusError(409, "Conflict", message, details=_details(info, name))
 
 
 def invalid(info: ResourceInfo, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422 with one cause per wrong field."""
+    """422 with one cause per invalid field."""
     texts = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     kind = f"{info.kind}.{info.group}" if info.group else info.kind
@@ -100,7 +97,7 @@ def refuse_options(text: str, kind: str = "Options") -> NoReturn:
 
 
 def forbidden(info: ResourceInfo, name: str, why: str, *, causes: Sequence[Cause] = ()) -> StatusError:
-    """403 by a rule of the server itself (admission)."""
+    """403 by admission."""
     subject = f'{info.qualified} "{name}"' if name else info.qualified
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=_details(info, name, causes))
 
@@ -128,17 +125,17 @@ def too_many_requests(message: str, *, retry_after: int = 1, causes: Sequence[Ca
 
 
 def required(field: str, message: str = "Required value") -> Cause:
-    """Cause: a field that must be set is missing."""
+    """Cause: a required field is missing."""
     return Cause("FieldValueRequired", message, field)
 
 
 def invalid_value(field: str, value: str, why: str) -> Cause:
-    """Cause: a field's value is wrong; ``value`` is shown as JSON would show it."""
+    """Cause: a field's value is invalid; ``value`` is JSON."""
     return Cause("FieldValueInvalid", f"Invalid value: {value}: {why}", field)
 
 
 def unsupported_value(field: str, value: str, supported: Sequence[str]) -> Cause:
-    """Cause: a field's value is none of the known ones."""
+    """Cause: a field's value is not supported."""
     names = ", ".join(f'"{name}"' for name in supported)
     message = f'Unsupported value: "{value}": supported values: {names}'
     return Cause("FieldValueNotSupported", message, field)

@@ -9,7 +9,7 @@ The value is YAML; every fault may be limited to ``verbs`` (HTTP methods), ``pat
     drop: {requests: 2, verbs: [PATCH]}         # the connection closes without an answer
     expire-watches: true                        # every watch gets 410 once
 
-Requests to that ConfigMap itself are exempt, so that a fault can always be taken back.
+Requests to that ConfigMap itself are exempt, so that every fault can be removed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class DropConnectionError(Exception):
 
 @dataclass
 class ApiFault:
-    """One fault and how much of it is left."""
+    """One fault and its number of hits."""
 
     kind: str
     settings: dict[str, Any]
     started: float = field(default_factory=time.monotonic)
-    seen: int = 0
+    hit_count: int = 0
     recent: list[float] = field(default_factory=list)
 
     def hits(self, method: str, path: str, agent: str) -> bool:
-        """Say whether the fault hits this request; counts it if so."""
+        """Whether the fault hits a request; count the hit."""
         limits = self.settings
         if limits.get("verbs") and method not in limits["verbs"]:
             return False
@@ -60,21 +60,21 @@ class ApiFault:
             self.recent = [*(moment for moment in self.recent if moment > now - 1), now]
             if len(self.recent) <= limits["rate"]:
                 return False
-        self.seen += 1
-        return "requests" not in limits or self.seen <= limits["requests"]
+        self.hit_count += 1
+        return "requests" not in limits or self.hit_count <= limits["requests"]
 
 
 class ApiFaults:
-    """The faults in force."""
+    """The active faults."""
 
     def __init__(self, expire_watches: Callable[[], None]) -> None:
-        """``expire_watches`` is called when the fault of that name is switched on."""
+        """The fault ``expire-watches`` calls ``expire_watches``."""
         self._expire_watches = expire_watches
         self._faults: list[ApiFault] = []
         self._text = ""
 
     def on_change(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        """Read the ConfigMap again if this is it; a text that is no YAML map declares nothing."""
+        """Read the ConfigMap of faults after a change; a text other than a YAML map declares nothing."""
         changed = after or before
         if changed is None or key_of(changed.object) != (NAMESPACE, NAME):
             return
@@ -93,7 +93,7 @@ class ApiFaults:
             self._expire_watches()
 
     async def apply(self, method: str, path: str, agent: str) -> None:
-        """Wait, or raise what a fault makes of this request: StatusError or DropConnectionError."""
+        """Delay a request, or raise its fault: StatusError or DropConnectionError."""
         if path == _EXEMPT:
             return
         for fault in (one for one in self._faults if one.hits(method, path, agent)):

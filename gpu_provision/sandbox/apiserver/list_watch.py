@@ -1,4 +1,4 @@
-"""Lists and watches of what label and field selectors select, in process and over HTTP."""
+"""Lists and watches with label and field selectors, in process and over HTTP."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a resource; an empty namespace means all."""
+    """The namespace and selectors of a list or watch; an empty namespace means all."""
 
     namespace: str = ""
     labels: str = ""
@@ -52,13 +52,13 @@ class Selection:
 
     @classmethod
     def from_request(cls, request: Request) -> Selection:
-        """Return what the path and the query of a request select."""
+        """Return the selection of a request's path and query."""
         query = request.query
         return cls(request.target.namespace, query.get("labelSelector", ""), query.get("fieldSelector", ""))
 
 
 class Page(NamedTuple):
-    """Part of a list; ``next`` is the token for what follows."""
+    """A page of a list; ``next`` is its continue token."""
 
     items: list[StoredObject]
     version: int
@@ -66,7 +66,7 @@ class Page(NamedTuple):
 
 
 def list_items(store: Store, info: ResourceInfo, selection: Selection) -> list[StoredObject]:
-    """Return the selected objects by namespace and name. Raises StatusError 400 for a bad selector."""
+    """Return the selected objects, sorted by namespace and name. Raises StatusError 400 for a bad selector."""
     return list(_select(store, info, selection, FIRST))
 
 
@@ -83,10 +83,9 @@ def _select(store: Store, info: ResourceInfo, selection: Selection, after: Key) 
 
 
 def list_page(store: Store, info: ResourceInfo, selection: Selection, limit: int, token: str) -> Page:
-    """Return one page of a list. Raises StatusError 400 for an unknown token, 410 for one that has expired.
+    """Return one page of a list. Raises StatusError 400 for an unknown token, 410 for an expired one.
 
-    Later pages show objects as they are then; the version stays that of the first page, so a watch from it misses
-    nothing.
+    Later pages show newer objects under the version of the first page, so a watch from that version misses nothing.
     """
     version, start = store.version, FIRST
     if token:
@@ -128,7 +127,7 @@ class StreamEvent(NamedTuple):
 
 
 class SelectionWatch:
-    """A watch over a selection: batches of events from ``version`` on, or from the present state if it is 0."""
+    """A watch over a selection: batches of events after ``version``; 0 starts with the present objects."""
 
     def __init__(self, store: Store, info: ResourceInfo, selection: Selection, version: int) -> None:
         """Raises StatusError 400 for a bad selector."""
@@ -152,7 +151,7 @@ class SelectionWatch:
                 yield [StreamEvent("BOOKMARK", None, self.version)]
 
     def initial_events(self) -> list[StreamEvent]:
-        """Return the events for what was there at the start; once."""
+        """Return the events for the objects at the start, once."""
         items, self._initial = self._initial, []
         return [StreamEvent("ADDED", item, item.version) for item in items]
 
@@ -168,7 +167,7 @@ class SelectionWatch:
 
 
 def _type_in_selection(change: ChangeRecord, matches: Matches) -> str:
-    """Return the type of a change for a client that sees only what matches; empty if it sees nothing of it."""
+    """Return the type of a change within a selection; empty if the change is outside of it."""
     after = matches(change.item.object)
     if change.type != "MODIFIED" or change.before is None:
         return change.type if after else ""
@@ -178,7 +177,7 @@ def _type_in_selection(change: ChangeRecord, matches: Matches) -> str:
 
 
 def _last_state(change: ChangeRecord) -> StoredObject:
-    """Return an object that left a selection as it was within it, under the version with which it left."""
+    """Return the last state of an object within a selection, with the version of the change that removed it."""
     if change.type == "DELETED" or change.before is None:
         return change.item
     before = change.before.object
@@ -187,7 +186,7 @@ def _last_state(change: ChangeRecord) -> StoredObject:
 
 
 def start_watch(store: Store, request: Request) -> StreamResponse:
-    """Start a watch over HTTP. Raises StatusError 400 or 422."""
+    """Answer a watch request with a stream. Raises StatusError 400 or 422."""
     initial = request.flag("sendInitialEvents")
     version = parse_resource_version(request.query.get("resourceVersion", ""))
     if "sendInitialEvents" in request.query and request.query.get("resourceVersionMatch") != "NotOlderThan":
@@ -201,7 +200,7 @@ def start_watch(store: Store, request: Request) -> StreamResponse:
 async def _write_lines(
     request: Request, watch: SelectionWatch, seconds: float, *, bookmark_first: bool
 ) -> AsyncIterator[bytes]:
-    """Yield lines for so many seconds; a watch from too long ago, or that fell behind, ends with an ERROR event."""
+    """Yield lines until the timeout; an expired watch ends with an ERROR event."""
     loop, info, form = asyncio.get_running_loop(), request.info, output_form(request)
     with_bookmarks, deadline = request.flag("allowWatchBookmarks"), loop.time() + seconds
 
@@ -241,11 +240,11 @@ def _split(text: str) -> list[str]:
 
 
 def _label_test(part: str) -> Matches:
-    found = _REQUIREMENT.fullmatch(part)
-    if not found or (found["absent"] and (found["compare"] or found["set"])):
+    match = _REQUIREMENT.fullmatch(part)
+    if not match or (match["absent"] and (match["compare"] or match["set"])):
         refuse(f"unable to parse requirement: {part!r} is no label selector")
-    key, operator = found["key"], _OPERATORS.get(found["compare"] or found["set"] or "", "Exists")
-    texts = found["values"].split(",") if found["set"] else [found["value"]] if found["compare"] else []
+    key, operator = match["key"], _OPERATORS.get(match["compare"] or match["set"] or "", "Exists")
+    texts = match["values"].split(",") if match["set"] else [match["value"]] if match["compare"] else []
     values = frozenset(text.strip() for text in texts)
     if not _KEY.fullmatch(key):
         refuse(f"unable to parse requirement: invalid label key {key!r}")
@@ -253,16 +252,16 @@ def _label_test(part: str) -> Matches:
         refuse("unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer")
     if wrong := next((value for value in values if not _VALUE.fullmatch(value)), ""):
         refuse(f"unable to parse requirement: invalid label value: {wrong!r}")
-    operator = "DoesNotExist" if found["absent"] else operator
+    operator = "DoesNotExist" if match["absent"] else operator
     return lambda obj: is_met(operator, (obj["metadata"].get("labels") or {}).get(key), values)
 
 
 def _field_test(part: str, info: ResourceInfo) -> Matches:
-    """Return the test of one term of a field selector. Raises StatusError 400 for a field that is not offered."""
-    found = _TERM.fullmatch(part)
-    if not found:
+    """Return the predicate of one term of a field selector. Raises StatusError 400 for an unsupported field."""
+    match = _TERM.fullmatch(part)
+    if not match:
         refuse(f"invalid selector: '{part}'; can't understand '{part}'")
-    field, operator, value = found.groups()
+    field, operator, value = match.groups()
     if field not in ("metadata.name", "metadata.namespace", *info.fields):
         known = f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
         refuse(f"field label not supported: {field}" if info.fields else known)
@@ -270,7 +269,7 @@ def _field_test(part: str, info: ResourceInfo) -> Matches:
 
 
 def _field_text(obj: Object, field: str) -> str:
-    """Return a field as selectors see it: text, empty if missing."""
+    """Return a field as text for selectors, empty if missing."""
     value = at(obj, *field.split("."))
     if field == "source" and isinstance(value, dict):
         value = value.get("component")
@@ -282,13 +281,13 @@ def _field_text(obj: Object, field: str) -> str:
 
 
 def required_value(field_selector: str, field: str) -> str:
-    """Return the value that a field selector demands of ``field``; empty if it demands none."""
-    found = (_TERM.fullmatch(part) for part in _split(field_selector))
-    return next((term[3] for term in found if term and term[1] == field and term[2] != "!="), "")
+    """Return the value that a field selector requires for ``field``; empty if it requires none."""
+    terms = (_TERM.fullmatch(part) for part in _split(field_selector))
+    return next((term[3] for term in terms if term and term[1] == field and term[2] != "!="), "")
 
 
 def build_predicate(label_selector: str, field_selector: str, info: ResourceInfo) -> Matches | None:
-    """Return the test of both selectors, or None if everything matches. Raises StatusError 400."""
+    """Return the predicate of both selectors, None if everything matches. Raises StatusError 400."""
     tests = [_label_test(part) for part in _split(label_selector)]
     tests += [_field_test(part, info) for part in _split(field_selector)]
     return (lambda obj: all(test(obj) for test in tests)) if tests else None

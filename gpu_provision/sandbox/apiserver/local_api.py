@@ -1,4 +1,4 @@
-"""The cluster for code in the same process: the protocol of ``sandbox/api.py`` directly on the registry."""
+"""The `Api` for code in the same process, directly on the registry."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
 from gpu_provision.sandbox.objects import deep_copy
 
 _WRITES_PER_TURN = 4
-"""Calls in process between two looks at the network: some 10 ms of work."""
+"""Calls in one turn of the event loop: some 10 ms of work."""
 
 
 class FairQueue:
-    """Lets a few writes go on in each turn of the event loop, in the order in which they came.
+    """Limits the writes in each turn of the event loop, in FIFO order.
 
-    Thousands of simulated pods are ready to go on at the same moment. Were they all to go on in one turn of the loop,
-    that turn would take seconds, and a request over HTTPS, which needs several turns, longer than any client waits.
+    Thousands of simulated pods can be ready at the same time. All their writes in one turn would take seconds, and
+    HTTPS requests, which need several turns, would time out.
     """
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start with an empty queue."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait_turn(self) -> None:
-        """Return when the caller may go on."""
+        """Wait for the caller's turn."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn)
@@ -45,24 +45,24 @@ class FairQueue:
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(min(_WRITES_PER_TURN, len(self._waiting))):
             turn = self._waiting.popleft()
-            if not turn.done():  # a caller that is cancelled waits no more
+            if not turn.done():  # else the caller was cancelled
                 turn.set_result(None)
         if self._waiting:
             loop.call_soon(self._next, loop)
 
 
 class LocalApi(Api):
-    """Implements ``Api``. Not HTTP: it stands in no request log and no fault of the API server touches it."""
+    """Implements `Api` without HTTP: request log and faults of the API server do not apply."""
 
     def __init__(
         self, registry: Registry, manager: str = "kube-controller-manager", queue: FairQueue | None = None
     ) -> None:
-        """``manager`` is the field manager of everything written here; callers on one loop share the ``queue``."""
+        """``manager`` is the field manager of all writes; callers on one event loop share the ``queue``."""
         self._registry, self._options = registry, WriteOptions(manager=manager)
         self._queue = queue or FairQueue()
 
     def as_manager(self, manager: str) -> LocalApi:
-        """Return the same cluster for another field manager, such as ``kubelet``."""
+        """Return an `Api` of the same cluster for another field manager, such as ``kubelet``."""
         return LocalApi(self._registry, manager, self._queue)
 
     def _find_info(self, resource: ApiResource) -> ResourceInfo:
@@ -76,7 +76,7 @@ class LocalApi(Api):
         if method != "GET":
             await self._queue.wait_turn()
         registry, target = self._registry, RequestInfo(self._find_info(path.resource), *path[1:])
-        given = deep_copy(body or {})
+        content = deep_copy(body or {})
         match method:
             case "GET" if path.name:
                 return registry.get(target).copy()
@@ -85,21 +85,21 @@ class LocalApi(Api):
                 metadata = {"resourceVersion": str(registry.store.version)}
                 return {"items": [item.copy() for item in items], "metadata": metadata}
             case "DELETE":
-                registry.delete(target, parse_delete_options(given))
+                registry.delete(target, parse_delete_options(content))
                 return {}
             case "PUT":
-                return registry.update(target, given, self._options).copy()
+                return registry.update(target, content, self._options).copy()
             case "POST" if not path.name:
-                return registry.create(target, given, self._options).copy()
-        change: Callable[[Object], Object] = partial(merge_patch, patch=given)
+                return registry.create(target, content, self._options).copy()
+        change: Callable[[Object], Object] = partial(merge_patch, patch=content)
         if path.subresource == "binding":
-            change = partial(bind_to_node, node=given["target"]["name"], info=target.info)
+            change = partial(bind_to_node, node=content["target"]["name"], info=target.info)
         return registry.patch(target, change, self._options).copy()
 
     async def watch(
         self, resource: ApiResource, version: str, namespace: str = "", **selectors: str
     ) -> AsyncIterator[ObjectEvent]:
-        """Yield events since a resourceVersion until cancelled. Raises ApiError 410 if that is too old."""
+        """Yield events since a resourceVersion until cancelled. Raises ApiError 410 for an expired version."""
         info, selection = self._find_info(resource), _selection(namespace, selectors)
         watch = SelectionWatch(self._registry.store, info, selection, parse_resource_version(version))
         async for events in watch.batches():
@@ -108,7 +108,7 @@ class LocalApi(Api):
                 yield ObjectEvent(event.type, {"kind": info.kind, "apiVersion": info.api_version, **obj})
 
     def resources(self) -> tuple[ServedResource, ...]:
-        """Return every resource that holds objects, custom ones included, each in one served version."""
+        """Return every stored resource, including custom ones, each in one served version."""
         chosen: dict[str, ServedResource] = {}
         for info in self._registry.catalog:
             if "list" in info.verbs:
@@ -119,7 +119,7 @@ class LocalApi(Api):
     def append_log(  # noqa: PLR0913 - what identifies a log
         self, namespace: str, pod: str, uid: str, container: str, text: str, *, restart: int = 0
     ) -> None:
-        """Add to the log of a container's run; without ``uid`` that of the pod of this name now."""
+        """Append to the log of a container's run; without ``uid`` that of the present pod with this name."""
         uid = uid or self._registry.get(RequestInfo(self._find_info(PODS), namespace, pod)).object["metadata"]["uid"]
         self._registry.store.logs.append(uid, container, text, restart=restart)
 

@@ -1,7 +1,7 @@
-"""Paths that are no resources: health, version, discovery, and the little of OpenAPI that ``kubectl apply`` reads.
+"""Non-resource paths: health, version, discovery, and the part of OpenAPI that ``kubectl apply`` reads.
 
-kubectl looks OpenAPI 3 up for one thing: whether a PATCH takes ``fieldValidation``. So there are no schemas. PATCH
-operations name no media types on purpose: kubectl then takes the merge keys of its own compiled types.
+kubectl reads from OpenAPI 3 only whether a PATCH has ``fieldValidation``, so the documents have no schemas. PATCH
+operations have no media types: kubectl then uses the merge keys of its compiled types.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION = {
     "platform": f"linux/{platform.machine()}",
 }
 _EDIT, _CREATE = ["get", "patch", "update"], ["create"]
-# What discovery says of a subresource where it is not what it says of the resource.
+# Discovery entries of subresources that differ from their resources'.
 _SUBRESOURCES: dict[str, Object] = {
     "binding": {"verbs": _CREATE, "version": "v1", "kind": "Binding"},
     "eviction": {"verbs": _CREATE, "group": "policy", "version": "v1", "kind": "Eviction"},
@@ -35,14 +35,14 @@ _SUBRESOURCES: dict[str, Object] = {
 
 
 def nonresource_document(catalog: Catalog, path: str, address: str) -> Response | None:
-    """Return the document at a path, None if there is none; ``address`` is host and port of the server."""
-    found: Object | None = None
+    """Return the document at a path, None for an unknown path; ``address`` is host and port of the server."""
+    document: Object | None = None
     match [part for part in path.split("/") if part]:
         case [health, *_] if health in _HEALTH:
             return Response(200, b"ok", "text/plain")
         case []:
             roots = [f"/{root}" for root in _roots(catalog)]
-            found = {
+            document = {
                 "paths": [
                     "/api",
                     "/apis",
@@ -55,26 +55,26 @@ def nonresource_document(catalog: Catalog, path: str, address: str) -> Response 
             }
         case ["version"]:
             major, minor = VERSION.lstrip("v").split(".")[:2]
-            found = {"major": major, "minor": minor, "gitVersion": VERSION, **_VERSION}
+            document = {"major": major, "minor": minor, "gitVersion": VERSION, **_VERSION}
         case ["api"]:
             where = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
-            found = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
+            document = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": where}
         case ["apis"]:
             groups = [_group(name, versions) for name, versions in catalog.groups().items() if name]
-            found = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            document = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["apis", name] if name in catalog.groups():
-            found = {"kind": "APIGroup", "apiVersion": "v1", **_group(name, catalog.groups()[name])}
+            document = {"kind": "APIGroup", "apiVersion": "v1", **_group(name, catalog.groups()[name])}
         case ["openapi", "v2"]:
-            # Older kubectl (Debian 12 has 1.20) asks for it. No bytes are a valid document without schemas: it then
-            # leaves validation to the server and uses the merge keys that it was compiled with.
+            # Older kubectl (1.20 in Debian 12) reads it. Zero bytes are a valid document without schemas: kubectl then
+            # leaves validation to the server and uses its compiled merge keys.
             return Response(200, b"", "application/octet-stream")
         case ["openapi", "v3", *rest]:
-            found = _openapi(catalog, rest)
+            document = _openapi(catalog, rest)
         case rest if infos := _resources_at(catalog, rest):
             rows = [row for info in infos for row in _resource_rows(info)]
             head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": infos[0].api_version}
-            found = {**head, "resources": rows}
-    return json_response(found) if found else None
+            document = {**head, "resources": rows}
+    return json_response(document) if document else None
 
 
 def _resources_at(catalog: Catalog, parts: list[str]) -> list[ResourceInfo]:
@@ -89,7 +89,7 @@ def _resources_at(catalog: Catalog, parts: list[str]) -> list[ResourceInfo]:
 
 
 def is_served(catalog: Catalog, path: str) -> bool:
-    """Say whether a path lies below a group and version that the server knows."""
+    """Whether a path is below a served group and version."""
     parts = [part for part in path.split("/") if part]
     return any(_resources_at(catalog, parts[:length]) for length in range(2, len(parts)))
 
@@ -118,7 +118,7 @@ def _resource_rows(info: ResourceInfo) -> list[Object]:
 
 
 def _operations(info: ResourceInfo) -> Object:
-    """Return path -> operations of a resource; kubectl looks only for the parameters of writes."""
+    """Return path -> operations of a resource; kubectl reads only the parameters of writes."""
     root = _root(info.group, info.version)
     base = f"/{root}/namespaces/{{namespace}}/{info.plural}" if info.namespaced else f"/{root}/{info.plural}"
     kind = {"group": info.group, "version": info.version, "kind": info.kind}
@@ -134,7 +134,7 @@ def _operations(info: ResourceInfo) -> Object:
 
 
 def _openapi(catalog: Catalog, parts: list[str]) -> Object | None:
-    """Return the OpenAPI 3 document of a group and version, or where those documents are."""
+    """Return the OpenAPI 3 document of a group and version, or the index of these documents."""
     if not parts:
         return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in _roots(catalog)}}
     paths = {path: own for info in _resources_at(catalog, parts) for path, own in _operations(info).items()}

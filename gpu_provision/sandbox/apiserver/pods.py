@@ -29,7 +29,7 @@ _MINIMA = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
 def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
-    """Return the pod as bound to ``node``. Raises StatusError 409 if it is bound or being deleted."""
+    """Return the pod bound to ``node``. Raises StatusError 409 if it is bound or being deleted."""
     name, current = pod["metadata"]["name"], pod["spec"].get("nodeName")
     if current:
         raise errors.conflict(info, name, f'pod {name} is already assigned to node "{current}"')
@@ -42,7 +42,7 @@ def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
 
 
 def bind(registry: Registry, request: Request) -> Response:
-    """Bind a pod to a node, as schedulers do."""
+    """Answer POST ``pods/binding``."""
     node, info = at(request.object(), "target", "name"), request.info
     if not node:
         errors.refuse("target.name: Required value")
@@ -51,7 +51,7 @@ def bind(registry: Registry, request: Request) -> Response:
 
 
 def refuse_exec(registry: Registry, request: Request) -> Response:
-    """Refuse a command in a pod."""
+    """Refuse ``pods/exec``."""
     registry.get(request.target)
     message = "the sandbox's pods are simulated and have no processes: exec is not possible"
     raise errors.StatusError(501, "NotImplemented", message)
@@ -74,7 +74,7 @@ def evict(registry: Registry, request: Request) -> Response:
 
 
 def _check_budgets(registry: Registry, pod: Object) -> Object | None:
-    """Refuse (429) an eviction that a budget forbids; return the budget in which it counts."""
+    """Refuse (429) an eviction that a budget forbids; return the budget that counts it."""
     metadata = pod["metadata"]
     if at(pod, "status", "phase") in (*_OVER, "Pending") or metadata.get("deletionTimestamp"):
         return None
@@ -104,10 +104,10 @@ def _check_budgets(registry: Registry, pod: Object) -> Object | None:
 
 
 def _count_eviction(registry: Registry, budget: Object, pod: str) -> None:
-    """Take one from what the budget allows, so that the next eviction sees it before the controller does."""
+    """Decrement the budget's disruptionsAllowed, so that the next eviction need not wait for the controller."""
     info, metadata = registry.catalog.find("policy", "v1", "poddisruptionbudgets"), budget["metadata"]
 
-    def take_one(obj: Object) -> Object:
+    def decrement(obj: Object) -> Object:
         status: Object = obj["status"]
         status["disruptionsAllowed"] -= 1
         status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: timestamp()}
@@ -115,11 +115,11 @@ def _count_eviction(registry: Registry, budget: Object, pod: str) -> None:
 
     if info:
         target = RequestInfo(info, metadata["namespace"], metadata["name"], "status")
-        registry.patch(target, take_one, WriteOptions("kube-apiserver"))
+        registry.patch(target, decrement, WriteOptions("kube-apiserver"))
 
 
 def append_log(registry: Registry, request: Request) -> Response:
-    """Take text for a container's log: an extension for simulated nodes in another process."""
+    """Append to a container's log: an extension for simulated nodes in another process."""
     pod = registry.get(request.target).object
     uid, container, restart = pod["metadata"]["uid"], _choose_container(pod, request), request.number("restart") or 0
     registry.store.logs.append(uid, container, request.body.decode("utf-8", "replace"), restart=restart)
@@ -176,7 +176,7 @@ def _log_options(request: Request) -> LogOptions:
 
 
 def _choose_restart(registry: Registry, request: Request, pod: Object, container: str) -> int:
-    """Return the restart whose log is asked for. Raises StatusError 400 while there is none."""
+    """Return the restart whose log a request reads. Raises StatusError 400 if it has none."""
     name, status = pod["metadata"]["name"], _find_status(pod, container)
     logged = registry.store.logs.last_restart(pod["metadata"]["uid"], container)
     newest, waiting = max(logged, status.get("restartCount") or 0), at(status, "state", "waiting")

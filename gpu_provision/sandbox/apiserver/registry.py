@@ -1,7 +1,7 @@
-"""The verbs on objects: create, update, patch, apply and delete with the rules of an API server.
+"""Create, update, patch, apply and delete objects with the rules of an API server.
 
-Everything that writes goes through here, over HTTP or in process, so both get the same defaults, checks and errors.
-Items that come back are the stored ones: to change an object, copy it first.
+All writes, over HTTP and in process, use this module, with the same defaults, checks and errors. It returns stored
+objects: a caller copies an object before a change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import custom_resources, errors, strategy
-from gpu_provision.sandbox.apiserver.fieldmanager import apply_configuration, record_update, same_but_for_times
+from gpu_provision.sandbox.apiserver.fieldmanager import apply_configuration, equal_but_for_times, record_update
 from gpu_provision.sandbox.apiserver.resources import Catalog, RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store, StoredObject
 from gpu_provision.sandbox.objects import deep_copy, key_of, timestamp
@@ -22,7 +22,7 @@ _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Who writes, and whether for real."""
+    """Field manager and dry run of a write."""
 
     manager: str = "unknown"
     dry_run: bool = False
@@ -32,17 +32,17 @@ _DEFAULT = WriteOptions()
 
 
 def to_served(item: StoredObject, info: ResourceInfo) -> StoredObject:
-    """Return an item as a path of ``info`` shows it: versions of a resource differ in apiVersion only."""
+    """Return an item in the version of ``info``; versions of a resource differ only in apiVersion."""
     if item.object["apiVersion"] == info.api_version:
         return item
     return StoredObject({**item.object, "apiVersion": info.api_version}, item.version)
 
 
 class Registry:
-    """All objects of the cluster behind the rules."""
+    """All objects of the cluster, with the rules of their kinds."""
 
     def __init__(self, store: Store) -> None:
-        """Serve what the store holds, custom resources included."""
+        """Serve the objects of the store, including custom resources."""
         self.store, self.catalog = store, Catalog()
         self._hooks: dict[str, list[Hook]] = {}
         for item in store.select(custom_resources.DEFINITIONS):
@@ -50,18 +50,18 @@ class Registry:
         self.on_change(custom_resources.DEFINITIONS, self._serve_definition)
 
     def _serve_definition(self, before: StoredObject | None, after: StoredObject | None) -> None:
-        """Serve what a new or changed definition says; stop serving what a removed one said."""
+        """Serve the versions of a new or changed definition; stop those of a removed one."""
         if before:
             self.catalog.remove_custom(before.object["spec"]["group"], before.object["spec"]["names"]["plural"])
         if after:
             self.catalog.add(custom_resources.served_versions(after.object))
 
     def on_change(self, storage: str, hook: Hook) -> None:
-        """Call ``hook(before, after)`` after every write to a storage."""
+        """Register ``hook(before, after)`` for every write to a storage."""
         self._hooks.setdefault(storage, []).append(hook)
 
     def get(self, target: RequestInfo) -> StoredObject:
-        """Return one object as its served version shows it. Raises StatusError 404."""
+        """Return one object in its served version. Raises StatusError 404."""
         return to_served(self._get_stored(target), target.info)
 
     def _get_stored(self, target: RequestInfo) -> StoredObject:
@@ -71,11 +71,11 @@ class Registry:
         return item
 
     def is_missing(self, target: RequestInfo) -> bool:
-        """Say whether there is no such object."""
+        """Whether the object does not exist."""
         return self.store.get(target.info.storage, target.name, target.namespace) is None
 
     def create(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
-        """Create an object from ``body``, which becomes the server's. Raises StatusError."""
+        """Create an object from ``body``, which the caller must not use later. Raises StatusError."""
         info = target.info
         strategy.check_identity(body, info, target.namespace)
         if body["metadata"].get("resourceVersion"):
@@ -97,27 +97,27 @@ class Registry:
         return self._commit(info, None, new, how)
 
     def update(self, target: RequestInfo, body: Object, how: WriteOptions = _DEFAULT) -> StoredObject:
-        """Replace an object by ``body``, which becomes the server's. Raises StatusError."""
+        """Replace an object by ``body``, which the caller must not use later. Raises StatusError."""
         strategy.check_identity(body, target.info, target.namespace)
         strategy.check_name(body, target.name)
         old = self._get_stored(target)
-        given, actual = body["metadata"].get("uid"), old.object["metadata"]["uid"]
-        if given and given != actual:
-            why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
+        uid, actual = body["metadata"].get("uid"), old.object["metadata"]["uid"]
+        if uid and uid != actual:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
             raise errors.conflict(target.info, target.name, why)
         return self._replace(target, old, body, how)
 
     def patch(
         self, target: RequestInfo, change: Callable[[Object], Object], how: WriteOptions = _DEFAULT
     ) -> StoredObject:
-        """Replace an object by what ``change`` makes of a copy of it. Raises StatusError."""
+        """Replace an object by the result of ``change`` on a copy. Raises StatusError."""
         info, old = target.info, self._get_stored(target)
         new = change(to_served(old, info).copy())
         strategy.check_identity(new, info, target.namespace)
         strategy.check_name(new, target.name)
-        given = new["metadata"].get("uid")
-        if given and given != old.object["metadata"]["uid"]:
-            cause = errors.invalid_value("metadata.uid", f'"{given}"', "field is immutable")
+        uid = new["metadata"].get("uid")
+        if uid and uid != old.object["metadata"]["uid"]:
+            cause = errors.invalid_value("metadata.uid", f'"{uid}"', "field is immutable")
             raise errors.invalid(info, target.name, [cause])
         return self._replace(target, old, new, how)
 
@@ -139,13 +139,13 @@ class Registry:
     def apply(
         self, target: RequestInfo, config: Object, how: WriteOptions = _DEFAULT, *, force: bool = False
     ) -> tuple[StoredObject, bool]:
-        """Server-side apply; also return whether the object is new. Raises StatusError, 409 on conflicts."""
+        """Apply a configuration; also return whether the object is new. Raises StatusError, 409 on conflicts."""
         info, part = target.info, target.subresource
         strategy.check_identity(config, info, target.namespace)
         strategy.check_name(config, target.name)
         old = self.store.get(info.storage, target.name, target.namespace)
-        if old is None and (given := config["metadata"].get("uid")):
-            why = f"uid mismatch: the provided object specified uid {given}, and no existing object was found"
+        if old is None and (uid := config["metadata"].get("uid")):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(info, target.name, why)
         live = to_served(old, info).object if old else None
         types = custom_resources.object_type(info)
@@ -158,12 +158,12 @@ class Registry:
             return self._create(info, deep_copy(merged), how, applied=True), True
         strategy.check_version(old.object, config, info)
         new = strategy.prepare_changed(self.store, info, old.object, deep_copy(merged), part)
-        if same_but_for_times(new, old.object):
+        if equal_but_for_times(new, old.object):
             return to_served(old, info), False
         return self._commit(info, old, new, how), False
 
     def delete(self, target: RequestInfo, how: strategy.DeleteOptions | None = None) -> tuple[StoredObject, bool]:
-        """Delete an object; return its last or present state and whether it is gone. Raises StatusError."""
+        """Delete an object; return its last or present state and whether it is removed. Raises StatusError."""
         info, options, old = target.info, how or strategy.DeleteOptions(), self._get_stored(target)
         strategy.check_preconditions(old.object, info, options)
         if info.storage == "/namespaces" and target.name in _KEPT_NAMESPACES:

@@ -1,7 +1,7 @@
-"""A request for a resource, with its body in JSON, YAML or protobuf, and its answer; free of any HTTP library.
+"""Requests for resources, with bodies in JSON, YAML or protobuf, and responses, without an HTTP library.
 
-kubectl's generators, drain and ``auth can-i`` send protobuf alone; ``protobuf.json`` holds the field numbers. Answers
-are always JSON, which such clients accept as well.
+kubectl's generators, drain and ``auth can-i`` send only protobuf; ``protobuf.json`` has the field numbers. Responses
+are always JSON, which these clients accept, too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _BODY_TYPES = ("application/json", "application/yaml")
 _MAGIC = b"k8s\x00"
 _VARINT, _BYTES, _FIXED_SIZES = 0, 2, {1: 8, 5: 4}
 _SIGN, _WORD = 1 << 63, 1 << 64
-# Groups whose messages carry another name than the first part of the group.
+# Groups whose messages have another package name than the group's first part.
 _PACKAGES = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 
 
 class _JsonLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """Reads what JSON could say: timestamps stay text."""
+    """Reads only JSON types: timestamps stay text."""
 
     yaml_implicit_resolvers: ClassVar = {
         first: [(tag, pattern) for tag, pattern in rows if tag != "tag:yaml.org,2002:timestamp"]
@@ -54,12 +54,12 @@ class Request:
 
     @property
     def info(self) -> ResourceInfo:
-        """The resource that the path names."""
+        """The resource of the path."""
         return self.target.info
 
     @property
     def content_type(self) -> str:
-        """The type of the body, without parameters."""
+        """The media type of the body, without parameters."""
         return self.headers.get("Content-Type", "").partition(";")[0].strip()
 
     def flag(self, name: str) -> bool:
@@ -75,21 +75,21 @@ class Request:
             refuse(f'{name}: Invalid value: "{text}": must be a number')
 
     def write_options(self) -> WriteOptions:
-        """Return who writes, by default the first word of the User-Agent, and whether for real. Raises StatusError."""
+        """Return field manager, by default the first word of the User-Agent, and dry run. Raises StatusError."""
         manager = self.query.get("fieldManager", "")
         agent = self.headers.get("User-Agent", "").partition("/")[0]
         return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run())
 
     def dry_run(self) -> bool:
-        """Say whether nothing is kept. Raises StatusError 422 for a value other than All."""
-        given = self.query.get("dryRun", "")
-        if given not in ("", "All"):
-            text = f'dryRun: Invalid value: "{given}": Unsupported value: supported values: "All"'
+        """Whether nothing is stored. Raises StatusError 422 for a value other than All."""
+        value = self.query.get("dryRun", "")
+        if value not in ("", "All"):
+            text = f'dryRun: Invalid value: "{value}": Unsupported value: supported values: "All"'
             refuse_options(text)
-        return given == "All"
+        return value == "All"
 
     def object(self) -> Any:
-        """Return the body as a value, None if there is none. Raises StatusError 400, or 415 for an unknown form."""
+        """Return the body as a value, None without a body. Raises StatusError 400, or 415 for an unknown format."""
         if not self.body.strip():
             return None
         if self.content_type == PROTOBUF:
@@ -100,7 +100,7 @@ class Request:
 
 
 def parse_body(body: bytes) -> Any:
-    """Read JSON, or YAML where it is not JSON. Raises StatusError 400."""
+    """Read JSON, else YAML. Raises StatusError 400."""
     try:
         return json.loads(body)
     except ValueError:
@@ -114,7 +114,7 @@ def parse_body(body: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer."""
+    """A complete response."""
 
     code: int
     body: bytes
@@ -124,19 +124,19 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class StreamResponse:
-    """An answer that goes on; each piece is sent at once."""
+    """A streamed response; each piece is sent at once."""
 
     pieces: AsyncIterator[bytes]
     type: str = JSON
 
 
 def json_response(value: Object, code: int = 200) -> Response:
-    """Return a value as an answer."""
+    """Return a response with a value as JSON."""
     return Response(code, to_json(value))
 
 
 def error_response(error: StatusError) -> Response:
-    """Return an error as an answer."""
+    """Return a response with an error's Status object."""
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     return Response(error.code, to_json(error.status()), JSON, headers)
 
@@ -148,7 +148,7 @@ def _messages() -> dict[str, dict[int, tuple[str, str]]]:
 
 
 def decode_protobuf(body: bytes) -> Object:
-    """Return the object in a protobuf body. Raises StatusError 400 for one that cannot be read."""
+    """Return the object in a protobuf body. Raises StatusError 400 for an unreadable one."""
     if not body.startswith(_MAGIC):
         refuse("the protobuf body cannot be read: it does not start with the mark of Kubernetes")
     try:
@@ -164,7 +164,7 @@ def decode_protobuf(body: bytes) -> Object:
 
 
 def _proto_message(name: str, data: bytes) -> Object:
-    """Return a message as the object that its JSON would be. Raises KeyError for one that is not described."""
+    """Return a message in its JSON form. Raises KeyError for an unknown message."""
     rows = _messages()[name]
     result: Object = {}
     for number, raw in _proto_fields(data):
@@ -192,7 +192,7 @@ def _proto_value(kind: str, raw: Any) -> Any:
 
 
 def _proto_fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield number and raw value of each field: an integer or bytes. Raises IndexError or ValueError."""
+    """Yield number and raw value, an integer or bytes, of each field. Raises IndexError or ValueError."""
     place = 0
     while place < len(data):
         tag, place = _varint(data, place)
@@ -214,7 +214,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         byte = data[place]
         value |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7
-        if byte < 0x80:  # noqa: PLR2004 - the high bit says that more follows
+        if byte < 0x80:  # noqa: PLR2004 - the high bit marks a continuation
             return value, place
 
 

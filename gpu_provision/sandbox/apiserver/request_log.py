@@ -1,4 +1,4 @@
-"""Every HTTP request as one JSON line. The simulation works in process, so what stands here came from users."""
+"""The log of HTTP requests, one JSON line each. The simulation works in process and is not logged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
-# Objects that are questions and are never kept.
+# Reviews, which are never stored.
 _QUESTIONS = ("subjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews", "tokenreviews", "/token", "/log")
 
 
@@ -29,12 +29,12 @@ class LoggedRequest:
 
     @property
     def is_write(self) -> bool:
-        """Whether it could change something (whatever its outcome)."""
+        """Whether the request could write, regardless of its outcome."""
         return self.verb in _WRITES and not self.dry_run and not self.path.endswith(_QUESTIONS)
 
 
 class RequestLog:
-    """Appends to a file; each line is with the operating system once written."""
+    """Appends to a file; each line is flushed to the operating system."""
 
     def __init__(self, path: Path) -> None:
         """Open the file for appending."""
@@ -50,17 +50,17 @@ class RequestLog:
 
 
 def timestamp() -> str:
-    """Return the time as the log writes it."""
+    """Return the present time in the log's format."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 def requests(path: Path, since: str = "") -> Iterator[LoggedRequest]:
-    """Read a log; ``since`` is a time as :func:`timestamp` gives it. A line that is still being written is left out."""
+    """Read a log; ``since`` is a `timestamp`. An incomplete last line is skipped."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as lines:
         for line in lines:
-            if not line.endswith("\n"):  # a write that spans pages of the file is seen in parts
+            if not line.endswith("\n"):  # a reader sees a write across pages of the file in parts
                 return
             request = LoggedRequest(**json.loads(line))
             if request.time >= since:
@@ -68,5 +68,5 @@ def requests(path: Path, since: str = "") -> Iterator[LoggedRequest]:
 
 
 def writes(path: Path, since: str = "") -> list[LoggedRequest]:
-    """Return the requests that wanted to change something: POST, PUT, PATCH, DELETE without dry run."""
+    """Return the writes of a log: POST, PUT, PATCH, DELETE without dry run."""
     return [request for request in requests(path, since) if request.is_write]

@@ -1,4 +1,4 @@
-"""What the server serves: the built-in resources (resources.yaml), custom ones added at run time, and their paths."""
+"""The served resources: built-in ones (resources.yaml), custom ones added at run time, and their paths."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _OF_NAMESPACES = ("status", "finalize")
 
 @dataclass(frozen=True, slots=True)
 class ResourceInfo:
-    """One resource of one served version; resources.yaml says what the fields mean.
+    """One resource in one served version; resources.yaml describes the fields.
 
-    ``storage`` names where objects live; versions of one resource share it. ``initial_status`` is None for a kind
-    whose objects start without a status.
+    All versions of a resource share one ``storage``. ``initial_status`` is None for objects that start without a
+    status.
     """
 
     group: str
@@ -45,7 +45,7 @@ class ResourceInfo:
     storage: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Name the storage, such as ``/pods`` or ``apps/daemonsets``."""
+        """Set the name of the storage, such as ``/pods`` or ``apps/daemonsets``."""
         object.__setattr__(self, "storage", f"{self.group}/{self.plural}")
 
     @property
@@ -60,7 +60,7 @@ class ResourceInfo:
 
     @property
     def has_status(self) -> bool:
-        """Whether status is written apart from the rest."""
+        """Whether the resource has a status subresource."""
         return "status" in self.subresources
 
 
@@ -80,7 +80,7 @@ def _with_tuples(row: Object) -> Object:
 
 
 class Catalog:
-    """All resources served now; custom ones come and go."""
+    """All served resources, including custom ones."""
 
     def __init__(self) -> None:
         """Start with the built-in resources."""
@@ -88,7 +88,7 @@ class Catalog:
         self.add(builtin_resources())
 
     def add(self, infos: Iterable[ResourceInfo]) -> None:
-        """Serve resources from now on."""
+        """Serve resources."""
         self._infos |= {(info.group, info.version, info.plural): info for info in infos}
 
     def remove_custom(self, group: str, plural: str) -> None:
@@ -100,15 +100,15 @@ class Catalog:
         }
 
     def find(self, group: str, version: str, plural: str) -> ResourceInfo | None:
-        """Return the resource, or None if it is not served."""
+        """Return the resource, None if it is not served."""
         return self._infos.get((group, version, plural))
 
     def __iter__(self) -> Iterator[ResourceInfo]:
-        """Every resource, built-in ones first."""
+        """Iterate over the resources, built-in ones first."""
         return iter(self._infos.values())
 
     def groups(self) -> dict[str, list[str]]:
-        """Return the versions of each group, preferred version first."""
+        """Return the versions of each group, the preferred one first."""
         groups: dict[str, dict[str, None]] = {}
         for info in self:
             groups.setdefault(info.group, {})[info.version] = None
@@ -117,7 +117,7 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """What a path names: a resource, or an object of it, or a subresource of that."""
+    """The resource of a path, with the object and the subresource, if any."""
 
     info: ResourceInfo
     namespace: str = ""
@@ -126,7 +126,7 @@ class RequestInfo:
 
 
 def parse_path(path: str, catalog: Catalog) -> RequestInfo | None:
-    """Return what a path names, None if no resource is served there."""
+    """Return the parts of a resource path, None for a path without a served resource."""
     match [part for part in path.split("/") if part]:
         case ["api", version, *rest] if rest:
             group = ""

@@ -1,4 +1,4 @@
-"""The REST verbs: a request for a resource -> an answer; and the three patches besides server-side apply."""
+"""The REST verbs, and the three patch types besides server-side apply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jsonpointer import JsonPointerException
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import errors, list_watch, pods
 from gpu_provision.sandbox.apiserver.auth import answer_review
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import DEDUCED, FieldShape, Type, types_of
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import DEDUCED, FieldShape, Type, type_of
 from gpu_provision.sandbox.apiserver.registry import Registry
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response, parse_body
 from gpu_provision.sandbox.apiserver.resources import RequestInfo
@@ -25,7 +25,7 @@ _DELETE_FROM, _ORDER, _RETAIN = "$deleteFromPrimitiveList", "$setElementOrder", 
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Return ``target`` after a merge patch; None removes a key. Shares what it does not change."""
+    """Return ``target`` after a merge patch; None removes a key. The result shares unchanged parts."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -38,7 +38,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """Return ``target`` after a JSON patch. Raises StatusError 400 for a bad patch, 422 for one that does not fit."""
+    """Return ``target`` after a JSON patch. Raises StatusError 400 for a bad patch, 422 for a failed operation."""
     if not isinstance(operations, list):
         errors.refuse("error decoding patch: a JSON patch is a list of operations")
     try:
@@ -52,7 +52,7 @@ def json_patch(target: Any, operations: Any) -> Any:
 
 
 def strategic_merge_patch(target: Any, patch: Any, typed: Type = DEDUCED) -> Any:
-    """Return ``target`` after a strategic merge patch; its type says how lists are merged.
+    """Return ``target`` after a strategic merge patch; the type defines the merge of lists.
 
     Raises StatusError 400 for a bad directive.
     """
@@ -103,7 +103,7 @@ def _merge_list(typed: Type, live: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def _follow_directives(result: Object, patch: Object, typed: Type) -> None:
-    """Delete plain values and put items into the wanted order; others stay behind the named ones."""
+    """Follow $deleteFromPrimitiveList and $setElementOrder; items without an order come last."""
     for directive, values in patch.items():
         kind, _, field = directive.partition("/")
         if not isinstance(items := result.get(field), list):
@@ -126,12 +126,12 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 _PATCHES: dict[str, Callable[[Any, Any], Any]] = {
     "application/json-patch+json": json_patch,
     "application/merge-patch+json": merge_patch,
-    _STRATEGIC: lambda obj, body: strategic_merge_patch(obj, body, types_of(obj, None).root),
+    _STRATEGIC: lambda obj, body: strategic_merge_patch(obj, body, type_of(obj, None).root),
 }
 
 
 def verb_of(request: Request) -> str:
-    """Return the Kubernetes verb of a request, as permissions name it."""
+    """Return the RBAC verb of a request."""
     match request.method, bool(request.target.name):
         case "GET", True:
             return "get"
@@ -143,7 +143,7 @@ def verb_of(request: Request) -> str:
 
 
 def may_create(request: Request) -> bool:
-    """Say whether a request that changes an object creates it if it is not there."""
+    """Whether a write request creates a missing object."""
     return _is_apply(request) or (request.method == "PUT" and request.info.put_creates)
 
 
@@ -218,9 +218,9 @@ def _apply(registry: Registry, request: Request) -> Response:
     if not request.query.get("fieldManager"):
         errors.refuse_options("fieldManager: Required value: is required for apply patch", "PatchOptions")
     config, expected = parse_body(request.body), request.info.api_version
-    given = config.get("apiVersion", "") if isinstance(config, dict) else expected
-    if given != expected:
-        versions = f"Specified patch version: {given}, expected: {expected}"
+    version = config.get("apiVersion", "") if isinstance(config, dict) else expected
+    if version != expected:
+        versions = f"Specified patch version: {version}, expected: {expected}"
         errors.refuse(f"Incorrect version specified in apply patch. {versions}")
     body, options = _validate(request, config), request.write_options()
     item, is_new = registry.apply(request.target, body, options, force=request.flag("force"))
@@ -228,14 +228,14 @@ def _apply(registry: Registry, request: Request) -> Response:
 
 
 def _delete_options(request: Request) -> DeleteOptions:
-    given = dict(request.object() or {})
+    options = dict(request.object() or {})
     if policy := request.query.get("propagationPolicy"):
-        given["propagationPolicy"] = policy
+        options["propagationPolicy"] = policy
     if "gracePeriodSeconds" in request.query:
-        given["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
+        options["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
     if request.dry_run():
-        given["dryRun"] = ["All"]
-    return parse_delete_options(given)
+        options["dryRun"] = ["All"]
+    return parse_delete_options(options)
 
 
 def _delete(registry: Registry, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The API server of one sandbox: its start and end, what exists from the start, and how it answers HTTP."""
+"""The API server of one sandbox: HTTP handler, first objects, start and end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 @dataclass
 class HttpServer:
-    """What the handler needs; ``streams`` are the watches and logs being followed."""
+    """Answers HTTP requests; ``streams`` are the open watches and followed logs."""
 
     registry: Registry
     tokens: Tokens
@@ -101,8 +101,8 @@ class HttpServer:
             if user == ANONYMOUS and not request.path.startswith(_PUBLIC):
                 message = f'forbidden: User "{user}" cannot {request.method.lower()} path "{request.path}"'
                 raise StatusError(403, "Forbidden", message)
-            if found := nonresource_document(catalog, request.path, request.host):
-                return found
+            if document := nonresource_document(catalog, request.path, request.host):
+                return document
             if is_served(catalog, request.path):
                 raise no_such_path()
             return Response(404, b"404 page not found\n", "text/plain")
@@ -124,7 +124,7 @@ class HttpServer:
             authorizer.check(replace(access, verb="create"))
         is_write = request.method in ("POST", "PUT", "PATCH")
         if is_write and info.group == auth.GROUP and not authorizer.is_master:
-            # What the request would write is learned from a dry run of it.
+            # A dry run returns the object that the request would write.
             query, headers = {**request.query, "dryRun": "All"}, {**request.headers, "Accept": JSON}
             answer = handle(self.registry, replace(request, query=query, headers=headers))
             if isinstance(answer, Response):
@@ -148,20 +148,20 @@ async def _read_body(request: web.Request) -> bytes:
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 _EVENTS = "/events"
 MAX_EVENTS, DROPPED_AT_ONCE = 5000, 500
-"""A real cluster forgets events after an hour; a sandbox keeps the newest of them."""
+"""A real cluster deletes Events after an hour; a sandbox keeps so many of the newest."""
 _CLOSING_SECONDS = 2.0
 _BACKLOG = 512
 
 
 def bootstrap(registry: Registry, authority: str) -> None:
-    """Create what is missing of the first objects; ``authority`` is the PEM text of the server's CA."""
+    """Create missing first objects; ``authority`` is the PEM text of the server's CA."""
     _keep_namespace_defaults(registry, authority)
     for obj in yaml.safe_load_all((files.files(__package__) / "bootstrap.yaml").read_text("utf-8")):
         _ensure(registry, obj)
 
 
 def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
-    """Give each namespace the service account ``default`` and the ConfigMap ``kube-root-ca.crt``."""
+    """Create the service account ``default`` and the ConfigMap ``kube-root-ca.crt`` in each namespace."""
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     root: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}
 
@@ -170,7 +170,7 @@ def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
             try:
                 _ensure(registry, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
             except StatusError as error:
-                if error.code not in (403, 404):  # the namespace is being deleted already, or gone
+                if error.code not in (403, 404):  # a terminating or deleted namespace
                     raise
 
     def on_namespace(before: StoredObject | None, after: StoredObject | None) -> None:
@@ -197,7 +197,7 @@ def _ensure(registry: Registry, obj: Object) -> None:
 
 
 def start_maintenance(registry: Registry) -> None:
-    """Notify the readers of logs when their pods change; drop the oldest events."""
+    """Notify followers of logs when their pods change, and delete the oldest Events."""
     store = registry.store
 
     def notify_followers(before: StoredObject | None, after: StoredObject | None) -> None:
@@ -219,7 +219,7 @@ class Server:
     """A running API server."""
 
     def __init__(self, directory: Path, *, context: str, host: str) -> None:
-        """Read what the directory holds; :func:`serve` starts listening."""
+        """Load the state of the directory; `serve` starts listening."""
         self.directory, self.context, self.host = directory, context, host
         self.kubeconfig, self.request_log = directory / "kubeconfig", directory / "requests.log"
         self.authority = auth.ensure_certificates(directory / "certificates", host)
@@ -242,11 +242,11 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where clients find the server."""
+        """The server's address."""
         return f"https://{self.host}:{self.port}"
 
     async def listen(self, port: int) -> None:
-        """Answer requests from now on; port 0 asks for that of the last time, or a free one."""
+        """Start to answer requests; port 0 means the previous port, or a free one."""
         await self._runner.setup()
         listener = _listen(self.host, port, self.directory / "port")
         self.port = listener.getsockname()[1]
@@ -258,7 +258,7 @@ class Server:
         self.write_kubeconfig(self.kubeconfig)
 
     def write_kubeconfig(self, path: Path, user: str = auth.ADMIN) -> None:
-        """Write a kubeconfig for a user, who may do what RBAC grants; a new user gets a token."""
+        """Write a kubeconfig for a user; a new user gets a token."""
         token = self.tokens.token(user)
         auth.write_kubeconfig(
             path, url=self.url, authority=self.authority, token=token, context=self.context, user=user
@@ -268,10 +268,10 @@ class Server:
         """End all connections and close the files."""
         connections = self._runner.server.connections if self._runner.server else []
         open_ones = [connection.transport for connection in connections if connection.transport]
-        for task in self.http.streams:  # they would go on for minutes, also those that no client reads any more
+        for task in self.http.streams:  # they would last for minutes, even without a client
             task.cancel()
         await self._runner.cleanup()
-        for transport in open_ones:  # TLS would wait for the farewell of idle clients
+        for transport in open_ones:  # TLS would wait for the close_notify of idle clients
             with contextlib.suppress(AttributeError):  # Python before 3.11.4, if the connection ended meanwhile
                 transport.abort()
         self._log.close()
@@ -279,7 +279,7 @@ class Server:
 
 
 def _listen(host: str, port: int, remembered: Path) -> socket.socket:
-    """Take the port, or that of the last time, or any if another process has that."""
+    """Listen on the port, or for 0 on the previous one, or on a free one if another process uses that."""
     ports = [port] if port else [int(remembered.read_text()), 0] if remembered.exists() else [0]
     for number in ports:
         listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -296,10 +296,9 @@ def _listen(host: str, port: int, remembered: Path) -> socket.socket:
 
 
 async def serve(directory: Path, *, port: int = 0, host: str = "127.0.0.1", context: str = "sandbox") -> Server:
-    """Start the API server of a directory, which keeps its state, certificates, tokens, kubeconfig and request log.
+    """Start the API server of a directory, which has its state, certificates, tokens, kubeconfig and request log.
 
-    ``port`` 0 takes the port of the last time if it is free. Raises OSError if the port is taken or the directory
-    cannot be written.
+    ``port`` 0 means the previous port if it is free. Raises OSError for a used port or an unwritable directory.
     """
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     server = Server(directory, context=context, host=host)

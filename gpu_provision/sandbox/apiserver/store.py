@@ -1,7 +1,7 @@
-"""Objects by storage, namespace and name, kept in one SQLite file; the latest changes for watches; logs of pods.
+"""Objects by storage, namespace and name in one SQLite file; watch caches; logs of pods.
 
-Every write is its own transaction and is with the operating system before the caller goes on, so ``kill -9`` loses
-nothing that was acknowledged. A power failure may lose the last moments (``synchronous=NORMAL``).
+Each write is one transaction, flushed to the operating system before the call returns, so ``kill -9`` loses no
+acknowledged write. A power failure may lose the last ones (``synchronous=NORMAL``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gpu_provision.sandbox.apiserver.errors import StatusError
 from gpu_provision.sandbox.objects import Key, at, key_of, to_json
 
 WINDOW = 5000
-"""Changes kept per resource."""
+"""Changes in the watch cache of a resource."""
 RESERVE = 1000
-"""resourceVersions are reserved in blocks of this size, so that none is used twice after a restart."""
+"""Size of the blocks in which resourceVersions are reserved, so that no restart reuses one."""
 PODS = "/pods"
 FIRST: Key = ("", "")
-"""Before every key: names are not empty."""
+"""Sorts before every key, since names are not empty."""
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
@@ -46,7 +46,7 @@ CREATE INDEX IF NOT EXISTS logs_of_pod ON logs (uid, container, restart);
 
 
 class StoredObject:
-    """An object that never changes again; its JSON is made once, for the disk and for every reader."""
+    """An immutable object with its JSON, encoded once for the disk and all readers."""
 
     def __init__(self, obj: Object, version: int) -> None:
         """``version`` is the object's resourceVersion as a number."""
@@ -59,7 +59,7 @@ class StoredObject:
 
     @cached_property
     def json_without_kind(self) -> bytes:
-        """The object as an item of a list, which says once what its items are."""
+        """The object as JSON without kind and apiVersion, as an item of a list."""
         return to_json({key: value for key, value in self.object.items() if key not in ("apiVersion", "kind")})
 
     @cached_property
@@ -67,16 +67,16 @@ class StoredObject:
         return marshal.dumps(self.object)
 
     def copy(self) -> Object:
-        """Return the object for a caller who may change it.
+        """Return a copy that the caller may change.
 
-        Many readers copy the same item, so it is frozen once and thawed for each (three times as fast as a walk).
+        Many readers copy the same item, so it is marshalled once: three times as fast as a deep copy.
         """
-        thawed: Object = marshal.loads(self._frozen)  # noqa: S302 - bytes that this line's neighbour has just made
+        thawed: Object = marshal.loads(self._frozen)  # noqa: S302 - own bytes
         return thawed
 
 
 class ChangeRecord(NamedTuple):
-    """ADDED, MODIFIED or DELETED; ``before`` is what a MODIFIED object was, for selectors that it left."""
+    """ADDED, MODIFIED or DELETED; ``before`` is the previous state of a MODIFIED object, for selectors."""
 
     version: int
     type: str
@@ -85,10 +85,10 @@ class ChangeRecord(NamedTuple):
 
 
 class WatchCache:
-    """Changes of one resource in the order of their versions."""
+    """Changes of one resource, ordered by version."""
 
     def __init__(self, floor: int, window: int = WINDOW) -> None:
-        """``floor`` is the version up to which nothing is known."""
+        """``floor`` is the last version before the cached changes."""
         self._changes: deque[ChangeRecord] = deque(maxlen=window)
         self._floor = floor
         self._waiting: set[asyncio.Event] = set()
@@ -101,7 +101,7 @@ class WatchCache:
         self._wake()
 
     def expire(self, version: int) -> None:
-        """Let every watch from before ``version`` expire."""
+        """Expire every watch from before ``version``."""
         self._changes.clear()
         self._floor = version
         self._wake()
@@ -111,21 +111,21 @@ class WatchCache:
             event.set()
 
     def changes_since(self, version: int) -> list[ChangeRecord]:
-        """Return the changes after ``version``. Raises StatusError 410 if some of them are forgotten."""
+        """Return the changes after ``version``. Raises StatusError 410 if some of them are no longer cached."""
         if version < self._floor:
             raise StatusError(410, "Expired", f"too old resource version: {version} ({self._floor})")
         newer = takewhile(lambda change: change.version > version, reversed(self._changes))
         return [*newer][::-1]
 
     async def wait_for_changes(self, version: int, seconds: float) -> list[ChangeRecord]:
-        """Return the changes after ``version``, none if there are none for so long. Raises StatusError 410."""
+        """Wait for changes after ``version``; return none after the timeout. Raises StatusError 410."""
         if changes := self.changes_since(version):
             return changes
         event = asyncio.Event()
         self._waiting.add(event)
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):  # wait_for loses a cancellation that meets an event
+                async with asyncio.timeout(seconds):  # wait_for loses a cancellation at the time of an event
                     await event.wait()
         finally:
             self._waiting.discard(event)
@@ -133,16 +133,16 @@ class WatchCache:
 
 
 class ResourceStore:
-    """The objects of one storage by namespace and name, with an index of pods by node."""
+    """The objects of one storage, with an index of pods by node."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without objects."""
         self.items: dict[Key, StoredObject] = {}
         self.by_node: dict[str, dict[Key, StoredObject]] = {}
         self._keys: list[Key] = []  # in order
 
     def put(self, key: Key, item: StoredObject) -> StoredObject | None:
-        """Keep an item; return the one it replaces."""
+        """Store an item; return the previous one."""
         before = self.items.get(key)
         if before is None:
             insort(self._keys, key)
@@ -154,7 +154,7 @@ class ResourceStore:
         return before
 
     def remove(self, key: Key) -> StoredObject | None:
-        """Take an item away."""
+        """Remove and return an item."""
         before = self.items.pop(key, None)
         if before is not None:
             del self._keys[bisect_left(self._keys, key)]
@@ -166,7 +166,7 @@ class ResourceStore:
             self.by_node[node].pop(key, None)
 
     def keys(self, namespace: str, after: Key) -> list[Key]:
-        """Return the keys behind one, in order; an empty namespace means all."""
+        """Return the sorted keys after one; an empty namespace means all."""
         start, end = bisect_right(self._keys, after), len(self._keys)
         if namespace:
             start = max(start, bisect_left(self._keys, (namespace, "")))
@@ -175,13 +175,13 @@ class ResourceStore:
 
 
 class Store:
-    """Everything the cluster knows; ``path`` may be ``:memory:``. Not for use from several threads.
+    """All objects of the cluster; ``path`` may be ``:memory:``. Not thread-safe.
 
-    ``version`` is that of the last write, ``oldest`` that of the first state that pages of lists may still be of.
+    ``version`` is the version of the last write, ``oldest`` the oldest one for which continue tokens are valid.
     """
 
     def __init__(self, path: Path | str = ":memory:") -> None:
-        """Read what an earlier run has kept under ``path``."""
+        """Load the objects of the file ``path``."""
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.executescript(_SCHEMA)
         reserved = self._connection.execute("SELECT value FROM facts WHERE name = 'reserved'").fetchone()
@@ -198,17 +198,17 @@ class Store:
         self.oldest = 0
 
     def watch_cache(self, storage: str) -> WatchCache:
-        """Return the changes of one storage."""
+        """Return the watch cache of one storage."""
         if (cache := self._caches.get(storage)) is None:
             cache = self._caches[storage] = WatchCache(self._floor)
         return cache
 
     def get(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
-        """Return an item; its object must not be changed."""
+        """Return an item; the caller must not change its object."""
         return self._stores[storage].items.get((namespace, name))
 
     def select(self, storage: str, namespace: str = "", node: str = "", after: Key = FIRST) -> list[StoredObject]:
-        """Return the items behind a key, of a namespace or all, and of the pods those bound to ``node`` if given."""
+        """Return the items after a key, of one or all namespaces, limited to pods on ``node`` if given."""
         store = self._stores[storage]
         if not node:
             return [store.items[key] for key in store.keys(namespace, after)]
@@ -216,11 +216,11 @@ class Store:
         return [bound[key] for key in sorted(bound) if key > after and namespace in {"", key[0]}]
 
     def count(self, storage: str) -> int:
-        """Return how many objects a storage holds."""
+        """Return the number of objects in a storage."""
         return len(self._stores[storage].items)
 
     def put(self, storage: str, obj: Object) -> StoredObject:
-        """Keep an object, which is not changed from here on, under the next version."""
+        """Store an object, which no caller changes later, under the next version."""
         self._next_version()
         obj["metadata"]["resourceVersion"] = str(self.version)
         item, key = StoredObject(obj, self.version), key_of(obj)
@@ -232,7 +232,7 @@ class Store:
         return item
 
     def remove(self, storage: str, name: str, namespace: str = "") -> StoredObject | None:
-        """Take an object away; watchers see its last state under the version of the deletion."""
+        """Remove an object; watches get its last state with the version of the deletion."""
         key = (namespace, name)
         before = self._stores[storage].remove(key)
         if before is None:
@@ -255,14 +255,14 @@ class Store:
             self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('reserved', ?)", (self._reserved,))
 
     def expire_watches(self) -> None:
-        """Forget all changes, so that every watch must list again, also one that is up to date."""
+        """Drop all cached changes, so that every watch, even a current one, has to list again."""
         self.version += 1
         self.oldest = self.version
         for cache in self._caches.values():
             cache.expire(self.version)
 
     def close(self) -> None:
-        """Write everything into the one file; the store is of no use afterwards."""
+        """Write everything to the file, and close the store."""
         self._connection.close()
 
 
@@ -279,34 +279,34 @@ class PodLogs:
     """The logs of all containers, by the pod's uid, the container's name and the number of its restarts."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        """Logs live in the same file as the objects."""
+        """``connection`` is the store's."""
         self._connection = connection
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     def append(self, uid: str, container: str, text: str, *, restart: int = 0) -> None:
-        """Add text to the log of a container's run."""
+        """Append text to the log of a container's run."""
         if text:
             row = (uid, container, restart, time.time(), text)
             self._connection.execute("INSERT INTO logs (uid, container, restart, at, text) VALUES (?, ?, ?, ?, ?)", row)
             self.notify(uid)
 
     def drop(self, uid: str) -> None:
-        """Forget a pod's logs and end the streams that follow them."""
+        """Delete a pod's logs, and end the streams that follow them."""
         self._connection.execute("DELETE FROM logs WHERE uid = ?", (uid,))
         self.notify(uid)
 
     def notify(self, uid: str) -> None:
-        """Let followers look again: there is more text, or the pod has changed."""
+        """Wake followers after new text or a change of the pod."""
         for event in self._waiting.get(uid, ()):
             event.set()
 
     def last_restart(self, uid: str, container: str) -> int:
-        """Return the newest run of a container that has printed something; 0 if none."""
+        """Return the newest run of a container with a log; 0 without one."""
         query = "SELECT max(restart) FROM logs WHERE uid = ? AND container = ?"
         return int(self._connection.execute(query, (uid, container)).fetchone()[0] or 0)
 
     def read(self, uid: str, container: str, restart: int, options: LogOptions, after: int = 0) -> tuple[str, int]:
-        """Return the text after piece ``after``, and the last piece's number."""
+        """Return the text after row ``after``, and the id of the last row."""
         query = "SELECT id, at, text FROM logs WHERE uid = ? AND container = ? AND restart = ? AND id > ? ORDER BY id"
         lines: list[str] = []
         for number, seconds, text in self._connection.execute(query, (uid, container, restart, after)):
@@ -320,7 +320,7 @@ class PodLogs:
         return "".join(lines)[: options.limit_bytes], after
 
     async def changes(self, uid: str, seconds: float = 1.0) -> AsyncIterator[None]:
-        """Yield whenever a pod's logs may have grown, and every so many seconds."""
+        """Yield after each change of a pod's logs, and after each timeout."""
         event = asyncio.Event()
         self._waiting.setdefault(uid, set()).add(event)
         try:

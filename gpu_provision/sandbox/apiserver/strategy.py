@@ -1,4 +1,4 @@
-"""What every write and deletion does to an object of any kind: metadata, subresources, generations, finalizers."""
+"""Strategy of all kinds for writes and deletions: metadata, subresources, generations, finalizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import errors
 from gpu_provision.sandbox.apiserver.admission import admit, check_namespace, set_defaults
-from gpu_provision.sandbox.apiserver.custom_resources import complete, schema_causes
+from gpu_provision.sandbox.apiserver.custom_resources import complete_object, schema_causes
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.validation import change_causes, object_causes
@@ -23,8 +23,8 @@ _FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 _POLICIES = ("Foreground", "Background", "Orphan")
 _SUFFIX_LETTERS, _SUFFIX_LENGTH, _MAX_PREFIX = "bcdfghjklmnpqrstvwxz2456789", 5, 58
 _EMPTY_IS_ABSENT = ("managedFields", "finalizers", "ownerReferences", "labels", "annotations")
-_CREATED_WITH_STATUS = frozenset({"/nodes"})  # kubelets register with one
-# What a client may not change; the server copies these from the stored object.
+_CREATED_WITH_STATUS = frozenset({"/nodes"})  # kubelets register nodes with a status
+# Metadata that no client may change; the server copies them from the stored object.
 _DELETED_AT = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _SERVER_FIELDS = ("uid", "creationTimestamp", *_DELETED_AT, "generation", "selfLink")
 
@@ -35,8 +35,8 @@ def prepare_new(store: Store, obj: Object, info: ResourceInfo) -> None:
     if info.has_status and info.storage not in _CREATED_WITH_STATUS:
         obj.pop("status", None)
     _initialize_metadata(obj, info)
-    with _shape_checked(obj):
-        complete(obj, info)
+    with _refuse_bad_shape(obj):
+        complete_object(obj, info)
         set_defaults(obj, info)
         admit(store, info, obj, is_new=True)
     if info.initial_status is not None:
@@ -45,12 +45,12 @@ def prepare_new(store: Store, obj: Object, info: ResourceInfo) -> None:
 
 
 def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object, subresource: str) -> Object:
-    """Return what ``old`` becomes by a write of ``body`` through a subresource. Raises StatusError."""
+    """Return ``old`` after a write of ``body`` through a subresource. Raises StatusError."""
     new = _write_part(old, body, info, subresource)
     _preserve_server_fields(old, new)
     if not subresource:
-        with _shape_checked(new):
-            complete(new, info)
+        with _refuse_bad_shape(new):
+            complete_object(new, info)
             set_defaults(new, info)
             admit(store, info, new, is_new=False)
     for field in _EMPTY_IS_ABSENT:
@@ -64,7 +64,7 @@ def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object,
 
 
 def _check(obj: Object, info: ResourceInfo, old: Object | None) -> None:
-    with _shape_checked(obj):
+    with _refuse_bad_shape(obj):
         changes = change_causes(old, obj, info) if old else ()
         causes = [*changes, *object_causes(obj, info), *schema_causes(obj, info)]
     if causes:
@@ -72,8 +72,8 @@ def _check(obj: Object, info: ResourceInfo, old: Object | None) -> None:
 
 
 @contextmanager
-def _shape_checked(obj: Object) -> Iterator[None]:
-    """Refuse (400) an object in which a value stands where an object or a list belongs."""
+def _refuse_bad_shape(obj: Object) -> Iterator[None]:
+    """Refuse (400) an object with a scalar in place of an object or a list."""
     try:
         yield
     except (AttributeError, TypeError, KeyError) as error:
@@ -83,7 +83,7 @@ def _shape_checked(obj: Object) -> Iterator[None]:
 
 
 def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
-    """Make kind, apiVersion and namespace of a body agree with its path. Raises StatusError 400."""
+    """Check kind, apiVersion and namespace of a body against its path, or set them. Raises StatusError 400."""
     if not isinstance(obj, dict):
         errors.refuse(f"the body is no object: a {info.kind} is expected")
     given = (obj.setdefault("apiVersion", info.api_version), obj.setdefault("kind", info.kind))
@@ -107,20 +107,20 @@ def check_identity(obj: Any, info: ResourceInfo, namespace: str) -> None:
 
 
 def check_name(obj: Object, name: str) -> None:
-    """Make the name of a body agree with its path. Raises StatusError 400."""
+    """Check the name of a body against its path, or set it. Raises StatusError 400."""
     if obj["metadata"].setdefault("name", name) != name:
         errors.refuse(f"the name of the object ({obj['metadata']['name']}) does not match the name on the URL ({name})")
 
 
 def check_version(old: Object, new: Object, info: ResourceInfo) -> None:
-    """Refuse (409) a write that was made from another version than the stored one."""
-    given = new["metadata"].get("resourceVersion")
-    if given and given != old["metadata"]["resourceVersion"]:
+    """Refuse (409) a write with another resourceVersion than the stored one."""
+    version = new["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
         raise errors.conflict(info, old["metadata"]["name"])
 
 
 def _initialize_metadata(obj: Object, info: ResourceInfo) -> None:
-    """Give a new object its name, uid, time and generation. Raises StatusError 422 without a name."""
+    """Set name, uid, time and generation of a new object. Raises StatusError 422 without a name."""
     metadata = obj["metadata"]
     if not metadata.get("name"):
         prefix = metadata.get("generateName")
@@ -166,14 +166,14 @@ def _write_part(old: Object, body: Object, info: ResourceInfo, subresource: str)
 
 
 def _desired_state(obj: Object, info: ResourceInfo) -> Object:
-    """Return what ``metadata.generation`` counts: everything but metadata and a status that is written apart."""
+    """Return the part that ``metadata.generation`` counts: all but metadata and a status with a subresource."""
     hidden = ("metadata",) if info.custom and not info.has_status else ("metadata", "status")
     return {key: value for key, value in obj.items() if key not in hidden}
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete; ``grace_seconds`` None means the object's own period."""
+    """Parameters of a deletion; ``grace_seconds`` None means the object's own period."""
 
     grace_seconds: int | None = None
     policy: str = ""
@@ -184,23 +184,23 @@ class DeleteOptions:
 
 def parse_delete_options(body: Any) -> DeleteOptions:
     """Read a DeleteOptions object. Raises StatusError 422."""
-    given = body if isinstance(body, dict) else {}
-    policy = given.get("propagationPolicy") or ""
+    options = body if isinstance(body, dict) else {}
+    policy = options.get("propagationPolicy") or ""
     if policy and policy not in _POLICIES:
         message = errors.unsupported_value("propagationPolicy", policy, (*_POLICIES, "nil")).message
         errors.refuse_options(f"propagationPolicy: {message}", "DeleteOptions")
-    conditions = given.get("preconditions") or {}
+    conditions = options.get("preconditions") or {}
     return DeleteOptions(
-        grace_seconds=given.get("gracePeriodSeconds"),
+        grace_seconds=options.get("gracePeriodSeconds"),
         policy=policy,
         uid=conditions.get("uid") or "",
         resource_version=conditions.get("resourceVersion") or "",
-        dry_run="All" in (given.get("dryRun") or ()),
+        dry_run="All" in (options.get("dryRun") or ()),
     )
 
 
 def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions) -> None:
-    """Refuse (409) if the object is not the one that the caller means."""
+    """Refuse (409) an object that does not meet the preconditions."""
     metadata = obj["metadata"]
     rows = (
         ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
@@ -215,7 +215,7 @@ def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions)
 
 
 def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
-    """Return the object as it is once its deletion has been asked for."""
+    """Return the object with its deletionTimestamp and the finalizers of the deletion."""
     metadata = dict(obj["metadata"])
     period, before = _grace_period(obj, info, options.grace_seconds), metadata.get("deletionGracePeriodSeconds")
     if before is not None:
@@ -226,7 +226,7 @@ def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Obj
         if "generation" in metadata and before is None:
             metadata["generation"] += 1
     metadata["deletionGracePeriodSeconds"] = period
-    # The pods of a Job stay by default, for the sake of clients that are older than propagation policies.
+    # The pods of a Job stay by default, for clients older than propagation policies.
     policy = options.policy or ("Orphan" if info.storage == "batch/jobs" else "Background")
     if finalizer := _FINALIZERS.get(policy):
         others = [name for name in metadata.get("finalizers") or () if name not in _FINALIZERS.values()]
@@ -238,7 +238,7 @@ def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Obj
 
 
 def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
-    """Return the seconds that the object's kubelet gets; zero for everything but pods bound to a node."""
+    """Return the grace period in seconds; zero for all but pods bound to a node."""
     is_over = at(obj, "status", "phase") in ("Succeeded", "Failed")
     if info.storage != "/pods" or not at(obj, "spec", "nodeName") or is_over:
         return 0
@@ -248,7 +248,7 @@ def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
 
 
 def is_held(obj: Object, info: ResourceInfo) -> bool:
-    """Say whether something keeps an object that is being deleted."""
+    """Whether finalizers or a grace period block the removal of a deleted object."""
     own = (
         at(obj, "spec", "finalizers")
         if info.storage == "/namespaces"
@@ -258,5 +258,5 @@ def is_held(obj: Object, info: ResourceInfo) -> bool:
 
 
 def can_be_removed(obj: Object, info: ResourceInfo) -> bool:
-    """Say whether an object that is being deleted may go now."""
+    """Whether a deleted object can be removed now."""
     return bool(obj["metadata"].get("deletionTimestamp")) and not is_held(obj, info)

@@ -1,4 +1,4 @@
-"""The forms of an answer: an object, its metadata alone, or the Table that ``kubectl get`` asks for."""
+"""The output forms of a response: objects, their metadata, or the Table of ``kubectl get``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _JSON_PATH_STEP = re.compile(
 
 
 def human_duration(seconds: float) -> str:
-    """Return a duration the short way: ``45s``, ``5m12s``, ``3h5m``, ``2d3h``, ``400d``, ``3y12d``."""
+    """Return a duration in short form: ``45s``, ``5m12s``, ``3h5m``, ``2d3h``, ``400d``, ``3y12d``."""
     total = int(seconds)
     if total < -1:
         return "<invalid>"
     minutes, hours, days = total // _MINUTE, total // _HOUR, total // _DAY
-    steps = (  # the first bound, in seconds, that the duration stays below; the bounds are those of Kubernetes
+    steps = (  # the first upper bound, in seconds, as in Kubernetes
         (2 * _MINUTE, f"{max(total, 0)}s"),
         (10 * _MINUTE, _two_units(minutes, "m", total % 60, "s")),
         (3 * _HOUR, f"{minutes}m"),
@@ -47,10 +47,10 @@ def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
 
 
 def age(timestamp: Any) -> str:
-    """Return how long ago a timestamp was."""
+    """Return the age of a timestamp."""
     try:
         then = parse_time(timestamp)
-    except (TypeError, ValueError):  # any text may stand in a custom object
+    except (TypeError, ValueError):  # a custom object may have any text
         then = None
     return human_duration((dt.datetime.now(dt.UTC) - then).total_seconds()) if then else UNKNOWN
 
@@ -68,12 +68,12 @@ def _selector(obj: Object) -> str:
     return _labels(selector.get("matchLabels") if "matchLabels" in selector else selector)
 
 
-def _of_containers(obj: Object, field: str) -> str:
+def _join_container_field(obj: Object, field: str) -> str:
     return _join((one.get(field, "") for one in at(obj, "spec", "template", "spec", "containers") or ()), "")
 
 
 def node_status(node: Object) -> str:
-    """Return a node's state: Ready, NotReady or Unknown, and whether it is cordoned."""
+    """Return the STATUS column: Ready, NotReady or Unknown, and SchedulingDisabled for a cordon."""
     ready = next((row for row in at(node, "status", "conditions") or () if row.get("type") == "Ready"), None)
     states = {"True": "Ready", "False": "NotReady"}
     text = states.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
@@ -89,8 +89,8 @@ def _pod_statuses(pod: Object, field: str) -> list[Object]:
     return at(pod, "status", field) or []
 
 
-def _initializing(pod: Object) -> str:
-    """Return what the first unfinished init container is doing; empty if all are done."""
+def _init_status(pod: Object) -> str:
+    """Return the status of the first unfinished init container; empty if all have ended."""
     for index, row in enumerate(_pod_statuses(pod, "initContainerStatuses")):
         terminated, waiting = at(row, "state", "terminated"), at(row, "state", "waiting", "reason")
         if terminated is None:
@@ -107,8 +107,8 @@ def _termination(state: Object) -> str:
     return f"Signal:{state['signal']}" if state.get("signal") else f"ExitCode:{state.get('exitCode', 0)}"
 
 
-def _running(pod: Object, reason: str) -> str:
-    """Return what the first container that waits or has ended tells, else ``reason``, which the pod tells."""
+def _container_status(pod: Object, reason: str) -> str:
+    """Return the reason of the first waiting or ended container, else the pod's ``reason``."""
     is_running = False
     for row in reversed(_pod_statuses(pod, "containerStatuses")):
         waiting, terminated = at(row, "state", "waiting", "reason"), at(row, "state", "terminated")
@@ -126,7 +126,7 @@ def pod_status(pod: Object) -> str:
     phase = at(pod, "status", "phase") or ""
     if pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
         return "Terminating"
-    return _initializing(pod) or _running(pod, at(pod, "status", "reason") or phase)
+    return _init_status(pod) or _container_status(pod, at(pod, "status", "reason") or phase)
 
 
 def pod_ready(pod: Object) -> str:
@@ -138,7 +138,7 @@ def pod_ready(pod: Object) -> str:
 
 def pod_restarts(pod: Object) -> str:
     """Return the RESTARTS column: ``3``, or ``3 (5m ago)``."""
-    rows = _pod_statuses(pod, "initContainerStatuses" if _initializing(pod) else "containerStatuses")
+    rows = _pod_statuses(pod, "initContainerStatuses" if _init_status(pod) else "containerStatuses")
     count = sum(row.get("restartCount") or 0 for row in rows)
     times = [time for row in rows if (time := at(row, "lastState", "terminated", "finishedAt"))]
     return f"{count} ({age(max(times))} ago)" if count and times else str(count)
@@ -146,13 +146,13 @@ def pod_restarts(pod: Object) -> str:
 
 CELLS: dict[str, Callable[[Object], Any]] = {
     "age": lambda obj: age(obj["metadata"].get("creationTimestamp")),
-    "containers": partial(_of_containers, field="name"),
+    "containers": partial(_join_container_field, field="name"),
     "data": lambda obj: len(obj.get("data") or ()),
     "event age": _event_age,
     "event object": lambda event: "/".join(
         (str(at(event, "involvedObject", "kind") or "").lower(), at(event, "involvedObject", "name") or "")
     ),
-    "images": partial(_of_containers, field="image"),
+    "images": partial(_join_container_field, field="image"),
     "node roles": lambda node: _join(
         sorted(key.removeprefix(_ROLE) for key in at(node, "metadata", "labels") or () if key.startswith(_ROLE))
     ),
@@ -171,14 +171,14 @@ _NAME, _AGE = {"name": "Name", "jsonPath": ".metadata.name"}, {"name": "Age", "c
 
 
 class OutputForm(NamedTuple):
-    """``kind`` is Object, Table or PartialObjectMetadata; ``include`` says what a table's rows carry."""
+    """``kind`` is Object, Table or PartialObjectMetadata; ``include`` selects the objects in a table's rows."""
 
     kind: str = "Object"
     include: str = "Metadata"
 
 
 def output_form(request: Request) -> OutputForm:
-    """Return the first form of the Accept header that the server knows."""
+    """Return the first supported form of the Accept header."""
     for choice in request.headers.get("Accept", "").split(","):
         parts = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
         kind = parts.get("as", "")
@@ -217,7 +217,7 @@ def render_list(items: list[StoredObject], info: ResourceInfo, form: OutputForm,
 
 
 def object_response(item: StoredObject, request: Request, code: int = 200) -> Response:
-    """Return one object in the form that the caller wants."""
+    """Return one object in the requested form."""
     return Response(code, render_object(item, request.info, output_form(request)))
 
 
@@ -247,16 +247,16 @@ def _table(items: list[StoredObject], info: ResourceInfo, metadata: Object, incl
 def _cell(column: Object, obj: Object, info: ResourceInfo) -> Any:
     if cell := column.get("cell"):
         return CELLS[cell](obj)
-    found = find_json_path(obj, column["jsonPath"])
-    if column.get("type") == "date" and found is not None:
-        return age(found)
-    if found in (None, ""):
-        return found if info.custom else column.get("empty", NONE)
-    return json.dumps(found) if isinstance(found, dict | list) else found
+    value = find_json_path(obj, column["jsonPath"])
+    if column.get("type") == "date" and value is not None:
+        return age(value)
+    if value in (None, ""):
+        return value if info.custom else column.get("empty", NONE)
+    return json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def find_json_path(value: Any, path: str) -> Any:
-    """Return what a path finds; None for what is missing or for a path that is not understood."""
+    """Return the value at a path; None for a missing value or an unsupported path."""
     place = 0
     while place < len(path):
         step = _JSON_PATH_STEP.match(path, place)

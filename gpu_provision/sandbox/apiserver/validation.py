@@ -1,4 +1,4 @@
-"""What is wrong with a body: unknown and mistyped fields, and the checks of built-in kinds that people run into."""
+"""Validation of bodies: unknown and mistyped fields, and frequent errors in built-in kinds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import yaml
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_known
 from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, refuse, required, unsupported_value
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin_type
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.objects import at, matches_selector
 
 
 def validate_fields(body: Any, info: ResourceInfo, mode: str) -> Object:
-    """Return a body without the fields that its kind does not know.
+    """Return a body without unknown fields.
 
-    Raises StatusError 400 for unknown fields if the caller asked to be strict, for plain values of another type than
-    their field's, and for a body that is no object.
+    Raises StatusError 400 for unknown fields in mode Strict, for scalars of another type than their field's, and for a
+    body that is no object.
     """
     body = {} if body is None else body
     if not isinstance(body, dict):
@@ -32,7 +32,7 @@ def validate_fields(body: Any, info: ResourceInfo, mode: str) -> Object:
     known = body
     if info.custom:
         known = keep_known(body, info, unknown)
-    elif types := builtin(info.api_version, info.kind):
+    elif types := builtin_type(info.api_version, info.kind):
         try:
             known = _keep_known(body, types.root, "", unknown)
         except TypeError as error:
@@ -51,9 +51,9 @@ _SCALARS: dict[str, tuple[str, tuple[type, ...]]] = {
 
 
 def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
-    """Return a value without the fields that its type does not name; their paths are added to ``unknown``.
+    """Return a value without unknown fields; add their paths to ``unknown``.
 
-    Raises TypeError, in the words of real API servers, for a plain value of another type than its field.
+    Raises TypeError, with the API server's message, for a scalar of another type than its field's.
     """
     start = path.removesuffix(".")
     wanted, types = _SCALARS.get(kind.scalar or "", ("", (object,)))
@@ -87,7 +87,7 @@ _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _TEXTS: dict[str, str] = yaml.safe_load((files.files(__package__) / "validation.yaml").read_text("utf-8"))
 
 
-def _shown(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -98,21 +98,21 @@ def _name_causes(name: str, info: ResourceInfo) -> Iterator[Cause]:
     elif info.storage in ("/namespaces", "/services"):
         pattern, length, text = _DNS_LABEL, _LABEL_LENGTH, _TEXTS["label"]
     if not pattern.fullmatch(name) or len(name) > length:
-        yield invalid_value("metadata.name", _shown(name), text)
+        yield invalid_value("metadata.name", _to_json(name), text)
 
 
 def _label_causes(labels: Any, field: str) -> Iterator[Cause]:
     for key, value in (labels or {}).items():
         name = key.rpartition("/")[2]
         if not _KEY_NAME.fullmatch(name) or len(name) > _LABEL_LENGTH:
-            yield invalid_value(field, _shown(key), _TEXTS["label key"])
+            yield invalid_value(field, _to_json(key), _TEXTS["label key"])
         if not _VALUE.fullmatch(value):
-            yield invalid_value(field, _shown(value), _TEXTS["label value"])
+            yield invalid_value(field, _to_json(value), _TEXTS["label value"])
         if len(value) > _LABEL_LENGTH:
-            yield invalid_value(field, _shown(value), f"must be no more than {_LABEL_LENGTH} bytes")
+            yield invalid_value(field, _to_json(value), f"must be no more than {_LABEL_LENGTH} bytes")
 
 
-def _containers(spec: Object, path: str) -> Iterator[Cause]:
+def _container_causes(spec: Object, path: str) -> Iterator[Cause]:
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     names: set[str] = set()
@@ -123,31 +123,31 @@ def _containers(spec: Object, path: str) -> Iterator[Cause]:
             if not name:
                 yield required(f"{here}.name")
             elif name in names:
-                yield Cause("FieldValueDuplicate", f"Duplicate value: {_shown(name)}", f"{here}.name")
+                yield Cause("FieldValueDuplicate", f"Duplicate value: {_to_json(name)}", f"{here}.name")
             elif not _DNS_LABEL.fullmatch(name):
-                yield invalid_value(f"{here}.name", _shown(name), _TEXTS["label"])
+                yield invalid_value(f"{here}.name", _to_json(name), _TEXTS["label"])
             names.add(name)
             if not container.get("image"):
                 yield required(f"{here}.image")
-            yield from _mounts(container, here, volumes)
+            yield from _mount_causes(container, here, volumes)
 
 
-def _mounts(container: Object, path: str, volumes: set[Any]) -> Iterator[Cause]:
+def _mount_causes(container: Object, path: str, volumes: set[Any]) -> Iterator[Cause]:
     paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         here = f"{path}.volumeMounts[{index}]"
         if mount.get("name") not in volumes:
-            yield Cause("FieldValueNotFound", f"Not found: {_shown(mount.get('name'))}", f"{here}.name")
+            yield Cause("FieldValueNotFound", f"Not found: {_to_json(mount.get('name'))}", f"{here}.name")
         where = mount.get("mountPath")
         if not where:
             yield required(f"{here}.mountPath")
         elif where in paths:
-            yield invalid_value(f"{here}.mountPath", _shown(where), "must be unique")
+            yield invalid_value(f"{here}.mountPath", _to_json(where), "must be unique")
         paths.add(where or "")
 
 
-def _pod_spec(spec: Object, path: str, policies: tuple[str, ...]) -> Iterator[Cause]:
-    yield from _containers(spec, path)
+def _pod_spec_causes(spec: Object, path: str, policies: tuple[str, ...]) -> Iterator[Cause]:
+    yield from _container_causes(spec, path)
     if spec.get("restartPolicy") not in policies:
         yield unsupported_value(f"{path}.restartPolicy", str(spec.get("restartPolicy")), policies)
     for index, volume in enumerate(spec.get("volumes") or ()):
@@ -155,13 +155,13 @@ def _pod_spec(spec: Object, path: str, policies: tuple[str, ...]) -> Iterator[Ca
             yield required(f"{path}.volumes[{index}].name")
 
 
-def _template(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
+def _template_causes(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
     template = at(obj, "spec", "template") or {}
     yield from _label_causes(at(template, "metadata", "labels"), "spec.template.labels")
-    yield from _pod_spec(template.get("spec") or {}, "spec.template.spec", policies)
+    yield from _pod_spec_causes(template.get("spec") or {}, "spec.template.spec", policies)
 
 
-def _workload(obj: Object) -> Iterator[Cause]:
+def _workload_causes(obj: Object) -> Iterator[Cause]:
     selector = at(obj, "spec", "selector")
     if not selector:
         yield required("spec.selector")
@@ -169,12 +169,12 @@ def _workload(obj: Object) -> Iterator[Cause]:
         labels = at(obj, "spec", "template", "metadata", "labels") or {}
         if not matches_selector(selector, labels):
             yield invalid_value(
-                "spec.template.metadata.labels", _shown(labels), "`selector` does not match template `labels`"
+                "spec.template.metadata.labels", _to_json(labels), "`selector` does not match template `labels`"
             )
-    yield from _template(obj, ("Always",))
+    yield from _template_causes(obj, ("Always",))
 
 
-def _service(obj: Object) -> Iterator[Cause]:
+def _service_causes(obj: Object) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     if not spec.get("ports") and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
         yield required("spec.ports")
@@ -183,15 +183,15 @@ def _service(obj: Object) -> Iterator[Cause]:
             yield required(f"spec.ports[{index}].port")
 
 
-def _definition(obj: Object) -> Iterator[Cause]:
+def _definition_causes(obj: Object) -> Iterator[Cause]:
     spec, name = obj.get("spec") or {}, obj["metadata"].get("name")
     expected = f"{at(spec, 'names', 'plural')}.{spec.get('group')}"
     if name != expected:
-        yield invalid_value("metadata.name", _shown(name), 'must be spec.names.plural+"."+spec.group')
+        yield invalid_value("metadata.name", _to_json(name), 'must be spec.names.plural+"."+spec.group')
     stored = [version for version in spec.get("versions") or () if version.get("storage")]
     if len(stored) != 1:
         text = "must have exactly one version marked as storage version"
-        yield invalid_value("spec.versions", _shown([row.get("name") for row in spec.get("versions") or ()]), text)
+        yield invalid_value("spec.versions", _to_json([row.get("name") for row in spec.get("versions") or ()]), text)
     for index, version in enumerate(spec.get("versions") or ()):
         here, schema = f"spec.versions[{index}].schema.openAPIV3Schema", at(version, "schema", "openAPIV3Schema")
         if not schema:
@@ -201,23 +201,23 @@ def _definition(obj: Object) -> Iterator[Cause]:
             yield required(f"{path}.type", f"Required value: must not be empty {place}")
 
 
-def _size(obj: Object) -> Iterator[Cause]:
+def _size_causes(obj: Object) -> Iterator[Cause]:
     parts = [*(obj.get("data") or {}).values(), *(obj.get("binaryData") or {}).values()]
     if sum(len(part.encode()) for part in parts) > _MOST_DATA:
         yield Cause("FieldValueTooLong", f"Too long: must have at most {_MOST_DATA} bytes", "[]")
 
 
 _CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
-    "/configmaps": _size,
-    "/pods": lambda obj: _pod_spec(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never")),
-    "/secrets": _size,
-    "/services": _service,
-    "apps/daemonsets": _workload,
-    "apps/deployments": _workload,
-    "apps/replicasets": _workload,
-    "apps/statefulsets": _workload,
-    "batch/jobs": lambda obj: _template(obj, ("OnFailure", "Never")),
-    "apiextensions.k8s.io/customresourcedefinitions": _definition,
+    "/configmaps": _size_causes,
+    "/pods": lambda obj: _pod_spec_causes(obj.get("spec") or {}, "spec", ("Always", "OnFailure", "Never")),
+    "/secrets": _size_causes,
+    "/services": _service_causes,
+    "apps/daemonsets": _workload_causes,
+    "apps/deployments": _workload_causes,
+    "apps/replicasets": _workload_causes,
+    "apps/statefulsets": _workload_causes,
+    "batch/jobs": lambda obj: _template_causes(obj, ("OnFailure", "Never")),
+    "apiextensions.k8s.io/customresourcedefinitions": _definition_causes,
 }
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates")
 
@@ -226,7 +226,7 @@ def _reference_causes(metadata: Object) -> Iterator[Cause]:
     for index, name in enumerate(metadata.get("finalizers") or ()):
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
-            yield invalid_value(f"metadata.finalizers[{index}]", _shown(name), why)
+            yield invalid_value(f"metadata.finalizers[{index}]", _to_json(name), why)
     for owner in metadata.get("ownerReferences") or ():
         for field, name in (("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")):
             if not owner.get(field):
@@ -234,7 +234,7 @@ def _reference_causes(metadata: Object) -> Iterator[Cause]:
 
 
 def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
-    """Say what is wrong with an object."""
+    """Yield the errors of an object."""
     metadata = obj["metadata"]
     yield from _name_causes(metadata["name"], info)
     yield from _label_causes(metadata.get("labels"), "metadata.labels")
@@ -247,7 +247,7 @@ def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
 
 
 def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Cause]:
-    """Say which fields may not change as they do."""
+    """Yield the forbidden changes of an object."""
     added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
     if added and old["metadata"].get("deletionTimestamp"):
         names = ", ".join(f'"{name}"' for name in sorted(added))
@@ -255,15 +255,15 @@ def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Caus
         yield Cause("FieldValueForbidden", f"Forbidden: {why} []string{{{names}}}", "metadata.finalizers")
     for field in info.immutable:
         if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
-            yield invalid_value(field, _shown(after), "field is immutable")
-    if info.storage == "/pods" and _frozen(old["spec"]) != _frozen(new["spec"]):
+            yield invalid_value(field, _to_json(after), "field is immutable")
+    if info.storage == "/pods" and _immutable_pod_spec(old["spec"]) != _immutable_pod_spec(new["spec"]):
         yield Cause("FieldValueForbidden", _TEXTS["pod update"], "spec")
     if info.storage in ("/configmaps", "/secrets") and old.get("immutable") and old.get("data") != new.get("data"):
         message = "Forbidden: field is immutable when `immutable` is set"
         yield Cause("FieldValueForbidden", message, "data")
 
 
-def _frozen(spec: Object) -> Object:
+def _immutable_pod_spec(spec: Object) -> Object:
     rest = {key: value for key, value in spec.items() if key not in _POD_MUTABLE}
     for field in ("containers", "initContainers"):
         rest[field] = [{**container, "image": ""} for container in spec.get(field) or ()]

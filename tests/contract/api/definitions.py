@@ -1,4 +1,4 @@
-"""Custom resources that the tests define."""
+"""CustomResourceDefinitions of the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that the tests of the API server make; none of them ever runs."""
+"""Objects for tests of the API server; none of them runs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ CONTAINERS = [{"name": "main", "image": "example.org/app:1"}]
 
 
 def core(namespace: str, plural: str, name: str = "") -> str:
-    """Return the path of a collection, or an object, of the core group."""
     return f"/api/v1/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
 def apps(namespace: str, plural: str, name: str = "") -> str:
-    """Return the path of a collection, or an object, of apps/v1."""
     return f"/apis/apps/v1/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
 def configmap(name: str, data: dict[str, str] | None = None, **metadata: Any) -> Object:
-    """Return a ConfigMap."""
     head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
     return head if data is None else {**head, "data": data}
 
 
 def pod(name: str, *, metadata: Object | None = None, **spec: Any) -> Object:
-    """Return a pod that fits on no node, unless ``nodeName`` binds it."""
+    """Return a pod that is unschedulable without ``nodeName``."""
     about = {"containers": CONTAINERS, "nodeSelector": NOWHERE, "terminationGracePeriodSeconds": 30}
     return {
         "apiVersion": "v1",
@@ -40,5 +37,4 @@ def pod(name: str, *, metadata: Object | None = None, **spec: Any) -> Object:
 
 
 def names(listed: Object) -> list[str]:
-    """Return the names of a list's items."""
     return [item["metadata"]["name"] for item in listed["items"]]

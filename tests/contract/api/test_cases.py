@@ -1,4 +1,4 @@
-"""Requests and what a server has to answer to them: cases/*.yaml; the first lines of objects.yaml explain the keys."""
+"""Requests and expected responses: cases/*.yaml; the first lines of objects.yaml explain the keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMS = {form: f"application/json;as={form};g=meta.k8s.io;v=v1" for form in ("Ta
 
 
 def cases() -> Iterator[Any]:
-    """Yield every case with its values; the id says file, name and, of several, the number."""
+    """Yield every case with its values; the id has file, name and, for several values, a number."""
     for file in sorted(FOLDER.glob("*.yaml")):
         for case in data_file.document(file.read_text("utf-8"))["cases"]:
             rows = case.get("each", [{}])
@@ -33,12 +33,12 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(case, values, id=name)
 
 
-def filled(value: Any, known: Object) -> Any:
-    """Return a value in which every ``$name`` is what is known under that name."""
+def fill_in(value: Any, known: Object) -> Any:
+    """Replace every ``$name`` in a value by the known value of this name."""
     if isinstance(value, dict):
-        return {filled(key, known): filled(part, known) for key, part in value.items()}
+        return {fill_in(key, known): fill_in(part, known) for key, part in value.items()}
     if isinstance(value, list):
-        return [filled(part, known) for part in value]
+        return [fill_in(part, known) for part in value]
     if not isinstance(value, str) or "$" not in value:
         return value
     if value[1:] in known:
@@ -47,14 +47,14 @@ def filled(value: Any, known: Object) -> Any:
 
 
 def find(value: Any, path: str) -> Any:
-    """Return what is at a dotted path; None if nothing is."""
+    """Return the value at a dotted path; None for a missing one."""
     for part in path.split(".") if path else ():
         value = value[int(part)] if isinstance(value, list) else (value or {}).get(part)
     return value
 
 
 def differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
-    """Yield where an answer has not what is wanted; it may have more."""
+    """Yield the differences of a response from the expected values; it may have more fields."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         for key, part in wanted.items():
             yield from differences(found.get(key), part, f"{where}.{key}")
@@ -73,10 +73,10 @@ def differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
 
 
 class Run:
-    """One case on one server; deletes in the end what it has made."""
+    """One case on one server; `close` deletes its objects."""
 
     def __init__(self, server: Server, values: Object) -> None:
-        """``values`` are known from the start."""
+        """``values`` are the initial names."""
         bare = replace(server.access, token="", certificate=b"", key=b"")
         wrong = replace(bare, token="wrong")  # noqa: S106 - no secret
         self._clients = {"": server, "anonymous": server.with_access(bare), "wrong": server.with_access(wrong)}
@@ -84,8 +84,8 @@ class Run:
         self._known, self._made = values, list[str]()
 
     def step(self, step: Object) -> None:
-        """Send a request and compare the answer."""
-        server, step = self._clients[""], filled(step, self._known)
+        """Send a request and compare the response."""
+        server, step = self._clients[""], fill_in(step, self._known)
         since, before = (tuple(map(int, step.get(key, "0.0").split("."))) for key in ("since", "before"))
         if not server.at_least(*since) or ("before" in step and server.at_least(*before)):
             return
@@ -111,7 +111,7 @@ class Run:
     def _request(self, step: Object) -> tuple[str, str]:
         verb, text = step["do"].split(" ", 1)
         root, slash, rest = text.partition("/")
-        return verb, filled(ROOTS.get(root, root), self._known) + slash + rest
+        return verb, fill_in(ROOTS.get(root, root), self._known) + slash + rest
 
     def _ask(self, step: Object) -> Answer:
         verb, path = self._request(step)
@@ -142,7 +142,6 @@ class Run:
         assert [*differences(dict(answer.headers), step.get("headed", {}))] == []
 
     def close(self) -> None:
-        """Delete everything, the newest first."""
         for path in reversed(self._made):
             self._clients[""].ask("DELETE", f"{path}?gracePeriodSeconds=0")
         for name in {*self._clients} - {""}:
@@ -151,7 +150,6 @@ class Run:
 
 @pytest.fixture(scope="module")
 def _widgets(server: Server) -> Iterator[None]:
-    """A custom resource in force."""
     establish(server, definition("widgets"))
     yield
     server.delete(f"{DEFINITIONS}/widgets.{GROUP}")
@@ -161,7 +159,7 @@ def _widgets(server: Server) -> Iterator[None]:
 @pytest.mark.usefixtures("_widgets")
 @pytest.mark.parametrize(("case", "values"), [*cases()])
 def test_a_server_answers_as_the_case_says(server: Server, namespace: str, case: Object, values: Object) -> None:
-    """The page docs/contract.md has a line for each case."""
+    """docs/contract.md has a line for each case."""
     if not server.at_least(*map(int, case.get("since", "1.0").split("."))):
         pytest.skip(f"Kubernetes {server.release} has not got it; {case['since']} has")
     if case.get("controllers") and not server.controllers:
@@ -169,6 +167,6 @@ def test_a_server_answers_as_the_case_says(server: Server, namespace: str, case:
     if not server.user and any(step.get("as") == "user" for step in case["steps"]):
         pytest.skip("this cluster has no user to spare")
     known = {"namespace": namespace, "policy": "v1" if server.at_least(1, 22) else "v1beta1"}
-    with contextlib.closing(Run(server, known | filled(values, known))) as run:
+    with contextlib.closing(Run(server, known | fill_in(values, known))) as run:
         for step in case["steps"]:
             run.step(step)

@@ -11,7 +11,7 @@ from tests.contract.client import Server
 def test_a_configmap_of_more_than_a_megabyte_is_refused(
     server: Server, namespace: str, size: int, code: int, reason: str
 ) -> None:
-    """By its kind, and from three megabytes on as a body."""
+    """By validation, and above three megabytes by the limit of the body."""
     big = {"metadata": {"name": "big"}, "data": {"k": "x" * size}}
     answer = server.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", big)
     assert (answer.code, answer.reason) == (code, reason)

@@ -18,7 +18,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def comparable() -> list[Object]:
-    """Return the cases whose objects can be made by requests alone."""
+    """Return the cases whose objects can be created by requests."""
     cases = [
         {**case, "file": file.stem}
         for file in sorted(CASES.glob("*.yaml"))
@@ -29,11 +29,11 @@ def comparable() -> list[Object]:
 
 def steps_of(case: Object) -> list[Object]:
     steps = [*case.get("given", ()), case["when"]]
-    return [{**step, key: furnished(step[key])} for step in steps for key in ("apply", "update") if key in step]
+    return [{**step, key: complete_object(step[key])} for step in steps for key in ("apply", "update") if key in step]
 
 
-def furnished(body: Object) -> Object:
-    """Return an object with what a server demands of its kind and the cases leave out.
+def complete_object(body: Object) -> Object:
+    """Return an object with the required fields of its kind that the cases omit.
 
     A pod becomes the pod of a DaemonSet, which may change.
     """
@@ -65,8 +65,8 @@ def version_of(case: Object) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def sent(server: Server, collection: str, name: str, step: Object) -> Answer:
-    """Do one step of a case on the server."""
+def send_step(server: Server, collection: str, name: str, step: Object) -> Answer:
+    """Send one step of a case to the server."""
     body = step.get("apply") or step["update"]
     body = {**body, "metadata": {**body["metadata"], "name": name}}
     path = f"{collection}/{name}"
@@ -78,8 +78,8 @@ def sent(server: Server, collection: str, name: str, step: Object) -> Answer:
     return server.ask("PUT", path + query, body)
 
 
-def expected(live: Object | None, step: Object) -> Object | str:
-    """Do one step by the rules alone: the object, or the text of the conflict."""
+def expected_result(live: Object | None, step: Object) -> Object | str:
+    """Return the result of one step without a server: the object, or the text of the conflict."""
     if "update" in step:
         return record_update(live, step["update"], manager=step["manager"], now=NOW)
     try:
@@ -91,21 +91,21 @@ def expected(live: Object | None, step: Object) -> Object | str:
 
 
 def appliers(obj: Object) -> dict[str, list[str]]:
-    """Return what each applier owns; the entries of updates also hold what the server defaulted."""
+    """Return the fields of each applier; entries of updates also have the server's defaults."""
     entries = obj["metadata"].get("managedFields", ())
     return {entry["manager"]: sorted(paths(entry["fieldsV1"])) for entry in entries if entry["operation"] == "Apply"}
 
 
 @pytest.mark.parametrize("case", comparable(), ids=lambda case: f"{case['file']}: {case['name']}")
 def test_owners_and_conflicts_of_a_case_are_those_of_the_rules(server: Server, namespace: str, case: Object) -> None:
-    """The cases of the field manager's own tests, step by step on a server."""
+    """The cases of the field manager's unit tests, step by step on a server."""
     if not server.at_least(*version_of(case)):
         pytest.skip(f"servers before {case['newer']} do otherwise")
     kind, name = kind_of(case), f"case-{uuid.uuid4().hex[:6]}"
     collection = (apps if kind == "DaemonSet" else core)(namespace, PLURALS[kind])
     live: Object | None = None
     for step in steps_of(case):
-        answer, wanted = sent(server, collection, name, step), expected(live, step)
+        answer, wanted = send_step(server, collection, name, step), expected_result(live, step)
         if isinstance(wanted, str):
             assert answer.message == wanted
         else:

@@ -7,7 +7,7 @@ from tests.contract.client import Server
 
 
 def test_a_token_from_before_the_history_ends_has_expired(server: Server, namespace: str) -> None:
-    """410; the answer holds a token that goes on with the present state."""
+    """410; the response has a token for an inconsistent continuation."""
     if server.compact is None:
         pytest.skip("the history of this cluster cannot be cut from outside")
     path = core(namespace, "configmaps")

@@ -1,4 +1,4 @@
-"""What gpu_provision/kube relies on, asked through it: each test is one reliance."""
+"""Guarantees of the API server that gpu_provision/kube relies on, one in each test."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ CONFIG_MAPS, NODES = Kind("v1", "ConfigMap"), Kind("v1", "Node")
 
 @pytest.fixture
 def cluster(server: Server) -> KubeClient:
-    """The tool's own client, as administrator."""
     return connect(str(server.kubeconfig))
 
 
 @pytest.fixture
 def node(server: Server, namespace: str) -> Iterator[Manifest]:
-    """A node."""
     name = f"node-{namespace}"
     yield server.make("/api/v1/nodes", {"metadata": {"name": name, "labels": {"a": "1", "b": "2"}}})
     server.delete(f"/api/v1/nodes/{name}")
@@ -125,7 +123,7 @@ def test_a_second_create_finds_the_first(cluster: KubeClient, namespace: str) ->
 
 
 def test_two_who_replace_a_lease_meet(cluster: KubeClient, namespace: str) -> None:
-    """The lock: a write from an old version is refused."""
+    """The server refuses a write with an old version."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     metadata = {"name": "lock", "namespace": namespace}
     now = "2026-01-01T00:00:00.000000Z"
@@ -137,7 +135,7 @@ def test_two_who_replace_a_lease_meet(cluster: KubeClient, namespace: str) -> No
 
 
 def test_a_lease_that_is_gone_is_not_replaced(cluster: KubeClient, namespace: str) -> None:
-    """With a version in it; without one, a real server would create it again."""
+    """The update has a resourceVersion; without one, a real server would create the lease."""
     head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     made = cluster.create({**head, "metadata": {"name": "lock", "namespace": namespace}, "spec": {}})
     cluster.delete(ref_of(made))
@@ -196,8 +194,8 @@ def test_a_watch_tells_every_change_since_a_list(cluster: KubeClient, namespace:
 
 
 @pytest.fixture
-def forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
-    """A kind whose first versions the server does not know any more: one that it has known for a moment only."""
+def unserved_kind(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
+    """A kind with expired first versions."""
     plural, kind = establish(server, definition("forgottens")), Kind(f"{GROUP}/v1", "Forgotten")
     monkeypatch.setitem(KINDS, kind, plural)
     if server.compact:
@@ -206,9 +204,9 @@ def forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]
     server.delete(f"{DEFINITIONS}/{plural}.{GROUP}")
 
 
-def test_a_watch_from_a_forgotten_version_is_gone(cluster: KubeClient, forgotten: Kind) -> None:
-    """The mirror lists again then."""
-    stream = cluster.watch(forgotten, "1")
+def test_a_watch_from_a_forgotten_version_is_gone(cluster: KubeClient, unserved_kind: Kind) -> None:
+    """The informer lists again."""
+    stream = cluster.watch(unserved_kind, "1")
     with pytest.raises(ExpiredError):
         next(iter(stream))
 

@@ -1,4 +1,4 @@
-"""The rules of the definition of stacks, on a server that evaluates them; the sandbox's does not."""
+"""The CEL rules of the definition, on a server that evaluates them; the sandbox does not."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PROD = f"/apis/{STACK.api_version}/gpustacks/prod"
 
 
 @pytest.fixture(scope="module")
-def made(server: Server) -> Iterator[Answer]:
-    """What the server said to the definition with rules, which then is in force."""
+def definition_answer(server: Server) -> Iterator[Answer]:
+    """The response to the definition with rules, once it is established."""
     if not server.at_least(1, 29):
         pytest.skip("it evaluates no rules; with KUBEBUILDER_ASSETS of 1.29 or newer these run: docs/testing.md")
     path = f"{DEFINITIONS}/{CRD_NAME}"
@@ -42,19 +42,19 @@ def made(server: Server) -> Iterator[Answer]:
 
 
 @pytest.fixture
-def prod(server: Server, made: Answer) -> Iterator[str]:  # noqa: ARG001 - is in force
+def prod(server: Server, definition_answer: Answer) -> Iterator[str]:  # noqa: ARG001 - is in force
     yield PROD
     server.delete(PROD)
     until(lambda: server.is_gone(PROD))
 
 
-def applied(server: Server, path: str, item: Object) -> Answer:
+def apply_object(server: Server, path: str, item: Object) -> Answer:
     return server.ask("PATCH", f"{path}?fieldManager=me&fieldValidation=Strict", item, "application/apply-patch+yaml")
 
 
-def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, made: Answer) -> None:
-    """Neither their syntax, nor their types, nor their estimated cost is refused; and none is dropped."""
-    assert "Warning" not in made.headers
+def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, definition_answer: Answer) -> None:
+    """Syntax, types and estimated cost are valid, and no rule is dropped."""
+    assert "Warning" not in definition_answer.headers
     live = server.get(f"{DEFINITIONS}/{CRD_NAME}")
     assert str(live).count(f"'{RULES_KEY}'") == str(definition(rules=True)).count(f"'{RULES_KEY}'")
     again = server.apply(f"{DEFINITIONS}/{CRD_NAME}", definition(rules=True), manager="gpu-provision").body
@@ -63,35 +63,35 @@ def test_a_definition_with_rules_is_accepted_without_a_warning(server: Server, m
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_rule_refuses_with_the_place_and_the_finding(server: Server, prod: str, case: Case) -> None:
-    """As cel-python does (tests/operator/test_cel.py)."""
+    """As in tests/operator/test_cel.py."""
     if case.before is not None:
-        assert applied(server, prod, stack(case.before)).code == 201
-    answer = applied(server, prod, stack(case.spec))
-    if not case.told:
+        assert apply_object(server, prod, stack(case.before)).code == 201
+    answer = apply_object(server, prod, stack(case.spec))
+    if not case.message:
         assert answer.code in (200, 201), answer
         return
     assert (answer.code, answer.reason) == (422, "Invalid"), answer
-    assert [(cause["field"], case.told in cause["message"]) for cause in answer.causes] == [(case.where, True)]
+    assert [(cause["field"], case.message in cause["message"]) for cause in answer.causes] == [(case.where, True)]
 
 
 def test_a_refusal_tells_no_secret(server: Server, prod: str) -> None:
-    answer = applied(server, prod, stack(CASES["a secret in http_proxy"].spec))
+    answer = apply_object(server, prod, stack(CASES["a secret in http_proxy"].spec))
     assert answer.code == 422
     assert SECRET not in str(answer)
 
 
 @pytest.mark.parametrize("file", INVENTORIES, ids=lambda file: file.stem)
 def test_no_rule_refuses_the_stack_of_an_inventory(server: Server, prod: str, file: Path) -> None:
-    """Neither as a new one, nor as a change."""
+    """Neither a new one, nor an update."""
     sent = {**stack_of(parse(read_source(file))[0].data), "metadata": {"name": "prod"}}
-    assert applied(server, prod, sent).code == 201
+    assert apply_object(server, prod, sent).code == 201
     labelled = {**sent, "spec": {**sent["spec"], "history": {"keep": 7}}}
-    assert applied(server, prod, labelled).code == 200
+    assert apply_object(server, prod, labelled).code == 200
 
 
-@pytest.mark.usefixtures("made")
+@pytest.mark.usefixtures("definition_answer")
 def test_rules_that_are_too_costly_are_left_out(server: Server) -> None:
-    """The server forgets, in what ``filter`` returns, how long a text can be."""
+    """The server does not bound the length of a text from ``filter``."""
     wanted = definition(rules=True)
     rules = wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"][RULES_KEY]
     rules[0]["messageExpression"] = "'no pool ' + self.nodes.filter(node, node.pool != '')[0].pool"

@@ -27,7 +27,7 @@ STATUS: Object = DATA["status"]
 
 @pytest.fixture(scope="module")
 def stacks(server: Server) -> Iterator[str]:
-    """The path of stacks, whose definition is applied as the tool applies it."""
+    """The path of GPUStacks, with the applied definition."""
     path = f"{DEFINITIONS}/{CRD_NAME}"
     answer = server.apply(f"{path}", definition(), manager="gpu-provision")
     assert answer.code == 201, answer
@@ -40,7 +40,6 @@ def stacks(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def prod(server: Server, stacks: str) -> Iterator[str]:
-    """The path of a stack that a test may make."""
     path = f"{stacks}/prod"
     yield path
     server.delete(path)
@@ -108,7 +107,7 @@ def test_a_stack_that_breaks_the_schema_is_refused_by_field(server: Server, stac
 
 
 def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield where a spec has a text that has to be one line of a form."""
+    """Yield the paths of texts that must be one line of a form."""
     if isinstance(value, dict):
         for key, inner in value.items():
             known = part.get("properties", {}).get(key) or part.get("additionalProperties") or {}
@@ -121,7 +120,7 @@ def texts(part: Object, value: Any, path: tuple[str | int, ...] = ()) -> Iterato
 
 
 def test_a_text_of_a_stack_that_ends_in_a_newline_is_refused(server: Server, stacks: str) -> None:
-    """In RE2 a dollar sign is the end of the text; Python's is also before a final newline."""
+    """In RE2 a dollar sign is the end of the text, in Python also before a final newline."""
     sent = stack_of(parse(read_source(GOOD / "complete.yaml"))[0].data)
     places = list(texts(spec_schema(), sent["spec"]))
     for *parent, last in places:
@@ -137,7 +136,7 @@ def test_a_text_of_a_stack_that_ends_in_a_newline_is_refused(server: Server, sta
 
 @pytest.mark.usefixtures("prod")
 def test_free_texts_of_a_stack_are_stored_as_they_are(server: Server, stacks: str) -> None:
-    """Nothing in them has a meaning for a server, nor for what the loader makes of them."""
+    """Special characters have no meaning for server and loader."""
     free = "$(id); rm -rf / ../.. --a\u2028\u2029\x85\t\n" + "1" * 10_000
     given = {"gfd": {"env": {"NOTE": free}, "args": [free]}, "daemonsets": {"annotations": {"example.com/note": free}}}
     stored = server.make(stacks, stack(**given))
@@ -220,7 +219,7 @@ def test_a_stack_is_held_by_its_finalizer(server: Server, stacks: str, prod: str
 
 
 def test_two_managers_have_nodes_of_their_own_in_a_stack(server: Server, prod: str) -> None:
-    """Servers before 1.21 take such a list for one value."""
+    """Servers before 1.21 treat the list as atomic."""
     first = stack(nodes=[{"name": "gpu-1", "pool": "gpu"}])
     assert server.apply(prod, first, manager="first").code == 201
     second = {**stack(), "spec": {"nodes": [{"name": "gpu-2", "pool": "gpu"}]}}

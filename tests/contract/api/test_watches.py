@@ -12,7 +12,7 @@ def test_a_watch_ends_after_the_seconds_it_asked_for(server: Server, namespace: 
 
 
 def test_bookmarks_tell_how_far_the_watch_has_come(server: Server, namespace: str) -> None:
-    """A server promises none; the sandbox sends one at the latest at the end, so that clients meet them."""
+    """Optional for servers; the sandbox sends one at the end of a watch at the latest."""
     path = core(namespace, "configmaps")
     version = server.make(path, configmap("one"))["metadata"]["resourceVersion"]
     query = f"?resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=1"
@@ -26,7 +26,7 @@ def test_bookmarks_tell_how_far_the_watch_has_come(server: Server, namespace: st
 
 
 def test_a_watch_from_a_forgotten_version_fails_with_gone(server: Server, namespace: str) -> None:
-    """The answer is 200, and its first event an ERROR with a Status: clients list again."""
+    """With code 200 and an ERROR event with a Status: clients list again."""
     path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{establish(server, definition('olds'))}"
     if server.compact:
         server.compact()  # a real server knows no past of a resource that is new

@@ -34,7 +34,6 @@ class Cluster:
     """One test's view of a server: its namespace, and the whole cluster where it must."""
 
     def __init__(self, server: Server, namespace: str) -> None:
-        """Work in a namespace that exists."""
         self.server, self.namespace = server, namespace
 
     @property
@@ -49,7 +48,6 @@ class Cluster:
         return _PLACES[kind]
 
     def path(self, kind: str, name: str = "", part: str = "") -> str:
-        """Return the path of an object, of a subresource of it, or of a collection."""
         version = self.version_of(kind)
         plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -57,12 +55,10 @@ class Cluster:
         return "/".join(word for word in (root, scope, plural, name, part) if word)
 
     def create(self, kind: str, name: str, *, metadata: Object | None = None, **body: Any) -> Object:
-        """Create an object and return it; a refusal fails."""
         whole = {"apiVersion": self.version_of(kind), "kind": kind, "metadata": {"name": name, **(metadata or {})}}
         return self.server.make(self.path(kind), whole | body)
 
     def get(self, kind: str, name: str) -> Object:
-        """Return an object."""
         return self.server.get(self.path(kind, name))
 
     def every(self, kind: str, labels: str = "") -> list[Object]:
@@ -71,18 +67,15 @@ class Cluster:
         return [{"apiVersion": self.version_of(kind), "kind": kind, **item} for item in items]
 
     def patch(self, kind: str, name: str, change: Any, part: str = "", content_type: str = MERGE) -> Object:
-        """Patch an object."""
         return self.server.patch(self.path(kind, name, part), change, content_type)
 
     def delete(self, kind: str, name: str, **options: Any) -> Answer:
-        """Delete an object with these DeleteOptions."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
         answer = self.server.ask("DELETE", self.path(kind, name), body)
         assert answer.code in (200, 202), answer
         return answer
 
     def gone(self, kind: str, name: str) -> bool:
-        """Say whether an object is not there."""
         return self.server.is_gone(self.path(kind, name))
 
     def now(self, kind: str) -> str:
@@ -122,7 +115,6 @@ class Cluster:
             return watch.until(lambda event: event.type != "DELETED" and condition(event.object))[-1].object
 
     def await_gone(self, kind: str, name: str, *, seconds: float = SECONDS) -> None:
-        """Wait until an object is gone."""
         until(lambda: self.gone(kind, name), seconds=seconds)
 
     def pods(self, labels: str = "") -> list[Object]:
@@ -142,12 +134,9 @@ class Cluster:
         return list(until(found))
 
     def await_no_pods(self, labels: str = "") -> None:
-        """Wait until not even a terminating pod is left."""
         until(lambda: not self.every("Pod", labels))
 
     def await_event(self, reason: str, name: str, holds: Callable[[Object], Any] = lambda _: True) -> Object:
-        """Return an event about the object of this name, once it is recorded."""
-
         def found() -> Object | None:
             events = self.server.get(self.path("Event"))["items"]
             about = (one for one in events if (one["reason"], one["involvedObject"].get("name")) == (reason, name))

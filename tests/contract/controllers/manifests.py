@@ -14,7 +14,6 @@ PROBE = {"exec": {"command": ["true"]}}
 
 
 def container(name: str = "main", *command: str, **more: Any) -> Object:
-    """Return a container that serves for ever unless told otherwise."""
     return {"name": name, "image": IMAGE, "command": list(command or SERVES), **more}
 
 
@@ -28,7 +27,6 @@ def unready(name: str = "main") -> Object:
 
 
 def workload(app: str, spec: Object | None = None, **more: Any) -> Object:
-    """Return the spec of a DaemonSet, Deployment or ReplicaSet whose pods have a label ``app``."""
     template = {"metadata": {"labels": {"app": app}}, "spec": spec or pod_spec()}
     return {"selector": {"matchLabels": {"app": app}}, "template": template, **more}
 

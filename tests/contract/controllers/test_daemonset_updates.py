@@ -17,7 +17,6 @@ ON_DELETE = {"type": "OnDelete"}
 
 
 def rolling(allowed: int | str) -> Object:
-    """Return the strategy that misses so many pods at most."""
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": allowed}}
 
 

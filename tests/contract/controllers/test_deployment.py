@@ -13,8 +13,6 @@ REVISION = "deployment.kubernetes.io/revision"
 
 
 def await_available(cluster: Cluster, replicas: int, name: str = "web") -> Object:
-    """Return a Deployment once all its replicas are of the present template and available."""
-
     def holds(deployment: Object) -> bool:
         status = deployment.get("status", {})
         found = (status.get("replicas", 0), status.get("updatedReplicas", 0), status.get("availableReplicas", 0))

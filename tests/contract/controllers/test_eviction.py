@@ -17,7 +17,6 @@ def evict(cluster: Cluster, pod: str, **more: object) -> Answer:
 
 
 def budget(cluster: Cluster, name: str = "budget", **spec: object) -> Object:
-    """Create a budget for the pods ``app=web``, and return it once its status is of the present."""
     cluster.create("PodDisruptionBudget", name, spec={"selector": {"matchLabels": {"app": "web"}}, **spec})
     return cluster.await_("PodDisruptionBudget", name, lambda one: one.get("status", {}).get("observedGeneration"))
 
@@ -27,7 +26,6 @@ def await_budget(cluster: Cluster, name: str = "budget", **wanted: int) -> Objec
 
 
 def web(cluster: Cluster, replicas: int) -> list[str]:
-    """Create a Deployment and return the names of its pods, which are ready."""
     cluster.create("Deployment", "web", spec=workload("web", replicas=replicas))
     return sorted(names(cluster.await_pods(replicas, "app=web")))
 

@@ -20,7 +20,6 @@ def gpus(count: int) -> Object:
 
 
 def on(node: str, *containers: Object, **more: object) -> Object:
-    """Return the spec of a pod for one node, chosen by its label."""
     return pod_spec(*containers, nodeSelector={"kubernetes.io/hostname": node}, **more)
 
 

@@ -8,7 +8,6 @@ from tests.real.hosts import built, nspawn
 
 
 def main() -> int:
-    """Build what can be built here, and say where it is; say what is missing for the rest."""
     status = 1
     parts = {
         "virtual machines": (built.machines_missing, built.IMAGE),

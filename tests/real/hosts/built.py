@@ -24,8 +24,6 @@ _SHARED = _HERE / "debian.sh"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A script that makes things in a folder."""
-
     name: str  # what the results are called in the cache
     script: Path  # called with the folder
     makes: tuple[str, ...]  # what is kept of that folder

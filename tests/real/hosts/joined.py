@@ -61,8 +61,6 @@ exec sleep infinity
 
 @dataclass(frozen=True, slots=True)
 class Lan:
-    """A network that is up; it ends with the process that holds it."""
-
     holder: int
 
     @property
@@ -272,11 +270,9 @@ class JoinedMachine(real_node.Machine):
     virtual: Machine
 
     def run(self, *command: str) -> str:
-        """Run a command on the machine, over SSH, and return its output."""
         return self.virtual.run(shlex.join(command))
 
     def until(self, condition: Callable[[], object], *, what: str, seconds: float = _PATIENCE_SECONDS) -> None:
-        """Wait until a condition holds; an emulated machine takes its time."""
         real_node.Machine.until(self, condition, what=what, seconds=seconds)
 
 

@@ -42,8 +42,6 @@ _FIRST_PROCESS = Path(__file__).with_name("light_host.sh")
 
 @dataclass(frozen=True, slots=True)
 class LightHost(NamespacedHost):
-    """A running light host."""
-
     def written(self) -> set[tuple[str, int, float]]:
         """Return path, inode and time of every file that was written since it began, past SSH and faster."""
         files = (self.root / ".disk/upper").rglob("*")

@@ -26,8 +26,6 @@ _NETWORK, _GATEWAY, _GUEST = "10.0.2.0/24", "10.0.2.2", "10.0.2.15"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a machine is made of."""
-
     functions: tuple[str, ...] = (T4, T4)  # its GPUs, as ``vendor:device:class``
     bmc: bool = True  # whether it has a BMC, for which the kernel loads its IPMI drivers by itself
     secure_boot: bool = False  # whether its firmware is UEFI with Secure Boot on, instead of a BIOS
@@ -89,8 +87,6 @@ def secure_boot_missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine(SshHost):
-    """A running virtual machine."""
-
     qemu: subprocess.Popen[bytes]  # the process whose child QEMU is
     link: Link  # how it is connected
 

@@ -77,7 +77,6 @@ def runtime(host: NspawnHost) -> str:
 
 @pytest.fixture(scope="module")
 def first_run(user: User, as_they_came: dict[str, set[str]], runtime: str) -> Answer:
-    """What the first run says."""
     assert all(as_they_came.values())
     assert runtime
     return user.apply("--hosts-only")

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -21,7 +24,6 @@ from packaging.utils import canonicalize_name
 from tests.real import binaries
 from tests.real.images import host, oci
 from tests.real.images.build import PATH
-from tests.real.images.containerfile import config_of
 from tests.real.images.layers import Item, Layer, copied, tar
 
 _CHECKOUT = Path(__file__).parents[3]
@@ -32,10 +34,27 @@ _KEPT = 2
 
 
 def archive(image: str, target: Path) -> Path:
-    config = config_of(_CHECKOUT / "Containerfile")
+    config = _config_of(_CHECKOUT / "Containerfile")
     config["Env"] = [f"PATH={PATH}", *config["Env"]]
     layers = [_dependencies(), tar({**_wheel(), "/tmp/.keep": Item()})]  # noqa: S108 - a path in the image
     return oci.write([oci.Image(name=image, layers=layers, config=config)], target)
+
+
+def _config_of(file: Path) -> dict[str, Any]:
+    """Return the image configuration that the last stage of a Containerfile describes."""
+    config: dict[str, Any] = {"Env": []}
+    for line in file.read_text().splitlines():
+        instruction, _, rest = line.partition(" ")
+        match instruction:
+            case "FROM":
+                config = {"Env": []}
+            case "ENV":
+                config["Env"] += shlex.split(rest)
+            case "USER":
+                config["User"] = rest
+            case "ENTRYPOINT" | "CMD":
+                config[instruction.title()] = json.loads(rest)
+    return config
 
 
 def _wheel() -> Layer:

@@ -49,7 +49,9 @@ def python() -> dict[str, Item]:
     """Return the interpreter, its standard library, and the shared libraries of both."""
     executable = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     standard = Path(os.__file__).parent
-    extensions = [path for path in _extensions(standard) if not _EXTENSIONS_LEFT_OUT.match(path.name)]
+    extensions = [
+        path for path in sorted((standard / "lib-dynload").glob("*.so")) if not _EXTENSIONS_LEFT_OUT.match(path.name)
+    ]
     return {
         f"{HOME}/bin/{executable.name}": copied(executable),
         PYTHON: Item(link=executable.name),
@@ -57,10 +59,6 @@ def python() -> dict[str, Item]:
         **sources(standard, LIBRARY),
         **libraries([executable, *extensions]),
     }
-
-
-def _extensions(standard: Path) -> list[Path]:
-    return sorted((standard / "lib-dynload").glob("*.so"))
 
 
 def package(name: str) -> dict[str, Item]:

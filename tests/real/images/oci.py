@@ -76,12 +76,11 @@ def _add(image: Image, blobs: _Blobs) -> dict[str, Any]:
         "config": blobs.add(_json(config), _CONFIG),
         "layers": layers,
     }
-    names = {"io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": _tag(image.name)}
+    names = {
+        "io.containerd.image.name": image.name,
+        "org.opencontainers.image.ref.name": image.name.rpartition("/")[2].partition(":")[2],
+    }
     return {**blobs.add(_json(manifest), _MANIFEST), "annotations": names}
-
-
-def _tag(name: str) -> str:
-    return name.rpartition("/")[2].partition(":")[2]
 
 
 def _json(value: object) -> bytes:

@@ -12,19 +12,11 @@ UNPRIVILEGED = "65534:65534"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """What an image has.
+    """What an image has; environment, entrypoint and user are as the real image sets them."""
 
-    Attributes:
-        programs: Path -> the program's module, and its function if that is not ``main``.
-        shell: Whether there is a shell; images that the makers call distroless have none.
-        packages: Python packages of its programs.
-        files: Other files.
-        environment, entrypoint, user: As the real image sets them.
-    """
-
-    programs: Mapping[str, str] = field(default_factory=dict)
-    shell: bool = True
-    packages: Sequence[str] = ()
+    programs: Mapping[str, str] = field(default_factory=dict)  # path -> module, and function if that is not ``main``
+    shell: bool = True  # images that their makers call distroless have none
+    packages: Sequence[str] = ()  # of Python, for its programs
     files: Mapping[str, Item] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     entrypoint: Sequence[str] = ()

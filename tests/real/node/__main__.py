@@ -8,20 +8,19 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.real.node.nodes import Clock, missing, ready_node
+from tests.real.node.nodes import missing, ready_node
 
 
 def main(arguments: list[str]) -> int:
     usage = "usage: python -m tests.real.node FOLDER; the folder is made"
-    folder, clock = Path(*arguments[:1]).absolute(), Clock()
+    folder = Path(*arguments[:1]).absolute()
     if problem := usage if len(arguments) != 1 or folder.exists() else missing():
         sys.stderr.write(f"{problem}\n")
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), ready_node(folder, clock) as user:
+    with contextlib.suppress(KeyboardInterrupt), ready_node(folder) as user:
         network, kubeconfig = shlex.join(user.machine.network), user.machine.kubeconfig
         lines = [
-            *clock.lines(),
             f"{network} gpu-provision apply -i {user.inventory}",
             f"{network} kubectl --kubeconfig {kubeconfig} get pods -A",
             f"{shlex.join(user.machine.login)} bash        # on the node; its logs are in {folder}/log",

@@ -5,13 +5,18 @@ python -m tests.real.node.boot DIRECTORY CGROUP...
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.real.access import SERVICE_ADDRESS, Authority
-from tests.real.node import cgroups, keep, root, settings
+from tests.real.node import cgroups, root, settings
+
+_PAUSE_SECONDS = 1
+"""Before a program is started again."""
 
 
 def main() -> None:
@@ -23,7 +28,7 @@ def main() -> None:
     _bring_network_up()
     _write(settings.files(directory))
     _issue_certificate(directory)
-    keep.keep(settings.programs(directory), directory=directory, vital=settings.CONTROL_PLANE)
+    _keep(settings.programs(directory), directory=directory, vital=settings.CONTROL_PLANE)
 
 
 def _write(files: Mapping[Path, str]) -> None:
@@ -34,7 +39,6 @@ def _write(files: Mapping[Path, str]) -> None:
 
 
 def _issue_certificate(directory: Path) -> None:
-    """Have the control plane's authority say that kubelet is who it is."""
     (directory / "plane").mkdir(mode=0o700)
     issued = Authority(directory / "plane").issue("kubelet", settings.NODE, settings.NODE_ADDRESS)
     for file in (issued.certificate, issued.key):
@@ -46,6 +50,40 @@ def _bring_network_up() -> None:
     for address in (SERVICE_ADDRESS, settings.NODE_ADDRESS):
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def _keep(programs: Mapping[str, Sequence[str]], *, directory: Path, vital: str) -> None:
+    """Keep programs running, as systemd's Restart=always does, until the vital one ends.
+
+    A program that ends is started alone: what it had started lives on, as under KillMode=process. ``log/<name>.log``
+    gets its output, ``pids/<name>`` its process id within the machine.
+    """
+    (directory / "pids").mkdir()
+    names = {_start(name, command, directory): name for name, command in programs.items()}
+    while True:
+        ended, status = os.wait()
+        name = names.pop(ended, None)
+        if name is None:
+            continue
+        with (directory / "log" / "restarts.log").open("a") as log:
+            log.write(f"{time.time():.0f} {name} ended: {os.waitstatus_to_exitcode(status)}\n")
+        if name == vital:
+            return
+        time.sleep(_PAUSE_SECONDS)
+        names[_start(name, programs[name], directory)] = name
+
+
+def _start(name: str, command: Sequence[str], directory: Path) -> int:
+    with (directory / "log" / f"{name}.log").open("ab") as log:
+        started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    (directory / "pids" / name).write_text(str(started.pid))
+    return _forgotten(started)
+
+
+def _forgotten(process: subprocess.Popen[bytes]) -> int:
+    """Return the process id, and keep the object from waiting for it or complaining: ``_keep`` waits for them all."""
+    process.returncode = 0
+    return process.pid
 
 
 if __name__ == "__main__":

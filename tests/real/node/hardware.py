@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_T4 = {
-    "class": "0x030200",
-    "vendor": "0x10de",
-    "device": "0x1eb8",
-    "subsystem_vendor": "0x10de",
-    "subsystem_device": "0x12a2",
-}
-_NETWORK_CARD = {
-    "class": "0x020000",
-    "vendor": "0x1af4",
-    "device": "0x1041",
-    "subsystem_vendor": "0x1af4",
-    "subsystem_device": "0x0041",
-}
+_FILES = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
+_T4 = ("0x030200", "0x10de", "0x1eb8", "0x10de", "0x12a2")
+_NETWORK_CARD = ("0x020000", "0x1af4", "0x1041", "0x1af4", "0x0041")
 OS_RELEASE = """\
 PRETTY_NAME="Ubuntu 22.04.5 LTS"
 NAME="Ubuntu"
@@ -32,8 +21,8 @@ ID_LIKE=debian
 
 def write_pci(tree: Path, *, gpus: int) -> None:
     """Write a tree as /sys/bus/pci/devices: a network card, and Tesla T4s."""
-    for slot, files in enumerate([_NETWORK_CARD, *[_T4] * gpus], start=3):
+    for slot, texts in enumerate([_NETWORK_CARD, *[_T4] * gpus], start=3):
         folder = tree / f"0000:00:{slot:02x}.0"
         folder.mkdir(parents=True)
-        for name, text in files.items():
+        for name, text in zip(_FILES, texts, strict=True):
             (folder / name).write_text(f"{text}\n")

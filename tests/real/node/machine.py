@@ -41,7 +41,6 @@ class Machine:
 
     @property
     def audit_log(self) -> Path:
-        """Of the API server."""
         return self.directory / "plane" / "audit.log"
 
     @property
@@ -87,11 +86,7 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def machine(directory: Path) -> Iterator[Machine]:
-    """Start a machine; end it with the block, or with us, however we end.
-
-    Args:
-        directory: Is empty but for ``pci``, the tree that the machine has in place of /sys/bus/pci/devices.
-    """
+    """Start a machine whose PCI devices are in ``directory/pci``; end it with the block, or however we end."""
     holder = (sys.executable, "-m", "tests.real.node.hold", str(directory))
     command = ("setpriv", "--pdeathsig", "TERM", "--", *holder)  # it cleans up also when we are killed
     with process(directory / "machine.log", command, environment=_environment()) as holding:

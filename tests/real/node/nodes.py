@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +17,20 @@ from tests.real.node.user import NodeUser
 GPUS = 2
 
 
-@dataclass
-class Clock:
-    """Measures, for people; no test depends on it."""
-
-    times: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, int] = field(default_factory=dict)
-    _last: float = field(default_factory=time.monotonic)
-
-    def start(self) -> None:
-        self._last = time.monotonic()
-
-    def lap(self, what: str) -> None:
-        now = time.monotonic()
-        self.times[what], self._last = now - self._last, now
-
-    def lines(self) -> list[str]:
-        times = [f"{what}: {seconds:.1f} s" for what, seconds in self.times.items()]
-        return times + [f"{what}: {number}" for what, number in self.facts.items()]
-
-
 def missing() -> str:
     """Say what this computer lacks for a node with our images; an empty string if nothing."""
     return machine.missing() or build.missing()
 
 
 @contextlib.contextmanager
-def ready_node(folder: Path, clock: Clock) -> Iterator[NodeUser]:
+def ready_node(folder: Path) -> Iterator[NodeUser]:
     """Start a machine with its files in a new folder, and end it with the block. What it came to stays in state.log."""
     hardware.write_pci(folder / "pci", gpus=GPUS)
-    clock.start()
     with machine.machine(folder) as node:
-        clock.lap("control plane up")
         user = NodeUser(folder, node)
         user.take_rights()
         node.until(lambda: takes_pods(user), what="the node does not get ready")
-        clock.lap("node ready")
         _import_images(user)
-        clock.lap("images built and imported")
         try:
             yield user
         finally:

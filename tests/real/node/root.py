@@ -38,12 +38,7 @@ _LINKS = {
 
 
 def enter(directory: Path, *, pci: Path) -> None:
-    """Change to the private root, in a mount namespace of our own.
-
-    Args:
-        directory: Stays what it is, and can be written: files there are seen by who started the machine.
-        pci: The tree that the machine has in place of /sys/bus/pci/devices.
-    """
+    """Change to the private root, with ``pci`` for /sys/bus/pci/devices; files in ``directory`` are seen outside."""
     root = _overlay(directory / "root")
     _add_other_file_systems(root)
     for name in (*_EMPTY, *_FILESYSTEMS):

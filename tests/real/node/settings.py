@@ -6,9 +6,11 @@ import json
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests import data_file
 from tests.real import binaries
 from tests.real.access import SERVICE_ADDRESS, kubeconfig_file
 from tests.real.node.hardware import OS_RELEASE
@@ -28,87 +30,41 @@ _CONTROL_PLANE = (
     *("--advertise", NODE_ADDRESS, "--user", f"{KUBELET_USER}=system:nodes"),
 )
 
-_CONTAINERD = """\
-version = 2
-imports = ["/etc/containerd/conf.d/*.toml"]
-
-[plugins."io.containerd.grpc.v1.cri"]
-  # Settings of a containerd that may not do all that root may, or on whose machine others' profiles are kept.
-  restrict_oom_score_adj = true
-  tolerate_missing_hugetlb_controller = true
-  disable_apparmor = true
-  sandbox_image = "{pause}"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{cni}"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-"""
-
-POD_NETWORK = "10.2.0.0/16"
-PODS = {
-    "cniVersion": "0.4.0",
-    "name": "pods",
-    "plugins": [
-        {
-            "type": "bridge",
-            "bridge": "cni0",
-            "isGateway": True,
-            "ipam": {
-                "type": "host-local",
-                "ranges": [[{"subnet": POD_NETWORK}]],
-                "routes": [{"dst": "0.0.0.0/0"}],
-                "dataDir": "/run/cni",
-            },
-        }
-    ],
-}
+_FILES: Mapping[str, Any] = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
+PODS: Mapping[str, Any] = _FILES["pods"]
+POD_NETWORK: str = PODS["plugins"][0]["ipam"]["ranges"][0][0]["subnet"]
 
 
 def kubelet(*, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
     """Return a kubelet's configuration, wherever it runs."""
+    declared = _FILES["kubelet"]
     return {
-        "kind": "KubeletConfiguration",
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "authentication": {
-            "anonymous": {"enabled": False},
-            "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(authority)},
-        },
-        "authorization": {"mode": "Webhook"},
+        **declared,
+        "authentication": {**declared["authentication"], "x509": {"clientCAFile": str(authority)}},
         "tlsCertFile": str(certificate),
         "tlsPrivateKeyFile": str(key),
-        "cgroupDriver": "cgroupfs",
         "clusterDNS": [SERVICE_ADDRESS],
-        "clusterDomain": "cluster.local",
-        "enforceNodeAllocatable": [],
-        "evictionHard": {"nodefs.available": "1%"},
-        "failSwapOn": False,
-        "makeIPTablesUtilChains": False,
-        "nodeStatusUpdateFrequency": "4s",
-        "oomScoreAdj": 0,
-        "syncFrequency": "5s",
     }
 
 
-def _kubelet(directory: Path) -> dict[str, Any]:
-    own = {"certificate": directory / "kubelet.crt", "key": directory / "kubelet.key"}
-    return kubelet(authority=directory / "plane/ca.crt", **own)
-
-
 def files(directory: Path) -> dict[Path, str]:
-    """Return the settings files of the node, by their path within the machine."""
     return {
-        Path("/etc/containerd/config.toml"): _CONTAINERD.format(pause=PAUSE_IMAGE, cni=cni_folder()),
+        Path("/etc/containerd/config.toml"): _FILES["containerd"].format(pause=PAUSE_IMAGE, cni=cni_folder()),
         Path("/etc/cni/net.d/10-pods.conflist"): json.dumps(PODS),
         Path("/etc/os-release"): OS_RELEASE,
         Path("/etc/hosts"): f"127.0.0.1 localhost\n{NODE_ADDRESS} {NODE}\n",
         Path("/etc/resolv.conf"): "",
-        directory / "kubelet.json": json.dumps(_kubelet(directory)),
+        directory / "kubelet.json": json.dumps(
+            kubelet(
+                authority=directory / "plane/ca.crt",
+                certificate=directory / "kubelet.crt",
+                key=directory / "kubelet.key",
+            )
+        ),
     }
 
 
 def programs(directory: Path) -> dict[str, tuple[str, ...]]:
-    """Return the command lines of the machine's programs."""
     kubeconfig = kubeconfig_file(directory / "plane", KUBELET_USER)
     command = (
         str(binaries.binary("kubelet")),
@@ -133,7 +89,6 @@ def cni_folder() -> Path | None:
 
 
 def missing_programs() -> list[str]:
-    """Return what is needed and not installed."""
     programs = ("containerd", "ctr", "runc", "ip", "mount", "nsenter", "openssl", "pivot_root", "setpriv", "unshare")
     lacking = [program for program in programs if not shutil.which(program)]
     return lacking if cni_folder() else [*lacking, "CNI plugins (Debian: containernetworking-plugins)"]

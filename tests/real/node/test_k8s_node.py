@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +14,7 @@ import yaml
 
 from tests.answers import Answer
 from tests.real.node.nodes import GPUS
-from tests.real.node.own.test_runtime_imports import SYSTEMCTL as SHIM
+from tests.real.node.own.test_runtime_imports import CONFIG, restarts, without_imports
 from tests.real.node.settings import NODE
 from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 
@@ -27,7 +23,6 @@ pytestmark = pytest.mark.real
 PYINFRA = str(Path(sys.executable).with_name("pyinfra"))
 HOST = f"@k8s-node/{NODE}"
 MODULES = ("kernel/drivers/i2c/i2c-core.ko", "kernel/drivers/char/ipmi/ipmi_msghandler.ko")
-_SECONDS = 120
 _DEPLOY = """
 from pyinfra.operations import files, server
 
@@ -145,7 +140,7 @@ def test_client_that_was_killed_leaves_nothing_after_the_next(user: NodeUser, st
     until_no_pod_is_left(user)
     command = (PYINFRA, "-y", "--limit", NODE, stack.with_suffix(".py").name, "exec", "--", "sleep 613")
     with user.started(*command) as running:
-        until(running, lambda: sleepers(user))
+        user.machine.until(lambda: sleepers(user), what="the command does not begin")
         running.send_signal(signal.SIGKILL)
         running.wait()
     assert len(helper_pods(user)) == 1
@@ -156,12 +151,12 @@ def test_client_that_was_killed_leaves_nothing_after_the_next(user: NodeUser, st
 
 def test_a_runtime_restart_under_the_helper_pod_is_followed(user: NodeUser, stack: Path) -> None:
     """The import is made, and taken back by teardown: containerd restarts both times, and carries the connection."""
-    with without_imports(user):
+    with without_imports(user.machine):
         before = user.machine.run("cat", CONFIG)
         deploy, teardown = (str(CHECKOUT / "deploys" / name) for name in ("host_prerequisites.py", "host_teardown.py"))
         first, second = pyinfra(user, stack, deploy), pyinfra(user, stack, deploy)
         assert (first.code, second.code) == (0, 0), first.text + second.text
-        assert restarts(user) == 1, first.text
+        assert restarts(user.machine) == 1, first.text
         assert tomllib.loads(user.machine.run("cat", CONFIG)) == {
             **tomllib.loads(before),
             "imports": ["/etc/containerd/conf.d/*.toml"],
@@ -169,45 +164,6 @@ def test_a_runtime_restart_under_the_helper_pod_is_followed(user: NodeUser, stac
         assert "Success" not in second.text.partition("Beginning operation run")[2].partition("Results")[0]
         last = pyinfra(user, stack, teardown)
         assert last.code == 0, last.text
-        assert restarts(user) == 2, last.text
+        assert restarts(user.machine) == 2, last.text
         assert user.machine.run("cat", CONFIG) == before
         until_no_pod_is_left(user)
-
-
-CONFIG = "/etc/containerd/config.toml"
-SYSTEMCTL = "/usr/local/bin/systemctl"
-
-
-@contextlib.contextmanager
-def without_imports(user: NodeUser) -> Iterator[None]:
-    """A machine whose containerd imports nothing, and that has systemctl; as it was, when the block ends."""
-    machine = user.machine
-    before = machine.run("cat", CONFIG)
-    shim = SHIM.format(folder=machine.directory, pid=machine.directory / "pids/containerd")
-    machine.run("sh", "-c", f"cat >{SYSTEMCTL} <<'END'\n{shim}END\nchmod 755 {SYSTEMCTL}; sed -i /^imports/d {CONFIG}")
-    machine.restart("containerd")
-    machine.until(lambda: runs(user), what="the CRI does not get ready")
-    try:
-        yield
-    finally:
-        machine.run("sh", "-c", f"rm {SYSTEMCTL}; cat >{CONFIG} <<'END'\n{before}END")
-        machine.restart("containerd")
-
-
-def runs(user: NodeUser) -> bool:
-    """Tell whether containerd's CRI answers."""
-    rows = [line.split() for line in user.machine.run("sh", "-c", "ctr plugins ls 2>&1 || true").splitlines()]
-    return ["cri", "ok"] in [[row[1], row[-1]] for row in rows if len(row) > 1]
-
-
-def restarts(user: NodeUser) -> int:
-    """Return how often containerd was restarted by us."""
-    return (user.machine.directory / "systemctl").read_text().count("restart ")
-
-
-def until(running: subprocess.Popen[str], condition: Any) -> None:
-    give_up = time.monotonic() + _SECONDS
-    while not condition():
-        assert running.poll() is None
-        assert time.monotonic() < give_up
-        time.sleep(0.1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.real.images import controller
-from tests.real.node.nodes import GPUS, Clock
+from tests.real.node.nodes import GPUS
 from tests.real.node.settings import NODE
 from tests.real.node.user import NFD, OPERANDS, VALIDATOR, NodeUser
 
@@ -21,16 +21,13 @@ _OURS = "app.kubernetes.io/managed-by=gpu-provision"
 
 
 @pytest.fixture(scope="module")
-def operator(user: NodeUser, clock: Clock) -> NodeUser:
+def operator(user: NodeUser) -> NodeUser:
     """The node without a stack, and two controllers on it. DCGM exporter takes 45 s to get ready, each time."""
     _destroy(user)
     user.settings(dcgm_exporter={"enabled": False}, gfd={"timeout": 300})
-    clock.start()
     _import(user)
-    clock.lap("controller's image built and imported")
     access = ("--kubeconfig", str(user.machine.kubeconfig))
     user.cli("operator", "install", "--yes", "--image", IMAGE, "--timeout", "900", *access, check=True)
-    clock.lap("controllers up")
     return user
 
 
@@ -109,46 +106,33 @@ def test_controllers_run_as_any_user_and_write_one_folder(operator: NodeUser) ->
         assert [mount[5].split(",")[0] for mount in mounts if mount[4] == "/"] == ["ro"]
 
 
-def test_a_stack_is_brought_up(operator: NodeUser, clock: Clock) -> None:
+def test_a_stack_is_brought_up(operator: NodeUser) -> None:
     """By the leader, with the rights that are rendered; a pod gets its GPU."""
-    clock.start()
     declare(operator)
     until_ready(operator)
-    clock.lap("main job, by a controller in a pod")
     assert operator.allocatable() == str(GPUS)
     asking = operator.finished_pod("stacked", VALIDATOR, "vectorAdd", gpus=1)
     assert asking["status"]["phase"] == "Succeeded"
     operator.kubectl("delete", "pod", "stacked")
-    used = {key: int(status_of(operator, processes(operator)[leader(operator)])[key].split()[0]) for key in _MEMORY}
-    clock.facts |= {
-        f"{title} of the controller that leads, MiB": used[key] // _MEBIBYTE for key, title in _MEMORY.items()
-    }
-    assert used["VmHWM"] < 256 * _MEBIBYTE, "what is requested for it"
+    most = int(status_of(operator, processes(operator)[leader(operator)])["VmHWM"].split()[0])
+    assert most < 256 * _MEBIBYTE, "what is requested for it"
 
 
-_MEMORY = {"VmRSS": "memory", "VmHWM": "most memory"}
-
-
-def test_an_edit_is_undone(operator: NodeUser, clock: Clock) -> None:
+def test_an_edit_is_undone(operator: NodeUser) -> None:
     image = ("daemonset", OPERAND, "-n", OPERANDS, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
     declared = operator.kubectl("get", *image)
     operator.kubectl("set", "image", f"daemonset/{OPERAND}", "-n", OPERANDS, "*=busybox:1")
-    clock.start()
     until(operator, lambda: operator.kubectl("get", *image) == declared, "the edit stays")
-    clock.lap("an edit undone")
     until_ready(operator)
 
 
-def test_a_leader_that_is_killed_is_followed(operator: NodeUser, clock: Clock) -> None:
+def test_a_leader_that_is_killed_is_followed(operator: NodeUser) -> None:
     """By the other one, or by its own container that has restarted; what was deleted meanwhile comes back."""
     first = holder(operator)
     operator.machine.run("kill", "-9", processes(operator)[leader(operator)])
     operator.kubectl("delete", "daemonset", OPERAND, "-n", OPERANDS)
-    clock.start()
     until(operator, lambda: holder(operator) not in ("", first), "no other controller follows")
-    clock.lap("another controller leads after a kill")
     until(operator, lambda: exists(operator, "daemonset", OPERAND, "-n", OPERANDS), "the DaemonSet stays deleted")
-    clock.lap("its first write after that")
     until(operator, lambda: len(processes(operator)) == 2, "the container does not restart")
     until_ready(operator)
 
@@ -161,11 +145,9 @@ def test_no_error_was_left_unreported(operator: NodeUser) -> None:
     assert "GP303" not in said, said
 
 
-def test_a_stack_that_is_deleted_is_taken_off_the_node(operator: NodeUser, clock: Clock) -> None:
+def test_a_stack_that_is_deleted_is_taken_off_the_node(operator: NodeUser) -> None:
     """And its removal is audited before the stack goes."""
-    clock.start()
     operator.kubectl("delete", "gpustack", STACK, "--timeout=900s")
-    clock.lap("a stack removed")
     assert not exists(operator, "daemonsets,deployments,pods,configmaps", "-n", OPERANDS, "-l", _OURS)
     assert not exists(operator, "namespace", NFD) or not exists(operator, "daemonsets", "-n", NFD)
     labels = operator.json("node", NODE)["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""A running API server, the bare registry behind it, and small clients for both."""
+"""A running API server, its registry without HTTP, and small clients for both."""
 
 from __future__ import annotations
 
@@ -23,29 +23,23 @@ _DEADLINE = 60.0
 
 
 class Answer(NamedTuple):
-    """What the server said."""
-
     code: int
     headers: dict[str, str]
     body: Any
 
 
 class Running(LoopThread):
-    """A server in a thread of its own."""
-
     def __init__(self, directory: Path) -> None:
-        """Start it; raises if that takes too long."""
         super().__init__()
         self.directory = directory
         self.server: Server = self.run(serve(directory))
 
     def stop(self) -> None:
-        """End it."""
         self.run(self.server.close())
         self.close()
 
     def connection(self) -> http.client.HTTPSConnection:
-        """Return a new connection that trusts the private authority only."""
+        """Return a new connection that trusts only the private CA."""
         context = ssl.create_default_context(cafile=str(self.server.authority))
         return http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=_DEADLINE)
 
@@ -60,7 +54,7 @@ class Running(LoopThread):
         accept: str = "application/json",
         agent: str = "test",
     ) -> Answer:
-        """Send one request; bodies that are no bytes go as JSON, JSON comes back as a value."""
+        """Send a request, with a body of bytes or JSON; return the response with JSON decoded."""
         connection = self.connection()
         try:
             given = token if token is not None else self.server.tokens.token()
@@ -78,7 +72,6 @@ class Running(LoopThread):
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Start servers on this test's directory; they end with the test."""
     running: list[Running] = []
 
     def started() -> Running:
@@ -93,7 +86,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One server for a module's tests, which use objects of their own."""
+    """One server for all tests of a module, which use their own objects."""
     running = Running(tmp_path_factory.mktemp("sandbox"))
     yield running
     running.stop()
@@ -103,37 +96,34 @@ class Cluster:
     """The registry without HTTP."""
 
     def __init__(self, path: Path | str = ":memory:") -> None:
-        """Start with what every cluster has."""
         self.store = Store(path)
         self.registry = Registry(self.store)
         bootstrap(self.registry, "no certificate")
 
     def at(self, path: str) -> RequestInfo:
-        """Return what a path such as ``api/v1/namespaces/default/pods/x`` names."""
+        """Return the parts of a path such as ``api/v1/namespaces/default/pods/x``."""
         found = parse_path(path, self.registry.catalog)
         assert found is not None, path
         return found
 
     def create(self, path: str, name: str, **parts: Any) -> dict[str, Any]:
-        """Create an object of the collection at ``path``."""
         body = {"metadata": {"name": name, **parts.pop("metadata", {})}, **parts}
         return self.registry.create(self.at(path), body).copy()
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the object at ``path``."""
         return self.registry.get(self.at(path)).copy()
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Give an empty cluster in memory."""
+    """An empty cluster in memory."""
     made = Cluster()
     yield made
     made.store.close()
 
 
 def eventually(check: Callable[[], Any], what: str) -> Any:
-    """Return the first true answer of ``check``, which is asked until a deadline."""
+    """Return the first true result of ``check`` before a deadline."""
     deadline = time.monotonic() + _DEADLINE
     while time.monotonic() < deadline:
         if answer := check():
@@ -146,7 +136,7 @@ POD = {"containers": [{"name": "main", "image": "example.org/app:1"}]}
 
 
 def workload(image: str = "example.org/app:1") -> dict[str, Any]:
-    """Return the spec of a DaemonSet or the like."""
+    """Return the spec of a workload."""
     labels = {"app": "demo"}
     return {
         "selector": {"matchLabels": labels},

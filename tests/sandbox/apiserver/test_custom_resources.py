@@ -30,6 +30,5 @@ def test_every_served_version_shows_the_same_objects(cluster: Cluster) -> None:
 
 
 def test_definitions_are_served_again_after_a_restart(cluster: Cluster) -> None:
-    """What is stored is enough."""
     _define(cluster)
     assert parse_path(WIDGETS.format("v1"), Registry(cluster.store).catalog) is not None

@@ -17,8 +17,6 @@ NODES = "/api/v1/nodes"
 
 @pytest.fixture
 def declare(server: Running) -> Iterator[Any]:
-    """Declare faults as users do; they end with the test."""
-
     def declared(text: str) -> None:
         body = {"metadata": {"name": "sandbox-faults"}, "data": {"api-server": text}}
         assert server.ask("POST", HOME, body).code == 201
@@ -28,7 +26,7 @@ def declare(server: Running) -> Iterator[Any]:
 
 
 def test_throttling_names_the_seconds_to_wait(server: Running, declare: Any) -> None:
-    """429 for the next requests, then all is well."""
+    """429 for the next requests, then success."""
     declare("throttle: {requests: 2, retry_after: 3}")
     answers = [server.ask("GET", NODES) for _ in range(3)]
     assert [answer.code for answer in answers] == [429, 429, 200]
@@ -49,7 +47,7 @@ def test_a_fault_can_be_limited_and_taken_back(server: Running, declare: Any) ->
 
 
 def test_a_dropped_connection_gives_no_answer(server: Running, declare: Any) -> None:
-    """And nothing is written."""
+    """Without a write."""
     declare("drop: {requests: 1, verbs: [POST]}")
     with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
         server.ask("POST", NODES, {"metadata": {"name": "lost"}})
@@ -57,14 +55,13 @@ def test_a_dropped_connection_gives_no_answer(server: Running, declare: Any) -> 
 
 
 def test_a_rate_lets_the_first_requests_of_a_second_pass(server: Running, declare: Any) -> None:
-    """What is faster than the rate is throttled."""
+    """Further requests are throttled."""
     declare("throttle: {rate: 2}")
     assert [server.ask("GET", NODES).code for _ in range(2)] == [200, 200]
     eventually(lambda: server.ask("GET", NODES).code == 429, "three requests within a second")
 
 
 def test_a_declaration_that_cannot_be_read_is_no_fault(server: Running, declare: Any) -> None:
-    """The server goes on without it."""
     declare("a: [")
     assert server.ask("GET", NODES).code == 200
 

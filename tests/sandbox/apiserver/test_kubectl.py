@@ -1,4 +1,4 @@
-"""What people type: the real kubectl, which `make test-real` has, against the sandbox's API server."""
+"""Users' commands with the real kubectl, which `make test-real` installs, against the sandbox's API server."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MANIFEST = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "
 
 @pytest.fixture
 def server(start: Callable[[], Running]) -> Running:
-    """Start one for each test: it runs with two kubectls, and uses the same names."""
+    """Start one server for each test: each runs with two kubectls and the same names."""
     return start()
 
 
 @pytest.fixture(params=["of the machine", "newer"])
 def kubectl(request: pytest.FixtureRequest, server: Running, tmp_path: Path) -> Kubectl:
-    """Run the machine's kubectl, which may be as old as 1.20, and a newer one."""
+    """Run the machine's kubectl, from 1.20 on, and a newer one."""
     if request.param == "newer":
         return _runs(_newer(), server, tmp_path)
     path = shutil.which("kubectl")
@@ -41,7 +41,7 @@ def kubectl(request: pytest.FixtureRequest, server: Running, tmp_path: Path) -> 
 
 @pytest.fixture
 def newer_kubectl(server: Running, tmp_path: Path) -> Kubectl:
-    """Run a kubectl that uses OpenAPI v3 and asks for strict validation; docs/sandbox.md says what older ones lack."""
+    """Run a kubectl with OpenAPI v3 and strict validation; docs/sandbox.md lists the limits of older ones."""
     return _runs(_newer(), server, tmp_path)
 
 
@@ -85,7 +85,7 @@ def test_discovery(newer_kubectl: Kubectl) -> None:
 
 
 def test_permissions(newer_kubectl: Kubectl) -> None:
-    """Everything is granted, and the list says so."""
+    """The list grants everything."""
     assert newer_kubectl("auth", "can-i", "delete", "nodes").stdout.strip() == "yes"
     assert "sandbox-admin" in newer_kubectl("auth", "whoami").stdout
     listed = newer_kubectl("auth", "can-i", "--list")
@@ -93,7 +93,7 @@ def test_permissions(newer_kubectl: Kubectl) -> None:
 
 
 def test_apply_diff_and_apply_again(newer_kubectl: Kubectl) -> None:
-    """Client-side apply: created, unchanged, configured; a diff tells the change and keeps nothing."""
+    """Client-side apply: created, unchanged, configured; a diff stores nothing."""
     assert "created" in newer_kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
     assert "unchanged" in newer_kubectl("apply", "-f", "-", stdin=_manifest("applied")).stdout
     diff = newer_kubectl("diff", "-f", "-", stdin=_manifest("applied", "app:2"), ok=False)
@@ -104,7 +104,7 @@ def test_apply_diff_and_apply_again(newer_kubectl: Kubectl) -> None:
 
 
 def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
-    """The conflict names the other manager and the field; force takes it."""
+    """The conflict names manager and field; force takes the field over."""
     kubectl("apply", "--server-side", "--field-manager=first", "-f", "-", stdin=_manifest("ssa"))
     again = ("apply", "--server-side", "--field-manager=second", "-f", "-")
     conflict = kubectl(*again, stdin=_manifest("ssa", "app:2"), ok=False)
@@ -113,7 +113,7 @@ def test_server_side_apply_and_its_conflicts(kubectl: Kubectl) -> None:
 
 
 def test_a_typing_mistake_is_found_by_default(newer_kubectl: Kubectl) -> None:
-    """Kubectl asks the server to be strict."""
+    """Kubectl requests strict validation."""
     wrong = _manifest("typo").replace("image:", "imaeg:")
     refusal = newer_kubectl("apply", "-f", "-", stdin=wrong, ok=False)
     assert 'unknown field "spec.template.spec.containers[0].imaeg"' in refusal.stderr
@@ -133,7 +133,7 @@ def test_generators_send_protobuf(kubectl: Kubectl) -> None:
 
 
 def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl, server: Running) -> None:
-    """The daily work on nodes; drain evicts through the policy API."""
+    """Drain evicts through the policy API."""
     _node(server, "n1")
     kubectl("label", "node", "n1", "gpu=true")
     kubectl("annotate", "node", "n1", "a=b")
@@ -169,7 +169,7 @@ def test_changes_by_hand(newer_kubectl: Kubectl) -> None:
 
 
 def test_what_the_sandbox_cannot_do_is_said(kubectl: Kubectl, server: Running) -> None:
-    """No processes, no metrics."""
+    """It has no processes and no metrics."""
     server.ask(
         "POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "still"}, "spec": {**POD, "nodeName": "n1"}}
     )

@@ -1,4 +1,4 @@
-"""The cluster for code in the same process: the protocol of sandbox/api.py, and the turns that it takes."""
+"""The Api in the same process, and its fair queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIGMAPS = ApiResource("", "v1", "configmaps")
 
 
 def test_what_comes_back_is_the_callers_own(cluster: Cluster) -> None:
-    """Changing a result, or what was given, changes nothing in the cluster."""
+    """A change of a result or an argument changes nothing in the cluster."""
     api: Api = LocalApi(cluster.registry)
 
     async def scenario() -> None:
@@ -27,7 +27,7 @@ def test_what_comes_back_is_the_callers_own(cluster: Cluster) -> None:
 
 
 def test_a_crowd_leaves_room_for_others_between_its_turns() -> None:
-    """A task of ten turns ends long before the last of a thousand writes; a cancelled caller holds up no other."""
+    """A task of ten turns ends long before a thousand writes; a cancelled caller blocks no other."""
 
     async def ask() -> int:
         for _ in range(10):

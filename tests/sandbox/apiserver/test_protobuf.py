@@ -1,4 +1,4 @@
-"""Bodies in protobuf, as kubectl's typed clients send them."""
+"""Protobuf bodies of kubectl's typed clients."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def test_times_are_text() -> None:
     [b"", b"{}", b"k8s\x00", b"k8s\x00\x0a\xff", _body(b"v1", b"Nothing", b""), _body(b"v1", b"Pod", b"\x0a\xff")],
 )
 def test_what_cannot_be_read_is_refused(body: bytes) -> None:
-    """With one sentence and no traceback."""
+    """Without a traceback."""
     with pytest.raises(StatusError, match="the protobuf body cannot be read"):
         decode_protobuf(body)

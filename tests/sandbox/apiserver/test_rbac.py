@@ -1,4 +1,4 @@
-"""RBAC beyond tests/contract: escalation by bindings, service accounts, paths."""
+"""RBAC beyond tests/contract: escalation by bindings, service accounts, non-resource paths."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def bob(server: Running) -> Ask:
 
 
 def rule(resource: str, *verbs: str, group: str = "", names: Sequence[str] = ()) -> dict[str, Any]:
-    """Return one rule of a role."""
     return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs), "resourceNames": list(names)}
 
 
@@ -45,7 +44,7 @@ def binding(user: str, kind: str, role: str, subject: dict[str, str] | None = No
 
 
 def test_a_binding_of_more_than_one_holds_is_refused(bob: Ask) -> None:
-    """A binding grants what its role grants, unless one may bind it; a role that does not exist cannot be compared."""
+    """Unless the user has the verb bind; a missing role is an error."""
 
     def bind(kind: str, role: str) -> Answer:
         body = {"apiVersion": f"{GROUP}/v1", "kind": "RoleBinding", **binding("eve", kind, role)}
@@ -61,7 +60,7 @@ def test_a_binding_of_more_than_one_holds_is_refused(bob: Ask) -> None:
 
 
 def test_access_reviews_of_paths(bob: Ask, server: Running) -> None:
-    """Discovery is for every user who is known."""
+    """Every authenticated user may read discovery."""
     for ask, path, allowed in ((bob, "/apis/apps", True), (bob, "/metrics", False), (server.ask, "/metrics", True)):
         spec = {"nonResourceAttributes": {"verb": "get", "path": path}}
         answer = ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
@@ -69,7 +68,7 @@ def test_access_reviews_of_paths(bob: Ask, server: Running) -> None:
 
 
 def test_service_accounts_are_bound_by_name_and_by_group(server: Running) -> None:
-    """A token of a service account is in the groups of its namespace."""
+    """A service account's token is in the groups of its namespace."""
     token = server.server.tokens.add("system:serviceaccount:default:robot")
     assert server.ask("GET", "/api/v1/nodes", token=token).code == 403
     for subject in (

@@ -1,4 +1,4 @@
-"""What only the running sandbox has: TLS, tokens, restarts, first objects, the request log and its upkeep."""
+"""The running sandbox: TLS, tokens, restarts, first objects, request log and maintenance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_kubeconfig_is_for_its_owner_only(server: Running) -> None:
 
 
 def test_tokens_are_read_again_when_their_file_changes(tmp_path: Path) -> None:
-    """A file that is broken for a moment locks no user out."""
+    """An invalid file keeps the previous tokens."""
     path = tmp_path / "tokens.json"
     tokens = Tokens(path)
     header = f"Bearer {tokens.token()}"
@@ -62,7 +62,7 @@ def test_a_restart_keeps_port_token_and_objects(start: Callable[..., Running]) -
 
 
 def test_open_watches_do_not_hold_up_the_end(start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests under way are waited for; a watch would go on for half an hour."""
+    """The server waits for other requests; a watch would last for half an hour."""
     monkeypatch.setattr(server_module, "_CLOSING_SECONDS", 3600)
     running = start()
     connection = running.connection()
@@ -74,7 +74,7 @@ def test_open_watches_do_not_hold_up_the_end(start: Callable[..., Running], monk
 
 
 def test_the_request_log_tells_writes_from_reads(server: Running) -> None:
-    """Dry runs and access reviews are no writes; the log holds no secrets."""
+    """Dry runs and access reviews are no writes; the log has no secrets."""
     path = server.server.request_log
     before = len(writes(path))
     server.ask("POST", f"{CONFIGMAPS}?dryRun=All", {"metadata": {"name": "dry"}})
@@ -91,7 +91,7 @@ def test_the_request_log_tells_writes_from_reads(server: Running) -> None:
 
 
 def test_a_line_that_is_still_written_waits_for_the_next_look(tmp_path: Path) -> None:
-    """A reader may see a write in parts."""
+    """A reader may see a partial line."""
     path = tmp_path / "requests.log"
     log = RequestLog(path)
     entries = [
@@ -117,7 +117,7 @@ def test_every_cluster_has_its_first_objects(cluster: Cluster) -> None:
 
 
 def test_the_oldest_events_make_room(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest stay, so the file does not grow for ever."""
+    """The file does not grow without limit."""
     monkeypatch.setattr(server_module, "MAX_EVENTS", 10)
     monkeypatch.setattr(server_module, "DROPPED_AT_ONCE", 4)
     server_module.start_maintenance(cluster.registry)

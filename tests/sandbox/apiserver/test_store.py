@@ -1,4 +1,4 @@
-"""What survives, in which order, and for how long watchers can catch up."""
+"""Persistence, order, and the window of watches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _object(name: str, node: str = "", namespace: str = "default") -> dict[str, 
 
 
 def test_objects_survive_and_versions_are_never_used_twice(tmp_path: Path) -> None:
-    """Also the version of a deletion, which leaves no object behind."""
+    """Including the version of a deletion."""
     store = Store(tmp_path / "db")
     store.put("/pods", _object("a"))
     store.put("/pods", _object("b"))
@@ -46,7 +46,7 @@ while True:
 
 
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """A writer is killed in the middle; everything that it had reported is there."""
+    """A killed writer leaves all acknowledged objects."""
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     log = tmp_path / "acknowledged"
     with log.open("wb") as out:
@@ -64,7 +64,6 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 
 def test_pods_are_found_by_node_and_namespace() -> None:
-    """The indexes follow every change."""
     store = Store()
     store.put("/pods", _object("a", "n1"))
     store.put("/pods", _object("b", "n2"))
@@ -83,7 +82,7 @@ def _change(version: int) -> ChangeRecord:
 
 
 def test_a_watch_that_falls_behind_the_window_expires() -> None:
-    """410 Expired, and never a gap."""
+    """With 410 Expired, without a gap."""
     cache = WatchCache(floor=10, window=3)
     for version in range(11, 15):
         cache.add(_change(version))

@@ -1,4 +1,4 @@
-"""What kubectl get prints, as far as tests/contract does not ask."""
+"""The output of kubectl get, beyond tests/contract."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = data_file.document((Path(__file__).parent / "data" / "pods.yaml").read_t
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_a_pods_columns_use_kubectls_words(case: dict[str, Any]) -> None:
-    """STATUS, READY and RESTARTS follow the rules of Kubernetes' printer."""
+    """STATUS, READY and RESTARTS follow Kubernetes' printer."""
     metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if case.get("deleted") else {}
     inits = [{"name": name} for name in case.get("init", ())]
     pod = {"metadata": metadata, "spec": {**POD, "initContainers": inits}, "status": case["status"]}
@@ -55,7 +55,7 @@ def test_durations_are_short(seconds: float, text: str) -> None:
     ],
 )
 def test_printer_columns_find_their_values(path: str, value: Any) -> None:
-    """The part of JSONPath that definitions use; what cannot be read shows nothing."""
+    """The supported part of JSONPath; other paths give nothing."""
     obj = {"spec": {"size": 3}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     assert find_json_path(obj, path) == value
 

@@ -61,7 +61,6 @@ def test_old_replica_sets_shrink(case: Object) -> None:
 
 
 def record(number: int, state: str | int) -> ContainerRecord:
-    """Return a container that waits, runs, is ready, or ended with an exit code."""
     made = ContainerRecord(name=f"c{number}", image="i")
     if state == "waiting":
         made.wait("ContainerCreating")

@@ -84,7 +84,6 @@ class _Lab:
         return await self.api.get(NODES, "gpu-1")
 
     async def until(self, found: Callable[[], Awaitable[Any]], what: str = "") -> Any:
-        """Return what ``found`` finds, once it is true."""
         try:
             async with asyncio.timeout(60):
                 while not (value := await found()):  # noqa: ASYNC110 - it asks a cluster, as kubectl would

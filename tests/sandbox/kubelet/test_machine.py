@@ -16,7 +16,6 @@ DROP_IN = "/etc/containerd/conf.d/99-nvidia.toml"
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """The root of a simulated host that has a state."""
     root = tmp_path / "hosts" / "gpu-1"
     for path in ("proc/sys/kernel/random", ".sandbox"):
         (root / path).mkdir(parents=True)

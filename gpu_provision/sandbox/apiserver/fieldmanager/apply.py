@@ -1,4 +1,4 @@
-"""Server-side apply, and the bookkeeping of every other write: who owns which field of an object."""
+"""Server-side apply, and the managedFields of every other write."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from gpu_provision.sandbox.apiserver.fieldmanager.managed_fields import (
     decode_entries,
     encode_entries,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, ObjectType, Type, types_of
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, ObjectType, Type, type_of
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
-"""Owns what an object had when no owner was known yet."""
+"""Owns the fields of an object from before its first managedFields."""
 _SERVER_METADATA: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
 _UNOWNED: Final[FieldSet] = {
     "f:apiVersion": {},
@@ -57,16 +57,16 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     subresource: str = "",
     types: ObjectType | None = None,
 ) -> Object:
-    """Apply a configuration, whose ``metadata.name`` is filled in, to the stored object, None if there is none yet.
+    """Apply a configuration with a ``metadata.name`` to the stored object; ``live`` is None for a new object.
 
-    Returns a new object with its managedFields, which shares unchanged parts with ``live``; equal to ``live`` if there
-    was nothing to change. Defaults and the metadata that the server makes are the caller's to add. A write through the
-    subresource ``status`` writes all but ``spec``. ``types`` is the type of a custom resource.
+    Returns a new object with managedFields, which shares unchanged parts with ``live``, and equals ``live`` without a
+    change. The caller adds defaults and server metadata. A write through the subresource ``status`` writes all but
+    ``spec``. ``types`` is the type of a custom resource.
 
     Raises ApplyConflictError if another manager owns a field that would change and ``force`` is off, StatusError 400
     for list items without a key or with the key of another, and for a configuration with managedFields.
     """
-    types, before = types_of(config, types), live or {}
+    types, before = type_of(config, types), live or {}
     _check_configuration(config, types.root)
     ignored, version = _ignored_field(types, subresource), config["apiVersion"]
     metadata = {name: value for name, value in config["metadata"].items() if name not in _SERVER_METADATA}
@@ -85,28 +85,28 @@ def apply_configuration(  # noqa: PLR0913 - the parameters of an apply request
     changed = _without_managed_fields(before) != _without_managed_fields(merged)
     time = now if changed else previous.time if previous is not None else ""
     entry = ManagedFieldsEntry(applier, version, difference(claimed, _UNOWNED), time)
-    return _with_entries(merged, {**_take_away(entries, changes, but=applier), applier: entry})
+    return _with_entries(merged, {**_remove_fields(entries, changes, but=applier), applier: entry})
 
 
 def record_update(  # noqa: PLR0913 - the parameters of a write request
     old: Object | None, new: Object, *, manager: str, now: str, subresource: str = "", types: ObjectType | None = None
 ) -> Object:
-    """Return ``new``, which will be stored in place of ``old``, with the record of who owns what.
+    """Return ``new``, which replaces ``old``, with its managedFields.
 
-    ``new`` has its defaults, and is not changed. Its managedFields count if the request brought some; an empty list
-    forgets every owner. ``subresource`` and ``types`` are as for an apply.
+    ``new`` has its defaults, and does not change. Managed fields of the request replace the stored ones; an empty list
+    removes every owner. ``subresource`` and ``types`` are as for an apply.
     """
-    types = types_of(new, types)
+    types = type_of(new, types)
     entries = _requested_entries(old, new, subresource)
     if not entries and old and (old.get("metadata") or {}).get("uid"):
-        return _with_entries(new, {})  # no owner was known so far: the next apply starts the list
+        return _with_entries(new, {})  # no owner is known: the next apply starts the list
     try:
         changes = compare(old or {}, new, types.root, ignored=_ignored_field(types, subresource))
     except KeylessItemError:
-        return _with_entries(new, entries)  # as the server: bookkeeping never fails a write that was accepted
+        return _with_entries(new, entries)  # as in the server: managedFields never fail an accepted write
     if not changes.written and not changes.removed:
         return _with_entries(new, entries)
-    entries, updater = _take_away(entries, changes), Owner.create(manager, UPDATE, new["apiVersion"], subresource)
+    entries, updater = _remove_fields(entries, changes), Owner.create(manager, UPDATE, new["apiVersion"], subresource)
     if written := difference(changes.written, _UNOWNED):
         previous = entries.get(updater)
         fields = union(previous.fields, written) if previous else written
@@ -114,8 +114,8 @@ def record_update(  # noqa: PLR0913 - the parameters of a write request
     return _with_entries(new, entries)
 
 
-def same_but_for_times(left: Object, right: Object) -> bool:
-    """Tell whether two objects differ in nothing but the times of their managedFields: not worth a write."""
+def equal_but_for_times(left: Object, right: Object) -> bool:
+    """Whether two objects are equal except for the times of their managedFields."""
     if _without_managed_fields(left) != _without_managed_fields(right):
         return False
     one, other = (
@@ -125,8 +125,8 @@ def same_but_for_times(left: Object, right: Object) -> bool:
     return one == other
 
 
-def _take_away(entries: Entries, changes: Comparison, *, but: Owner | None = None) -> Entries:
-    """Return the entries without the fields that changed hands or are gone."""
+def _remove_fields(entries: Entries, changes: Comparison, *, but: Owner | None = None) -> Entries:
+    """Return the entries without the written and removed fields."""
     return {
         owner: entry
         if owner == but
@@ -136,7 +136,7 @@ def _take_away(entries: Entries, changes: Comparison, *, but: Owner | None = Non
 
 
 def _known_entries(live: Object, types: ObjectType, version: str, now: str, subresource: str) -> Entries:
-    """Return the owners of an object; where none is known, what it has belongs to BEFORE_FIRST_APPLY."""
+    """Return the entries of an object; without any, BEFORE_FIRST_APPLY owns all its fields."""
     entries = decode_entries((live.get("metadata") or {}).get("managedFields"))
     if entries or not live:
         return entries
@@ -146,7 +146,7 @@ def _known_entries(live: Object, types: ObjectType, version: str, now: str, subr
 
 
 def _requested_entries(old: Object | None, new: Object, subresource: str) -> Entries:
-    """Return the owners that an update starts from: those of the request if it brings any."""
+    """Return the entries that an update starts from: the request's, if any, else the stored ones."""
     stored = ((old or {}).get("metadata") or {}).get("managedFields")
     requested = (new.get("metadata") or {}).get("managedFields")
     if subresource or requested is None or requested is stored:
@@ -183,7 +183,7 @@ def _check_configuration(config: Object, root: Type) -> None:
 
 
 def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
-    if not typed.divides(value):
+    if not typed.is_divided(value):
         return
     if isinstance(value, dict):
         for name, part in value.items():
@@ -211,7 +211,7 @@ def _drop_cleared(value: Any) -> Any:
 
 
 def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the live object with every value of the configuration; what that makes empty is CLEARED."""
+    """Return the live object with every value of the configuration; emptied values are CLEARED."""
     out = dict(live)
     for name, value in config.items():
         merged = _merge(typed.of(name), out.get(name, ABSENT), value)
@@ -223,9 +223,9 @@ def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any])
 
 
 def _merge(typed: Type, live: object, config: object) -> Any:
-    if config is None or typed.empty(config):
+    if config is None or typed.is_empty(config):
         return _merge_empty(typed, live, config)
-    if not typed.divides(config):
+    if not typed.is_divided(config):
         return deepcopy(config) if isinstance(config, (dict, list)) else config
     match config:
         case dict():
@@ -235,8 +235,8 @@ def _merge(typed: Type, live: object, config: object) -> Any:
 
 
 def _merge_empty(typed: Type, live: object, config: object) -> Any:
-    """Return what null or an empty value leaves: it clears what is one value, and adds nothing to the rest."""
-    if live and typed.shape is not FieldShape.LEAF and typed.divides(live):
+    """Return the result of null or an empty value: it clears an atomic value, and adds nothing to others."""
+    if live and typed.shape is not FieldShape.LEAF and typed.is_divided(live):
         return live
     if not typed.native or (config is not None and typed.present):
         return config
@@ -246,8 +246,8 @@ def _merge_empty(typed: Type, live: object, config: object) -> Any:
 def _merge_lists(typed: Type, live: list[Any], config: list[Any]) -> list[Any]:
     """Return the items of both lists.
 
-    Where both lists hold an item, the configuration's order counts; an item that only the live list holds
-    keeps its place before the next shared one, and a new item follows the one that it follows in the configuration.
+    Shared items have the configuration's order. An item of the live list alone keeps its place before the next
+    shared one; a new item follows its predecessor in the configuration.
     """
     mine = items_by_step(typed, live)
     items = items_by_step(typed, config)
@@ -267,7 +267,7 @@ def _arrange(live: list[tuple[str, Any]], merged: Mapping[str, Any]) -> list[Any
             waiting.popleft()
             continue
         if waiting and pending and step != pending[0] and shared and shared[0] != step:
-            waiting.popleft()  # it comes, or came, where the configuration has it
+            waiting.popleft()  # the configuration's order applies
             continue
         if waiting and (step not in pending or step == pending[0]):
             waiting.popleft()
@@ -280,9 +280,9 @@ def _arrange(live: list[tuple[str, Any]], merged: Mapping[str, Any]) -> list[Any
 
 
 def _remove_abandoned(merged: Object, root: Type, *, before: FieldSet, owned: Iterable[FieldSet]) -> Object:
-    """Return the merged object without what its applier claimed ``before``, no longer sends, and no manager owns.
+    """Return the merged object without fields that the applier owned ``before``, omits now, and no manager owns.
 
-    ``owned`` holds what every manager owns now, the applier's new claims included.
+    ``owned`` are the present fields of all managers, including the applier's new ones.
     """
     claimed: FieldSet = reduce(union, owned)
     if not difference(before, claimed):
@@ -297,7 +297,7 @@ def _remove_abandoned(merged: Object, root: Type, *, before: FieldSet, owned: It
 
 
 def _with_parents(fields: FieldSet, typed: Type) -> FieldSet:
-    """Return a set with the named fields that its paths lead through: who owns a.b.c has a and a.b too."""
+    """Return a set with the parents of its paths: for a.b.c also a and a.b."""
     out: FieldSet = {}
     for step, node in fields.items():
         name = step[2:] if step.startswith("f:") else ""
@@ -307,22 +307,22 @@ def _with_parents(fields: FieldSet, typed: Type) -> FieldSet:
 
 
 def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> dict[str, Any]:
-    """Return an object without the values at these paths; what is emptied by that is CLEARED."""
-    rests = {name: _rest(typed.of(name), part, node.get(f"f:{name}")) for name, part in value.items()}
+    """Return an object without the values at these paths; emptied values are CLEARED."""
+    rests = {name: _remaining_value(typed.of(name), part, node.get(f"f:{name}")) for name, part in value.items()}
     return {name: rest for name, rest in rests.items() if rest is not ABSENT}
 
 
-def _rest(typed: Type, value: Any, node: FieldSet | None) -> Any:
-    """Return what is left of a value; an atomic one goes if a path leads into it."""
+def _remaining_value(typed: Type, value: Any, node: FieldSet | None) -> Any:
+    """Return the rest of a value; a path into an atomic value removes the whole value."""
     if node is None:
         return value
     rest: Any = ABSENT
     if node and SELF not in node:
         rest = CLEARED if isinstance(value, (dict, list)) else value
-        if typed.divides(value) and isinstance(value, dict):
+        if typed.is_divided(value) and isinstance(value, dict):
             rest = _without_fields(typed, value, node) or CLEARED
-        elif typed.divides(value):
-            items = (_rest(typed.item or typed, item, node.get(item_step(typed, item))) for item in value)
+        elif typed.is_divided(value):
+            items = (_remaining_value(typed.item or typed, item, node.get(item_step(typed, item))) for item in value)
             rest = [item for item in items if item is not ABSENT and item is not CLEARED] or CLEARED
     gone = rest is ABSENT or rest is CLEARED
     return {} if gone and typed.present and typed.shape is FieldShape.MAP else rest

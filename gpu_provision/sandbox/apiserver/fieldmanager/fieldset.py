@@ -1,4 +1,4 @@
-"""Field paths, sets of them as ``metadata.managedFields`` encodes them, and the fields in which objects differ."""
+"""Field paths, field sets as in ``metadata.managedFields``, and comparison of objects."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any, Final, NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Type, zero
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, CLEARED, FieldShape, Type, zero_value
 
 SELF: Final = "."
-# Go's JSON encoder escapes these for the sake of HTML; a reader in Go compares the steps after decoding them.
+# Go's JSON encoder escapes these characters for HTML; Go clients compare decoded steps.
 _ESCAPED: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 _VALUE_RANK: Final = {int: 0, float: 0, str: 1, bool: 2}
 _OTHER_RANK: Final = 3
 
 
 class KeylessItemError(StatusError):
-    """A list item lacks every field that would tell it from the others: 400."""
+    """A list item without any key field: 400."""
 
 
 def item_step(listed: Type, item: object) -> str:
-    """Return the step to an item of a list or set. Raises KeylessItemError if it has none of the key fields."""
+    """Return the step to an item of a list or set. Raises KeylessItemError for an item without key fields."""
     if listed.shape is FieldShape.SET:
         if item is None or isinstance(item, (dict, list)):
             noun = {type(None): "an explicit null", dict: "a map type"}.get(type(item), "a list type")
             message = f"associative list without keys has an element that's {noun}"
             raise KeylessItemError(400, "BadRequest", message)
-        return f"v:{_encoded(item)}"
+        return f"v:{_encode(item)}"
     if not isinstance(item, dict):
         noun = "a null element" if item is None else "non-map elements"
         message = f"associative list with keys may not have {noun}"
         raise KeylessItemError(400, "BadRequest", message)
-    found = ((name, item.get(name, default)) for name, default in listed.keys)
+    pairs = ((name, item.get(name, default)) for name, default in listed.keys)
     parts = (
-        (name, type(value), _encoded(value) if isinstance(value, (dict, list)) else value)
-        for name, value in found
+        (name, type(value), _encode(value) if isinstance(value, (dict, list)) else value)
+        for name, value in pairs
         if value is not ABSENT
     )
     return _key_step(tuple(parts), listed)
@@ -53,10 +53,10 @@ def _key_step(parts: tuple[tuple[str, type, Any], ...], listed: Type) -> str:
             "(and doesn't have default values for any key fields)"
         )
         raise KeylessItemError(400, "BadRequest", message)
-    return "k:" + _encoded(dict(sorted((name, value) for name, _, value in parts)))
+    return "k:" + _encode(dict(sorted((name, value) for name, _, value in parts)))
 
 
-def _encoded(value: object) -> str:
+def _encode(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
 
 
@@ -67,16 +67,16 @@ def step_order(step: str) -> tuple[Any, ...]:
     match step[0]:
         case "k":
             keys = json.loads(step[2:])
-            return rank, tuple((name, *_ranked(value)) for name, value in sorted(keys.items()))
+            return rank, tuple((name, *_rank_value(value)) for name, value in sorted(keys.items()))
         case "v":
-            return rank, _ranked(json.loads(step[2:]))
+            return rank, _rank_value(json.loads(step[2:]))
         case _:
             return rank, step
 
 
-def _ranked(value: object) -> tuple[int, Any]:
+def _rank_value(value: object) -> tuple[int, Any]:
     rank = _VALUE_RANK.get(type(value), _OTHER_RANK)
-    return rank, value if rank < _OTHER_RANK else _encoded(value)
+    return rank, value if rank < _OTHER_RANK else _encode(value)
 
 
 @lru_cache(maxsize=65536)
@@ -99,32 +99,32 @@ FieldSet = dict[str, Any]
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Return the paths that are in either set."""
+    """Return the paths of either set."""
     if not left or not right or left is right:
         return left or right
     out, added = dict(left), False
-    for step, theirs in right.items():
-        mine = left.get(step)
-        if mine is None:
-            out[step], added = theirs, True
+    for step, other in right.items():
+        own = left.get(step)
+        if own is None:
+            out[step], added = other, True
         else:
-            out[step] = union(mine, theirs) if mine and theirs else with_self(mine or theirs)
+            out[step] = union(own, other) if own and other else with_self(own or other)
     return dict(sorted(out.items(), key=lambda entry: step_order(entry[0]))) if added else out
 
 
 def with_self(node: FieldSet) -> FieldSet:
-    """Return a node whose own path is in the set too."""
+    """Return a node with its own path in the set."""
     return node if not node or SELF in node else {SELF: {}, **node}
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Return the paths of ``left`` that are not in ``right``; it does not matter if parents of them are."""
+    """Return the paths of ``left`` that are not in ``right``, regardless of their parents."""
     if not left or not right:
         return left
     out: FieldSet | None = None
-    for step, theirs in right.items():
-        mine = left.get(step)
-        if mine is None or (rest := _difference(mine, theirs)) is mine:
+    for step, other in right.items():
+        own = left.get(step)
+        if own is None or (rest := _difference(own, other)) is own:
             continue
         out = dict(left) if out is None else out
         if rest is None:
@@ -141,18 +141,18 @@ def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
 
 
 def _node(fields: FieldSet) -> FieldSet | None:
-    """Return the node of these steps: a lone ``.`` is written as an empty node, nothing as no node."""
+    """Return the node of these steps: a lone ``.`` becomes an empty node, no step becomes None."""
     if len(fields) == 1 and SELF in fields:
         return {}
     return fields or None
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Return the paths that are in both sets."""
+    """Return the paths of both sets."""
     out: FieldSet = {}
-    for step, mine in left.items():
-        theirs = right.get(step)
-        if theirs is not None and (both := _intersection(mine, theirs)) is not None:
+    for step, own in left.items():
+        other = right.get(step)
+        if other is not None and (both := _intersection(own, other)) is not None:
             out[step] = both
     return out
 
@@ -181,7 +181,7 @@ def sort_fields(fields: FieldSet) -> FieldSet:
 
 
 class Comparison(NamedTuple):
-    """The difference of two objects: fields that are new or have another value, and fields that are gone."""
+    """The difference of two objects: new and changed fields, and removed fields."""
 
     written: FieldSet
     removed: FieldSet
@@ -192,7 +192,7 @@ _SAME: _Nodes = (None, None)
 
 
 def compare(old: Object, new: Object, root: Type, *, ignored: str = "") -> Comparison:
-    """Compare two objects of one type, but for the top-level field ``ignored``."""
+    """Compare two objects of one type, except for the top-level field ``ignored``."""
     left, right = ({name: obj[name] for name in obj if name != ignored} for obj in (old, new))
     written, removed = _compare_maps(root, left, right)
     return Comparison(sort_fields(written or {}), sort_fields(removed or {}))
@@ -204,14 +204,14 @@ def _compare_maps(typed: Type, old: Mapping[str, Any], new: Mapping[str, Any]) -
     for name, value in new.items():
         before = old.get(name, ABSENT)
         if before is not value and before != value:
-            _note(f"f:{name}", _compare(typed.of(name), before, value), written, removed)
+            _add_nodes(f"f:{name}", _compare(typed.of(name), before, value), written, removed)
     for name, value in old.items():
         if name not in new:
-            _note(f"f:{name}", _compare(typed.of(name), value, ABSENT), written, removed)
+            _add_nodes(f"f:{name}", _compare(typed.of(name), value, ABSENT), written, removed)
     return written or None, removed or None
 
 
-def _note(step: str, nodes: _Nodes, written: FieldSet, removed: FieldSet) -> None:
+def _add_nodes(step: str, nodes: _Nodes, written: FieldSet, removed: FieldSet) -> None:
     added, gone = nodes
     if added is not None:
         written[step] = added
@@ -220,31 +220,31 @@ def _note(step: str, nodes: _Nodes, written: FieldSet, removed: FieldSet) -> Non
 
 
 def _compare(typed: Type, old: object, new: object) -> _Nodes:
-    old, new = _seen(typed, old), _seen(typed, new)
+    old, new = _typed_value(typed, old), _typed_value(typed, new)
     if old is ABSENT:
         return (None if new is ABSENT else all_fields(typed, new)), None
     if new is ABSENT:
         return None, all_fields(typed, old)
     if old == new:
         return _SAME
-    before, after = _content(typed, old), _content(typed, new)
+    before, after = _divided_content(typed, old), _divided_content(typed, new)
     if before is None or after is None or not (before or after):
         return {}, None
     return (_compare_maps if typed.shape is FieldShape.MAP else _compare_lists)(typed, before, after)
 
 
-def _content(typed: Type, value: object) -> Any:
-    """Return what a divided value holds, None if the value is not divided; null and cleared values hold nothing."""
+def _divided_content(typed: Type, value: object) -> Any:
+    """Return the content of a divided value, empty for null and CLEARED; None for an undivided value."""
     if typed.shape is not FieldShape.LEAF and (value is None or value is CLEARED):
         return {} if typed.shape is FieldShape.MAP else []
-    return value if typed.divides(value) else None
+    return value if typed.is_divided(value) else None
 
 
-def _seen(typed: Type, value: object) -> object:
-    """Return a value as the server's typed form has it."""
+def _typed_value(typed: Type, value: object) -> object:
+    """Return a value in the server's typed form."""
     if value is not ABSENT and not (typed.native and value is None):
         return ABSENT if _is_dropped(typed, value) else value
-    return zero(typed) if typed.present else ABSENT
+    return zero_value(typed) if typed.present else ABSENT
 
 
 def _compare_lists(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
@@ -253,18 +253,18 @@ def _compare_lists(typed: Type, old: list[Any], new: list[Any]) -> _Nodes:
     removed: FieldSet = {}
     for step in before | after:
         nodes = _compare(typed.item or typed, before.get(step, ABSENT), after.get(step, ABSENT))
-        _note(step, nodes, written, removed)
+        _add_nodes(step, nodes, written, removed)
     return written or None, removed or None
 
 
 def items_by_step(typed: Type, items: list[Any]) -> dict[str, Any]:
-    """Return the items of a list by the step that leads to them; of those that share one, the last."""
+    """Return the items of a list by their steps; of items with equal steps the last one."""
     return {item_step(typed, item): item for item in items}
 
 
 def all_fields(typed: Type, value: object) -> FieldSet:
-    """Return the node of a value that came or went as a whole: every path in it, and the path to it."""
-    if not value or not typed.divides(value):
+    """Return the node of a value that is added or removed whole: its own path, and every path in it."""
+    if not value or not typed.is_divided(value):
         return {}
     node: FieldSet = {}
     if isinstance(value, list):
@@ -279,30 +279,30 @@ def all_fields(typed: Type, value: object) -> FieldSet:
 
 
 def _is_dropped(typed: Type, value: object) -> bool:
-    return typed.empty(value) and not typed.present
+    return typed.is_empty(value) and not typed.present
 
 
 def applied_fields(obj: Object, root: Type) -> FieldSet:
-    """Return the fields that an applied configuration claims: what it says, not the objects it says it in.
+    """Return the fields that an applied configuration owns: its values, not their parent objects.
 
-    The items of lists and maps are claimed themselves; an object with known fields only if it is empty.
+    An applier owns items of lists and maps themselves; an object with known fields only if it is empty.
     """
-    return sort_fields(_claims(root, obj))
+    return sort_fields(_claimed_fields(root, obj))
 
 
-def _claims(typed: Type, value: object) -> FieldSet:
+def _claimed_fields(typed: Type, value: object) -> FieldSet:
     out: FieldSet = {}
     if isinstance(value, list):
         for step, item in items_by_step(typed, value).items():
             of = typed.item or typed
-            node = _claims(of, item) if of.divides(item) else {}
+            node = _claimed_fields(of, item) if of.is_divided(item) else {}
             out[step] = {SELF: {}, **node} if node else {}
     elif isinstance(value, dict):
         for name, part in value.items():
             inner = typed.of(name)
-            node = _claims(inner, part) if inner.divides(part) else {}
+            node = _claimed_fields(inner, part) if inner.is_divided(part) else {}
             if name not in typed.fields:
                 out[f"f:{name}"] = {SELF: {}, **node} if node else {}
-            elif node or not inner.divides(part) or part == {}:
+            elif node or not inner.is_divided(part) or part == {}:
                 out[f"f:{name}"] = node
     return out

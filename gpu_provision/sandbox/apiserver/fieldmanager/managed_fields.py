@@ -17,7 +17,7 @@ UPDATE: Final = "Update"
 
 
 class Owner(NamedTuple):
-    """What tells entries apart; an applier has one for all versions, so its ``version`` is empty."""
+    """The identity of an entry; an applier has one entry for all versions, so its ``version`` is empty."""
 
     manager: str
     operation: str
@@ -26,11 +26,11 @@ class Owner(NamedTuple):
 
     @classmethod
     def create(cls, manager: str, operation: str, api_version: str, subresource: str) -> Owner:
-        """Return the identity of an entry."""
+        """Return the owner of a write."""
         return cls(manager or "unknown", operation, "" if operation == APPLY else api_version, subresource)
 
     def describe(self) -> str:
-        """Return the owner as messages name it."""
+        """Return the owner's name in messages."""
         name = json.dumps(self.manager, ensure_ascii=False)
         name += f' with subresource "{self.subresource}"' if self.subresource else ""
         return f"{name} using {self.version}" if self.operation == UPDATE else name
@@ -38,7 +38,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ManagedFieldsEntry:
-    """One manager's fields; ``time`` is empty for an entry that never changed the object."""
+    """The fields of one owner; ``time`` is empty for an entry that never changed the object."""
 
     owner: Owner
     api_version: str
@@ -54,7 +54,7 @@ Entries = dict[Owner, ManagedFieldsEntry]
 
 
 def decode_entries(managed: Iterable[Object] | None) -> Entries:
-    """Read the entries of an object; nothing if one of them is not understood, as in the server."""
+    """Read the entries of an object; nothing if one of them is invalid, as in the server."""
     entries = [_decode(entry) for entry in managed or ()]
     return {entry.owner: entry for entry in entries if entry} if all(entries) else {}
 
@@ -70,7 +70,7 @@ def _decode(entry: Any) -> ManagedFieldsEntry | None:
 
 
 def encode_entries(entries: Entries) -> list[Object]:
-    """Write the entries in the server's order; empty ones vanish."""
+    """Write the entries in the server's order, without empty ones."""
     rows = [
         {
             "apiVersion": entry.api_version,
@@ -89,10 +89,10 @@ def encode_entries(entries: Entries) -> list[Object]:
 
 
 class ApplyConflictError(StatusError):
-    """An apply without force would change fields of other managers."""
+    """A conflict of an apply without force with fields of other managers: 409."""
 
     def __init__(self, conflicts: Sequence[tuple[Owner, str]]) -> None:
-        """``conflicts`` are the owner and the path of each field that would change, ordered by both."""
+        """``conflicts`` are owner and path of each conflicting field, sorted."""
         causes = [
             {"reason": "FieldManagerConflict", "message": f"conflict with {owner.describe()}", "field": path}
             for owner, path in conflicts
@@ -112,8 +112,8 @@ def _explain(conflicts: Sequence[tuple[Owner, str]]) -> str:
 
 
 def check_conflicts(entries: Entries, written: FieldSet, *, applier: Owner) -> None:
-    """Raise ApplyConflictError if another manager owns a field that is written."""
+    """Raise ApplyConflictError if another manager owns a written field."""
     others = (owner for owner in sorted(entries) if owner != applier)
-    found = [(owner, path) for owner in others for path in paths(intersection(entries[owner].fields, written))]
-    if found:
-        raise ApplyConflictError(found)
+    conflicts = [(owner, path) for owner in others for path in paths(intersection(entries[owner].fields, written))]
+    if conflicts:
+        raise ApplyConflictError(conflicts)

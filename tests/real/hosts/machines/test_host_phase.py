@@ -112,7 +112,6 @@ def test_all_of_it_survives_a_reboot(user: User, hosts: tuple[Machine, ...]) -> 
 
 
 def _assert_prepared(machine: Machine) -> None:
-    """What every GPU host is like in the end, by an independent reader."""
     host = state.of(machine)
     assert state.loaded(host) >= IPMI
     assert "nouveau" not in state.loaded(host)

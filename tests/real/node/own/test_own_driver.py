@@ -11,7 +11,7 @@ import yaml
 from tests.answers import Answer
 from tests.real.images.programs import gpus
 from tests.real.images.programs.driver import present
-from tests.real.node.nodes import GPUS, Clock, missing, ready_node
+from tests.real.node.nodes import GPUS, missing, ready_node
 from tests.real.node.settings import NODE
 from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 
@@ -42,7 +42,7 @@ nvidia-smi
 def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUser]:
     if reason := missing():
         pytest.skip(reason)
-    with ready_node(tmp_path_factory.mktemp("own"), Clock()) as user:
+    with ready_node(tmp_path_factory.mktemp("own")) as user:
         document: dict[str, Any] = yaml.safe_load(user.inventory.read_text())
         document |= {"driver": {"enabled": "auto"}, "connect": "kubernetes", "helper_pod": {"image": VALIDATOR}}
         document["host_prerequisites"] = {"runtime_imports": False}
@@ -59,7 +59,6 @@ def run(owner: NodeUser) -> Answer:
 
 
 def install_driver(user: NodeUser) -> None:
-    """Put the stand-in of a driver on the host itself."""
     found = present(user.folder / "pci")
     (user.folder / "nvml").write_text(gpus.describe(VERSION, found))
     devices = (*gpus.CONTROL_DEVICES, *(gpu.node for gpu in found))

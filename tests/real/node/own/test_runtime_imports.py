@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tomllib
@@ -69,15 +70,32 @@ class Node:
     def config(self) -> str:
         return self.run("cat", CONFIG)
 
-    def restarts(self) -> int:
-        """Return how often containerd was restarted by us."""
-        log = self.machine.directory / "systemctl"
-        return log.read_text().count("restart ") if log.exists() else 0
 
-    def works(self) -> bool:
-        """Tell whether containerd's CRI answers."""
-        rows = [line.split() for line in self.run("ctr", "plugins", "ls").splitlines()]
-        return ["io.containerd.grpc.v1", "cri", "ok"] in [[row[0], row[1], row[-1]] for row in rows if row]
+def restarts(machine: Machine) -> int:
+    """Return how often the tool has restarted containerd."""
+    log = machine.directory / "systemctl"
+    return log.read_text().count("restart ") if log.exists() else 0
+
+
+def works(machine: Machine) -> bool:
+    """Tell whether containerd's CRI answers."""
+    rows = [line.split() for line in machine.run("sh", "-c", "ctr plugins ls 2>&1 || true").splitlines()]
+    return ["io.containerd.grpc.v1", "cri", "ok"] in [[row[0], row[1], row[-1]] for row in rows if len(row) > 1]
+
+
+@contextlib.contextmanager
+def without_imports(machine: Machine) -> Iterator[None]:
+    """A machine whose containerd imports nothing, and that has systemctl; as it was, when the block ends."""
+    before, place = machine.run("cat", CONFIG), "/usr/local/bin/systemctl"
+    shim = SYSTEMCTL.format(folder=machine.directory, pid=machine.directory / "pids/containerd")
+    machine.run("sh", "-c", f"cat >{place} <<'END'\n{shim}END\nchmod 755 {place}; sed -i /^imports/d {CONFIG}")
+    machine.restart("containerd")
+    machine.until(lambda: works(machine), what="the CRI does not get ready")
+    try:
+        yield
+    finally:
+        machine.run("sh", "-c", f"rm {place}; cat >{CONFIG} <<'END'\n{before}END")
+        machine.restart("containerd")
 
 
 @pytest.fixture(scope="module")
@@ -88,30 +106,25 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     (folder / "pci").mkdir()
     (folder / "d.py").write_text(DEPLOY)
     with machine(folder) as made:
-        shim = SYSTEMCTL.format(folder=folder, pid=folder / "pids/containerd")
-        made.run("sh", "-c", f"cat >/usr/local/bin/systemctl <<'END'\n{shim}END\nchmod 755 /usr/local/bin/systemctl")
-        made.run("sed", "-i", "/^imports/d", CONFIG)
         made.run("mkdir", "-p", "/etc/containerd/conf.d")
-        made.restart("containerd")
-        there = Node(made)
-        made.until(lambda: made.run("sh", "-c", "ctr plugins ls 2>&1 || true").count(" ok"), what="no containerd")
+        made.until(lambda: works(made), what="the CRI does not get ready")
         made.until(lambda: made.run("sh", "-c", "pidof kubelet || true"), what="kubelet does not start")
-        made.until(there.works, what="the CRI does not get ready")
-        yield there
+        with without_imports(made):
+            yield Node(made)
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_a_containerd_that_breaks_is_restored(node: Node, text: str) -> None:
     """What it would import is valid to look at, and stops the CRI."""
-    before, restarts = node.config(), node.restarts()
+    before, restarted = node.config(), restarts(node.machine)
     node.run("sh", "-c", f"cat >{DROP_IN} <<'END'\n{text}END")
     status, output = node.operate()
     assert status != 0
     assert "GP672" in output, output
     assert "seen: " in output
     assert node.config() == before
-    assert node.restarts() == restarts + 2
-    assert node.works()
+    assert restarts(node.machine) == restarted + 2
+    assert works(node.machine)
     assert "gpu-provision" not in node.run("ls", "/etc/containerd")
 
 
@@ -127,27 +140,27 @@ def test_a_containerd_that_breaks_is_restored(node: Node, text: str) -> None:
 )
 def test_what_containerd_rejects_is_not_even_tried(node: Node, text: str, words: str) -> None:
     """With containerd's own words."""
-    before, restarts = node.config(), node.restarts()
+    before, restarted = node.config(), restarts(node.machine)
     node.run("sh", "-c", f"cat >{DROP_IN} <<'END'\n{text}END")
     status, output = node.operate()
     assert status != 0
     assert "GP671" in output
     assert words in output
-    assert (node.config(), node.restarts()) == (before, restarts)
+    assert (node.config(), restarts(node.machine)) == (before, restarted)
 
 
 def test_the_host_restores_by_itself_when_who_asked_is_gone(node: Node) -> None:
     """A connection that is lost between the restart and the way back."""
-    before, restarts = node.config(), node.restarts()
+    before, restarted = node.config(), restarts(node.machine)
     node.run("sh", "-c", f"cat >{DROP_IN} <<'END'\n{BROKEN['no CRI']}END")
     with node.started() as running:
-        node.machine.until(lambda: node.restarts() > restarts, what="nothing is restarted")
+        node.machine.until(lambda: restarts(node.machine) > restarted, what="nothing is restarted")
         changed = node.config()
         running.kill()
     assert changed != before
     node.machine.until(lambda: node.run("sh", "-c", f"cat {RESULT} 2>&1 || true").startswith("restored"), what="no end")
     assert node.config() == before
-    assert node.works()
+    assert works(node.machine)
 
 
 def test_the_import_is_made_and_the_second_run_changes_nothing(node: Node) -> None:
@@ -158,10 +171,10 @@ def test_the_import_is_made_and_the_second_run_changes_nothing(node: Node) -> No
     assert status == 0, output
     assert tomllib.loads(node.config()) == {**tomllib.loads(before), "imports": [PATTERN]}
     assert PATTERN in node.config()
-    assert node.works()
+    assert works(node.machine)
     assert node.run("cat", f"/var/lib/gpu-provision/originals/files{CONFIG}") == before
-    restarts = node.restarts()
+    restarted = restarts(node.machine)
     status, output = node.operate()
     assert status == 0, output
     assert "No changes" in output or "no change" in output.lower()
-    assert node.restarts() == restarts
+    assert restarts(node.machine) == restarted

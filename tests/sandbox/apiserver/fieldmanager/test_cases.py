@@ -1,4 +1,4 @@
-"""Server-side apply: cases/*.yaml, which tests/contract replays on servers, and what those cannot reach."""
+"""Server-side apply: cases/*.yaml, which tests/contract replays on servers, and cases beyond their reach."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpu_provision.sandbox.apiserver.fieldmanager.fieldset import (
     step_order,
     union,
 )
-from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, FieldShape, Type, builtin
+from gpu_provision.sandbox.apiserver.fieldmanager.schema import ABSENT, FieldShape, Type, builtin_type
 from gpu_provision.sandbox.apiserver.resources import builtin_resources
 from tests import data_file
 
@@ -37,7 +37,7 @@ NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 CONFIG_MAP: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
 
 
-def done(live: Object | None, step: Object, now: str = NOW) -> Object:
+def do_step(live: Object | None, step: Object, now: str = NOW) -> Object:
     manager, subresource = step["manager"], step.get("subresource", "")
     if "update" in step:
         return record_update(live, step["update"], manager=manager, subresource=subresource, now=now)
@@ -45,7 +45,7 @@ def done(live: Object | None, step: Object, now: str = NOW) -> Object:
     return apply_configuration(live, step["apply"], manager=manager, force=force, subresource=subresource, now=now)
 
 
-def bare(obj: Object) -> Object:
+def without_managed_fields(obj: Object) -> Object:
     return {**obj, "metadata": {name: value for name, value in obj["metadata"].items() if name != "managedFields"}}
 
 
@@ -60,28 +60,28 @@ def owners(obj: Object) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['file']}: {case['name']}")
 def test_a_write_gives_what_a_server_stores_or_refuses(case: Object) -> None:
-    """The live object and the request stay as they were, and a second apply changes nothing."""
+    """Live object and request do not change, and a second apply changes nothing."""
     live: Object | None = case.get("live")
     for step in case.get("given", ()):
-        live = done(live, step)
+        live = do_step(live, step)
     before, then, when = deepcopy((live, case["when"])), case["then"], case["when"]
     if "conflicts" in then:
         with pytest.raises(ApplyConflictError) as refusal:
-            done(live, when)
+            do_step(live, when)
         assert [[who.manager, who.operation, path] for who, path in refusal.value.conflicts] == then["conflicts"]
         assert refusal.value.message == then.get("message", refusal.value.message)
         return
-    result = done(live, when)
-    assert bare(result) == then.get("object", bare(result))
+    result = do_step(live, when)
+    assert without_managed_fields(result) == then.get("object", without_managed_fields(result))
     if "owners" in then:
         assert owners(result) == {who: sorted(fields) for who, fields in then["owners"].items()}
     if "apply" in when and "object" in then:
-        assert done(result, when, LATER) == result
+        assert do_step(result, when, LATER) == result
     assert (live, when) == before
 
 
 def test_an_update_with_keyless_items_keeps_the_owners() -> None:
-    """Bookkeeping never fails a write that was accepted."""
+    """An accepted write never fails because of managedFields."""
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}
     live = apply_configuration(None, {**account, "secrets": [{"name": "a"}]}, manager="first", force=False, now=NOW)
     result = record_update(live, {**live, "secrets": [{}]}, manager="editor", now=LATER)
@@ -96,7 +96,7 @@ def test_an_update_with_keyless_items_keeps_the_owners() -> None:
     ],
 )
 def test_items_that_cannot_be_told_apart_are_refused(containers: list[Any], message: str) -> None:
-    """The reader finds the field in the manifest."""
+    """The message names the field."""
     spec = {"template": {"spec": {"containers": containers}}}
     config = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
     prefix = r": failed to create typed patch object \(/d; apps/v1, Kind=DaemonSet\): \.spec\.template\.spec\."
@@ -104,12 +104,12 @@ def test_items_that_cannot_be_told_apart_are_refused(containers: list[Any], mess
         apply_configuration(None, config, manager="first", force=False, now=NOW)
 
 
-def decoded(fields: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def field_paths(fields: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for step, node in fields.items():
         if step != SELF:
             if not node or SELF in node:
                 yield (*prefix, step)
-            yield from decoded(node, (*prefix, step))
+            yield from field_paths(node, (*prefix, step))
 
 
 def some_fields(chance: random.Random) -> FieldSet:
@@ -130,12 +130,12 @@ def some_fields(chance: random.Random) -> FieldSet:
 def test_field_sets_follow_set_arithmetic(
     operation: Callable[[FieldSet, FieldSet], FieldSet], arithmetic: Callable[..., set[tuple[str, ...]]]
 ) -> None:
-    """The result is in the server's order, and the arguments are not changed."""
+    """In the server's order, without a change of the arguments."""
     for chance in map(random.Random, range(400)):
         left, right = some_fields(chance), some_fields(chance)
         before = deepcopy((left, right))
         result = operation(left, right)
-        assert set(decoded(result)) == arithmetic(set(decoded(left)), set(decoded(right)))
+        assert set(field_paths(result)) == arithmetic(set(field_paths(left)), set(field_paths(right)))
         assert repr(result) == repr(sort_fields(result))
         assert (left, right) == before
 
@@ -156,7 +156,7 @@ NAMES = Type(FieldShape.LIST, keys=(("name", ABSENT),))
     ],
 )
 def test_the_step_to_an_item_has_the_servers_form(typed: Type, item: object, step: str) -> None:
-    """Clients compare these strings, so the form is exact."""
+    """Clients compare these strings."""
     assert item_step(typed, item) == step
 
 
@@ -167,8 +167,8 @@ def test_steps_have_the_servers_order() -> None:
 
 
 def test_every_served_kind_has_a_type() -> None:
-    """Each has metadata, and all its types can be read; reviews are not kept and have none."""
+    """Each type has metadata; reviews are not stored and have none."""
     for info in builtin_resources():
-        types = builtin(info.api_version, info.kind)
+        types = builtin_type(info.api_version, info.kind)
         assert info.verbs == ("create",) or types.root.of("metadata").of("finalizers").shape is FieldShape.SET  # type: ignore[union-attr]
-    assert builtin("nfd.k8s-sigs.io/v1alpha1", "NodeFeature") is None
+    assert builtin_type("nfd.k8s-sigs.io/v1alpha1", "NodeFeature") is None

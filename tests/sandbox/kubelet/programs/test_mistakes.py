@@ -18,7 +18,6 @@ Object = dict[str, Any]
 
 
 def spoiled(operand: str, mistake: Object) -> list[Object]:
-    """Return the operands' manifests with a mistake in the pod of one."""
     manifests = stack()
     found = next(m for m in manifests if m["metadata"]["name"] == operand and "template" in m.get("spec", {}))
     spec = found["spec"]["template"]["spec"]

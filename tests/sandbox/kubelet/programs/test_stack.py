@@ -25,7 +25,6 @@ OPERANDS = (
 
 
 def workload(**spec: Any) -> Object:
-    """Return a pod that runs the CUDA sample."""
     container = {
         "name": "main",
         "image": "registry.example/cuda-sample:vectoradd-cuda12.5.0",
