@@ -17,7 +17,7 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.planning.applyset import PART_OF
 from gpu_provision.planning.diff import differences
-from gpu_provision.planning.managed_fields import as_transferred
+from gpu_provision.planning.managed_fields import with_transferred_fields
 from gpu_provision.planning.states import Desired
 from gpu_provision.planning.validation import label_changes
 from gpu_provision.rollout.states import installation_digest
@@ -176,7 +176,7 @@ def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
     ref = ref_of(live)
     if fixed := _immutable_difference(live, wanted):
         return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
-    changes = differences(_with_metadata_maps(wanted), _with_metadata_maps(as_transferred(live)))
+    changes = differences(_with_metadata_maps(wanted), _with_metadata_maps(with_transferred_fields(live)))
     effects: tuple[str, ...] = ()
     if live["kind"] == "DaemonSet" and any(change.path.startswith("spec.template") for change in changes):
         number = (live.get("status") or {}).get("desiredNumberScheduled", 0)

@@ -41,7 +41,7 @@ from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import component_of
-from gpu_provision.planning.managed_fields import is_transferred, transferred, without_owners
+from gpu_provision.planning.managed_fields import is_transferred, transfer_managed_fields, without_owners
 from gpu_provision.rbac import review
 from gpu_provision.rbac.permissions import on_object
 from gpu_provision.reconcile.session import Session
@@ -212,7 +212,7 @@ class AdoptionRunner:
             if is_moving or is_owned(live, uids):
                 metadata["ownerReferences"] = without_owners(live, uids)
             if is_moving:
-                metadata["managedFields"] = transferred(live)
+                metadata["managedFields"] = transfer_managed_fields(live)
             if not metadata:
                 return
             version = {"resourceVersion": live["metadata"]["resourceVersion"]}

@@ -19,7 +19,7 @@ from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.findings import has_errors
 from gpu_provision.output.text import ranges
 from gpu_provision.planning import plan as planning
-from gpu_provision.planning.prepare import findings, part_of, prepare
+from gpu_provision.planning.prepare import inventory_findings, prepare, select_part
 
 if TYPE_CHECKING:
     from gpu_provision.api.views import StackDrift
@@ -122,7 +122,7 @@ class ApplyJob(_Job):
         if self.cluster and offline:
             context, desired = prepare(self.inventory, ClusterFacts(), part)
             empty = ObservedState(cluster="offline", facts=ClusterFacts())
-            in_cluster = planning.plan(context, desired, empty, findings(context))
+            in_cluster = planning.plan(context, desired, empty, inventory_findings(context))
         elif self.cluster:
             in_cluster = self._plan_cluster(on_hosts, part)
         return StackPlan(hosts=on_hosts, cluster=in_cluster, notes=self.known, command=self.command)
@@ -184,14 +184,14 @@ class ApplyJob(_Job):
     def _selection(self) -> RunSelection:
         """Return the selected nodes and components. Raises UsageError, before the first connection to a host."""
         if self.targets is None:
-            return part_of(self.inventory, (), self.limit)
+            return select_part(self.inventory, (), self.limit)
         if not self.cluster:
             what = "--hosts-only leaves the cluster alone, and with it every component"
             fix = "leave one of the two out"
             raise UsageError(Finding(code=codes.USAGE, where="--target", what=what, fix=fix))
         from gpu_provision.components import requirements
 
-        return part_of(self.inventory, select_components(self.targets, requirements(self.inventory)), self.limit)
+        return select_part(self.inventory, select_components(self.targets, requirements(self.inventory)), self.limit)
 
     def _prepare(self, listen: Listen, *, dry_run: bool) -> HostsResult:
         """Run the host phase, or only read with ``dry_run``; return no hosts if they take no part."""
@@ -223,7 +223,7 @@ class ApplyJob(_Job):
         from gpu_provision.operator.executor import OperatorExecutor
         from gpu_provision.reconcile.session import Session
 
-        by_operator = {"deputy": OperatorExecutor(force=self.take_over)}
+        by_operator = {"executor": OperatorExecutor(force=self.take_over)}
         return Session(self.inventory, host_drivers=on_hosts.drivers, **{**by_operator, **more})
 
     def _plan_cluster(self, on_hosts: HostsResult, part: RunSelection) -> Plan:
@@ -240,7 +240,7 @@ class ApplyJob(_Job):
         self, on_hosts: HostsResult, part: RunSelection, planned: Callable[[Plan], None], listen: Listen
     ) -> RunResult:
         began = time.monotonic()
-        alone = {"deputy": None} if self.revalidate else {}
+        alone = {"executor": None} if self.revalidate else {}
         session = self._session(on_hosts, part=part, revalidate=self.revalidate, back_to=self.back_to, **alone)
         session.listen(listen)
         reading = session.reading()
@@ -250,9 +250,9 @@ class ApplyJob(_Job):
         if not reading.plan.is_empty:
             session.start()
         elif on_hosts.changed:
-            session.put_on_record(hosts=len(on_hosts.changed))
+            session.record_host_changes(hosts=len(on_hosts.changed))
         outcome = session.finish()
-        result = outcome.result if outcome else RunResult(run=session.recorded)
+        result = outcome.result if outcome else RunResult(run=session.recorded_run)
         requests, seconds = session.cluster.requests, time.monotonic() - began
         return raise_on_failure(replace(result, requests=requests, seconds=seconds, findings=session.explain()))
 

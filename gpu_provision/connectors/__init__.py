@@ -28,11 +28,11 @@ class ShellConnector(BaseConnector):
 
     @abstractmethod
     def execute(self, command: str, control: Mapping[str, Any], *, shown: bool) -> tuple[int | None, CommandOutput]:
-        """Run a command and return its status, None if it came to no end, and what it printed.
+        """Run a command and return its status, None if it did not end, and its output.
 
         Args:
             control: Arguments of the process, such as ``_timeout`` and ``_stdin``.
-            shown: Whether to show its output as it comes.
+            shown: Whether to print its output immediately.
         """
 
     def run_shell_command(
@@ -52,7 +52,7 @@ class ShellConnector(BaseConnector):
         return status in (control.get("_success_exit_codes") or [0]), output
 
     def text_of(self, command: StringCommand, arguments: dict[str, Any]) -> str:
-        """Return the text of a command that transfers a file, as pyinfra's arguments ask for it."""
+        """Return the text of a command that transfers a file, with pyinfra's arguments such as sudo."""
         own = {name: value for name, value in arguments.items() if name not in _OF_TRANSFERS}
-        extract_control_arguments(cast("ConnectorArguments", own))  # takes them out
+        extract_control_arguments(cast("ConnectorArguments", own))  # removes them
         return str(make_unix_command_for_host(self.state, self.host, command, **own).get_raw_value())

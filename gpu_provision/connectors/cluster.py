@@ -1,7 +1,7 @@
 """``@cluster/<context>``: a Kubernetes cluster as a pyinfra host.
 
-Operations on it speak to its API server; there is no shell in a cluster. pyinfra imports this module for
-every inventory, so it imports nothing of Kubernetes.
+Operations on it send requests to its API server; a cluster has no shell. pyinfra imports this module for every
+inventory, so it imports nothing of Kubernetes.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class ClusterConnector(BaseConnector):
         print_output: bool = False,  # noqa: FBT001, FBT002 - pyinfra's signature
         **_: Any,
     ) -> tuple[bool, CommandOutput]:
-        """Refuse: a stray command must not run on the control machine instead."""
+        """Refuse, so that a misplaced command does not run on the control machine."""
         refusal = self._refusal("has no shell to run a command in")
         if print_output:
             echo(f"{self.host.print_prefix}{format_text(refusal, 'red')}", err=True)
         return False, CommandOutput([OutputLine("stderr", refusal)])
 
     def put_file(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse with an OSError, which pyinfra tells as the host's own failure."""
+        """Refuse with an OSError, which pyinfra reports as the host's failure."""
         raise OSError(self._refusal("takes no files"))
 
     def get_file(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse with an OSError, which pyinfra tells as the host's own failure."""
+        """Refuse with an OSError, which pyinfra reports as the host's failure."""
         raise OSError(self._refusal("gives no files"))

@@ -33,7 +33,7 @@ _DEFAULTS = HelperPod()
 
 
 class K8sNodeConnectorData(TypedDict, total=False):
-    """What host data can say to this connector."""
+    """The host data of this connector."""
 
     k8s_kubeconfig: str
     k8s_context: str
@@ -43,7 +43,7 @@ class K8sNodeConnectorData(TypedDict, total=False):
 
 
 class K8sNodeConnector(ShellConnector):
-    """Runs commands on a node's host as root; what it has made there is gone when it disconnects."""
+    """Runs commands on a node's host as root; removes its helper pod when it disconnects."""
 
     data_cls = K8sNodeConnectorData
     data_meta = {  # noqa: RUF012 - pyinfra's own convention
@@ -57,14 +57,14 @@ class K8sNodeConnector(ShellConnector):
 
     @staticmethod
     def make_names_data(name: str | None = None) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-        """Yield the host of one node. The node's own name is a group too, so that ``--limit`` can say it."""
+        """Yield the host of one node. The node's name is a group too, for ``--limit``."""
         if not name:
             message = "a node needs its name: @k8s-node/<node>"
             raise InventoryError(message)
         yield f"{PREFIX}{name}", {}, ["@k8s-node", name]
 
     def connect(self) -> None:
-        """Start a helper pod on the node, a new one if there was one before a reboot; raises ConnectError."""
+        """Start a helper pod on the node, a new one after a reboot; raises ConnectError."""
         from gpu_provision.kube import node_shell  # noqa: PLC0415 - with the cluster's client, 60 ms
 
         try:
@@ -103,25 +103,25 @@ class K8sNodeConnector(ShellConnector):
         return status, lines.output()
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
-        """Write a file of the host; raises OSError with what its shell said."""
+        """Write a file of the host; raises OSError with the shell's output."""
         with get_file_io(filename_or_io) as file, _as_os_error():
             size, parts = _content(file)
             self.shell.put(remote_filename, size, parts, within=partial(self._within, arguments))
         return True
 
     def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
-        """Read a file of the host; raises OSError with what its shell said."""
+        """Read a file of the host; raises OSError with the shell's output."""
         with get_file_io(filename_or_io, "wb") as file, _as_os_error():
             self.shell.get(remote_filename, file.write, within=partial(self._within, arguments))
         return True
 
     def _within(self, arguments: dict[str, Any], command: str) -> str:
-        """Put a command into those that pyinfra's arguments ask for, such as sudo."""
+        """Wrap a command as pyinfra's arguments require, such as in sudo."""
         return self.text_of(StringCommand(command), arguments)
 
 
 class _OutputLines:
-    """Output as pyinfra wants it: lines, in the order in which they ended, shown as they come if there is a prefix."""
+    """Output in lines, in the order of their ends, as pyinfra expects; printed immediately if there is a prefix."""
 
     def __init__(self, prefix: str | None) -> None:
         self._prefix, self._lines = prefix, list[OutputLine]()
@@ -148,7 +148,7 @@ class _OutputLines:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Raise what pyinfra tells as the host's own failure."""
+    """Raise OSError, which pyinfra reports as the host's failure."""
     try:
         yield
     except ProvisionError as error:
@@ -157,7 +157,7 @@ def _as_os_error() -> Iterator[None]:
 
 @cache
 def _cluster(kubeconfig: str, context: str, namespace: str) -> KubeClient:
-    """Return the one client of a cluster that all of its nodes share; helper pods of killed clients are gone then."""
+    """Return the client that all nodes of a cluster share, and remove helper pods of killed clients."""
     from gpu_provision.kube import node_shell  # noqa: PLC0415 - see above
     from gpu_provision.kube.client import connect  # noqa: PLC0415 - see above
 
@@ -176,10 +176,10 @@ def _content(file: Any) -> tuple[int, Iterable[bytes]]:
     return size, iter(lambda: file.read(_CHUNK), b"")
 
 
-def _stdin(given: Any) -> bytes | None:
-    """Return pyinfra's ``_stdin`` as bytes: a text, lines, or a file of them."""
-    if not given:
+def _stdin(value: Any) -> bytes | None:
+    """Return pyinfra's ``_stdin``, a text, lines, or a file of lines, as bytes."""
+    if not value:
         return None
-    lines = given.readlines() if hasattr(given, "readlines") else given
+    lines = value.readlines() if hasattr(value, "readlines") else value
     texts = [lines] if isinstance(lines, str) else lines
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in texts).encode()

@@ -22,14 +22,14 @@ from gpu_provision.sandbox import hosts
 
 
 class SandboxConnectorData(TypedDict, total=False):
-    """What host data can say to this connector."""
+    """The host data of this connector."""
 
     sandbox_fleet: str
 
 
 @cache
 def _isolated() -> bool:
-    """Return whether simulated hosts can run here; says once why not."""
+    """Whether simulated hosts can run here; logs once why not."""
     problem = hosts.isolation_problem()
     if problem:
         logger.warning("The sandbox's hosts are left out: %s; the cluster is not affected", problem)
@@ -46,9 +46,9 @@ class SandboxConnector(ShellConnector):
 
     @staticmethod
     def make_names_data(name: str | None = None) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-        """Yield the host of one node, or none where the machine cannot isolate it: the run goes on without.
+        """Yield the host of one node, or none where the machine cannot isolate hosts.
 
-        The node's own name is a group too, so that ``--limit`` can say it.
+        The node's name is a group too, for ``--limit``.
         """
         if not name:
             message = "a simulated host needs a name: @sandbox/<node>"
@@ -57,7 +57,7 @@ class SandboxConnector(ShellConnector):
             yield f"@sandbox/{name}", {}, ["@sandbox", name]
 
     def connect(self) -> None:
-        """Find the host's state, or make it; raises ConnectError if its fleet has no such node."""
+        """Find or create the host's state; raises ConnectError if its fleet has no such node."""
         node = self.host.name.removeprefix("@sandbox/")
         try:
             self.simulated = hosts.find(node, self.data["sandbox_fleet"])
@@ -76,7 +76,7 @@ class SandboxConnector(ShellConnector):
         return done
 
     def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
-        """Write a file of the simulated host; raises OSError with what its shell said."""
+        """Write a file of the simulated host; raises OSError with the shell's output."""
         with get_file_io(filename_or_io) as file:
             content = file.read()
         data = content.encode() if isinstance(content, str) else content
@@ -84,14 +84,14 @@ class SandboxConnector(ShellConnector):
         return True
 
     def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
-        """Read a file of the simulated host; raises OSError with what its shell said."""
+        """Read a file of the simulated host; raises OSError with the shell's output."""
         content = self._run(StringCommand("cat", QuoteString(remote_filename)), arguments)
         with get_file_io(filename_or_io, "wb") as file:
             file.write(content)
         return True
 
     def _run(self, command: StringCommand, arguments: dict[str, Any], stdin: bytes = b"") -> bytes:
-        """Return the output of a command as bytes, which pyinfra's own output handling would decode."""
+        """Return the output of a command as bytes, which pyinfra would decode."""
         done = hosts.run(self.simulated, self.text_of(command, arguments), stdin)
         if done.returncode:
             raise OSError(done.stderr.decode(errors="replace").strip())

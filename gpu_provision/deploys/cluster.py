@@ -1,4 +1,4 @@
-"""The cluster phase as pyinfra operations: one per component, all waiting on one run."""
+"""The cluster phase as pyinfra operations: one for each component, which wait for the same run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyinfra.api.state import State
 from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
-from gpu_provision.deploys.hosts import guard_of
+from gpu_provision.deploys.hosts import maintenance_of
 from gpu_provision.diagnostics.failures import is_trouble
 from gpu_provision.hosts.operations import Commands, host_operation, report
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
@@ -35,12 +35,12 @@ from gpu_provision.output.plan import effects, resource_text
 from gpu_provision.reconcile.session import Session
 
 TAKE_OVER = "gpu_take_over"
-"""Key of host data: what is ``--take-over`` of gpu-provision apply; pyinfra's --data sets it."""
+"""Key of host data for ``--take-over`` of gpu-provision apply; pyinfra's --data sets it."""
 
 
 @deploy("GPU stack")
 def gpu_stack() -> None:
-    """Bring every component of the inventory up on the cluster host; other hosts have no part in it.
+    """Install every component of the inventory on the cluster host; does nothing on other hosts.
 
     The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
     `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
@@ -54,12 +54,12 @@ def gpu_stack() -> None:
 
 @cache
 def session_of(path: Path, *, take_over: bool) -> Session:
-    """Return the one session that all operations on an inventory share."""
-    return Session(load(path), deputy=OperatorExecutor(force=take_over))
+    """Return the session that all operations on an inventory share."""
+    return Session(load(path), executor=OperatorExecutor(force=take_over))
 
 
 _executing: set[Path] = set()
-"""Inventories whose plan was computed again for executing: minutes may lie between it and the one that was shown."""
+"""Inventories whose plan was computed again for the execution, as the printed one may be minutes old."""
 
 
 def _session() -> Session:
@@ -67,33 +67,33 @@ def _session() -> Session:
     session = session_of(path, take_over=is_set(TAKE_OVER))
     if state.is_executing and path not in _executing:
         _executing.add(path)
-        guard_of(path).close()
+        maintenance_of(path).close()
         session.forget()
-    if not session.is_read and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
+    if not session.has_plan and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
         session.host_drivers = host_drivers()
     return session
 
 
 @host_operation
 def component_ready(component: str) -> Commands:
-    """Make one component as declared, and wait until it is ready on every node."""
+    """Apply one component, and wait until it is ready on every node."""
     session = _session()
     if refused := session.refusals():
         raise ProvisionError(*refused)
     plan = session.reading().plan
     changes = plan.changes_of(component)
-    # Although it stays as it is, the first one begins the run where the stack's resource is to say something else.
+    # The first component starts the run even without changes if the GPUStack changes.
     if not changes and not (component == _FIRST and plan.resource and plan.resource.fields):
         host.noop("as declared")
         return
-    if component == _FIRST:  # who carries this out is said of the stack as a whole
+    if component == _FIRST:  # the executor is the same for all components
         _log(resource_text(plan.resource))
     for change in changes if state.config.DIFF and not state.is_executing else ():
         in_full = change.action in {Action.CREATE, Action.UPDATE}
         for line in (*(object_text.diff_lines(change) if in_full else (str(change.ref),)), *effects(change)):
             host.log(line)
     if component == driver.NAME and plan.rollout and not state.is_executing:
-        _log(rollout.text(plan.rollout))  # also without --diff: evictions should be known before
+        _log(rollout.text(plan.rollout))  # also without --diff, as it has the evictions
     yield FunctionCommand(_bring_up, (session, component), {})
 
 
@@ -107,14 +107,14 @@ _FIRST = components.COMPONENTS[0].name
 
 @host_operation
 def stack_ready() -> Commands:
-    """Fail if any declared node is not ready, whatever the reason."""
+    """Fail if any declared node is not ready."""
     session = _session()
     if not state.is_executing:
-        host.noop("told at the end of the run")
+        host.noop("reported at the end of the run")
         return
-    # A run that had nothing to do in the cluster is on record as well if it has changed hosts.
+    # A run without changes in the cluster is recorded as well if it has changed hosts.
     if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
-        session.put_on_record(hosts=hosts)
+        session.record_host_changes(hosts=hosts)
     problems = session.explain()
     for problem in problems:
         if problem.severity is Severity.WARNING:
@@ -125,9 +125,9 @@ def stack_ready() -> Commands:
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
     try:
-        with report_what_stays(partial(host.log, log_func=logger.warning)):
+        with report_unfinished(partial(host.log, log_func=logger.warning)):
             session.start()
-            broken = session.wait(component, tick=_Ticker(host, component).tell)
+            broken = session.wait(component, tick=_Ticker(host, component).report)
         problems = session.explain() if broken else ()
     except ProvisionError as error:
         problems = error.findings
@@ -135,17 +135,17 @@ def _bring_up(state: State, host: Host, session: Session, component: str) -> boo
 
 
 class _Ticker:
-    """Says how far a component is: at once when more is ready or something is in trouble, else twice a minute."""
+    """Logs the progress of a component: at once for a new count or a problem, else twice a minute."""
 
     def __init__(self, cluster_host: Any, component: str) -> None:
-        self._host, self._component, self._said, self._ticks = cluster_host, component, "", 0
+        self._host, self._component, self._last_line, self._ticks = cluster_host, component, "", 0
 
-    def tell(self, summary: str) -> None:
+    def report(self, summary: str) -> None:
         self._ticks += 1
-        told = summary if is_trouble(summary) else summary.partition(";")[0]
-        if told == self._said and self._ticks < _QUIET_TICKS:
+        line = summary if is_trouble(summary) else summary.partition(";")[0]
+        if line == self._last_line and self._ticks < _QUIET_TICKS:
             return
-        self._said, self._ticks = told, 0
+        self._last_line, self._ticks = line, 0
         self._host.log(f"{self._component}: {one_line(summary)}", log_func=logger.info)
 
 
@@ -155,7 +155,7 @@ _DECLARATION = 'cluster = [("@cluster/CONTEXT", {"gpu_inventory": "inventories/g
 
 
 def is_cluster_host(deploy: str) -> bool:
-    """Return whether a deploy has work on the current host; warn once if ``--limit`` leaves every cluster host out.
+    """Whether the current host is a cluster host; warns once if ``--limit`` leaves every cluster host out.
 
     Args:
         deploy: Name of the function that the deploy file calls, for messages.
@@ -166,7 +166,7 @@ def is_cluster_host(deploy: str) -> bool:
     clusters = [other for other in state.inventory if GROUP in other.groups]
     if not clusters:
         what = f"{deploy}() needs a cluster host, and pyinfra's inventory has none"
-        fix = f"add {_DECLARATION} to it; for hosts alone, call {_ALONE[deploy]} without {deploy}()"
+        fix = f"add {_DECLARATION} to it; for hosts alone, call {_HOST_DEPLOYS[deploy]} without {deploy}()"
         raise DeployError(str(Finding(code=codes.NO_CLUSTER_HOST, what=what, fix=fix)))
     if not any(map(state.is_host_in_limit, clusters)):
         _warn_once(f"{deploy}() does nothing: --limit or --exclude leaves out {', '.join(map(str, clusters))}")
@@ -193,7 +193,7 @@ def _warn_once(message: str) -> None:
     logger.warning(f"--> {message}; to include it, add --limit {GROUP}")
 
 
-_ALONE = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
+_HOST_DEPLOYS = {"gpu_stack": "host_prerequisites()", "gpu_stack_removed": "host_teardown()"}
 
 
 def is_set(key: str) -> bool:
@@ -202,20 +202,20 @@ def is_set(key: str) -> bool:
 
 
 class _SigintHandler:
-    """Of SIGINT while runs are awaited: pyinfra's own handler drops a run in the middle of a step."""
+    """Handler of SIGINT during waits for runs, as pyinfra's own handler drops a run in the middle of a step."""
 
     def __init__(self) -> None:
         self.waiting: set[gevent.Greenlet] = set()
         self.end = signal.getsignal(signal.SIGINT)
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Interrupt those who wait; the next Ctrl-C ends the process at once."""
+        """Interrupt waiting greenlets; the next Ctrl-C ends the process at once."""
         signal.signal(number, self.end)
         for each in self.waiting:
             gevent.kill(each, KeyboardInterrupt)
 
     @contextlib.contextmanager
-    def in_force(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         here = gevent.getcurrent()
         if not self.waiting:
             self.end = signal.signal(signal.SIGINT, self)
@@ -232,16 +232,16 @@ _HANDLER = _SigintHandler()
 
 
 @contextlib.contextmanager
-def report_what_stays(tell: Callable[[str], None]) -> Iterator[None]:
-    """Have Ctrl-C interrupt a wait for a run; tell what the run leaves half done, and end the process as pyinfra does.
+def report_unfinished(tell: Callable[[str], None]) -> Iterator[None]:
+    """Interrupt a wait for a run on Ctrl-C, report unfinished work, and end the process as pyinfra does.
 
-    For pyinfra's command, which runs operations in the main thread; elsewhere Python's own handling stays.
+    For pyinfra's command, which runs operations in the main thread; elsewhere Python's handler stays.
     """
     if signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None}:
         yield
         return
     try:
-        with _HANDLER.in_force():
+        with _HANDLER.installed():
             yield
     except KeyboardInterrupt as interrupt:
         for each in (*getattr(interrupt, "__notes__", ()), *attached_findings(interrupt)):

@@ -1,4 +1,4 @@
-"""The removal of a stack as pyinfra operations: the cluster first, and hosts only when nothing there needs them."""
+"""The removal of a stack as pyinfra operations: first from the cluster, then from hosts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 
 CRDS, EVICT = "gpu_remove_crds", "gpu_evict"
-"""Keys of host data: what is ``--crds`` and ``--evict`` of gpu-provision destroy; pyinfra's --data sets them."""
+"""Keys of host data for ``--crds`` and ``--evict`` of gpu-provision destroy; pyinfra's --data sets them."""
 
 
 def gpu_stack_removed() -> None:
-    """Take the stack of the inventory off the cluster host; other hosts have no part in it.
+    """Remove the stack of the inventory from the cluster host; does nothing on other hosts.
 
     The cluster host's data must hold ``gpu_inventory``, the path of the inventory file, as
     `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
@@ -33,30 +33,30 @@ def gpu_stack_removed() -> None:
 
 
 def cluster_cleared() -> None:
-    """Leave hosts alone, for good, if the cluster still has something of the stack. Every host calls it."""
+    """Fail hosts if the cluster still has objects of the stack. Every host calls this deploy."""
     cluster_is_clear(name="Nothing in the cluster needs the hosts")
 
 
 @host_operation
 def stack_removed() -> Commands:
-    """Remove what is there of the stack, and look for what is left."""
+    """Remove the stack's objects, and report remaining ones."""
     inventory = load(inventory_path())
-    found = gpu_provision.destroy(inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
-    if not found.changes:
+    plan = gpu_provision.destroy(inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
+    if not plan.changes:
         host.noop("nothing of the stack is in the cluster")
         return
     if not state.is_executing:
-        for line in (*(f"Will remove {change.ref}" for change in found.changes), *map(str, found.findings)):
+        for line in (*(f"Will remove {change.ref}" for change in plan.changes), *map(str, plan.findings)):
             host.log(line)
     yield FunctionCommand(_remove, (inventory, is_set(CRDS), is_set(EVICT)), {})
 
 
 def _remove(state: State, host: Host, inventory: Inventory, crds: bool, evict: bool) -> bool:  # noqa: FBT001 (pyinfra's way to call)
-    def tell(event: Event) -> None:
+    def log(event: Event) -> None:
         host.log(one_line(event.message), log_func=logger.info)
 
     try:
-        findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=tell).findings
+        findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=log).findings
     except ProvisionError as error:
         return report(state, host, *error.findings)
     for finding in findings:

@@ -18,23 +18,23 @@ __all__ = ["host_prerequisites", "host_teardown", "hosts_ready"]
 
 
 def host_prerequisites() -> None:
-    """Make true on a GPU host what must be true before any container runs; see gpu_provision.hosts.deploy.
+    """Prepare a GPU host for the containers of the stack; see gpu_provision.hosts.deploy.
 
     With ``host.data.gpu_inventory``, the path of the inventory file, nodes are cordoned and drained around reboots.
     """
     path = host.data.get("gpu_inventory")
     wanted = deploy.declared().get("reboot") == Reboot.IF_REQUIRED
-    deploy.host_prerequisites(guard_of(Path(path)) if path and wanted else None)
+    deploy.host_prerequisites(maintenance_of(Path(path)) if path and wanted else None)
 
 
 @cache
-def guard_of(path: Path) -> NodeMaintenance:
-    """Return the one guard that all hosts of an inventory share; close it when they are done."""
-    guard = NodeMaintenance(load(path))
-    atexit.register(guard.close)
-    return guard
+def maintenance_of(path: Path) -> NodeMaintenance:
+    """Return the maintenance that all hosts of an inventory share; to be closed when they are done."""
+    maintenance = NodeMaintenance(load(path))
+    atexit.register(maintenance.close)
+    return maintenance
 
 
 def hosts_ready() -> None:
-    """Hold the cluster phase back until every host is ready, for good if one failed. Every host calls it."""
+    """Block the cluster phase until every host is ready, or if one has failed. Every host calls this deploy."""
     deploy.hosts_ready(name="Hosts are ready")

@@ -10,9 +10,9 @@ from gpu_provision.components import labels
 from gpu_provision.components.node_labels import OPERANDS
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.planning.managed_fields import OURS, managers_of
+from gpu_provision.planning.managed_fields import OWN_MANAGERS, managers_of
 from gpu_provision.rollout import states
-from gpu_provision.rollout.observe import claims_of, is_ours, pod_of
+from gpu_provision.rollout.observe import claims_of, is_stack_pod, pod_of
 from gpu_provision.rollout.snapshot import GpuUse
 
 _OWN_LABELS = frozenset(
@@ -125,12 +125,12 @@ def _split_labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[
             kept[f"label {key}"] = f"Pod {stack.operator} of the GPU Operator"
             continue
         writers -= {labels.OPERATOR} if is_shared else frozenset()  # the GPU Operator does not run
-        others, as_declared = writers - OURS, declared.get(key) == value
-        is_only_writer = bool(writers & OURS) and not others
+        others, as_declared = writers - OWN_MANAGERS, declared.get(key) == value
+        is_only_writer = bool(writers & OWN_MANAGERS) and not others
         is_unowned = not writers and (as_declared or is_shared)
         if key in _OWN_LABELS or is_only_writer or is_unowned or (marked and _is_operand_value(key, value)):
             going.add(key)
-        elif others and (writers & OURS or as_declared or (marked and key in _SHARED_LABELS | _OPERAND_LABELS)):
+        elif others and (writers & OWN_MANAGERS or as_declared or (marked and key in _SHARED_LABELS | _OPERAND_LABELS)):
             kept[f"label {key}"] = _describe_managers(others)
     return going, kept
 
@@ -150,7 +150,7 @@ def _own_annotations(node: Manifest, stack: StackIdentity) -> Iterator[str]:
     for key in metadata.get("annotations") or {}:
         writers = managers_of(node, "metadata", "annotations", key)
         lost = _stack_name(node) == stack.name and key in states.ALL_ANNOTATIONS and not writers
-        is_own = _may_be_own(node, stack) and (key in _OWN_ANNOTATIONS or (writers and writers <= OURS) or lost)
+        is_own = _may_be_own(node, stack) and (key in _OWN_ANNOTATIONS or (writers and writers <= OWN_MANAGERS) or lost)
         if is_own or (stack.brings_nfd and key.startswith(_NFD)):
             yield key
 
@@ -168,7 +168,7 @@ def _own_cordon(node: Manifest) -> tuple[bool, str]:
     was_there = annotations.get(states.WAS_CORDONED) == "true"
     if not node.get("spec", {}).get("unschedulable") or was_there or not is_marked:
         return False, ""
-    others = managers_of(node, "spec", "unschedulable") - OURS - {annotations.get(states.CORDONED)}
+    others = managers_of(node, "spec", "unschedulable") - OWN_MANAGERS - {annotations.get(states.CORDONED)}
     return not others, _describe_managers(others) if others else ""
 
 
@@ -192,7 +192,7 @@ def gpu_users(
     users: dict[str, tuple[Manifest, ...]] = {}
     for pod in sorted(pods, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])):
         node = pod_view.node_of(pod) if pod["spec"].get("nodeName") else ""
-        if node not in known or is_ours(pod):
+        if node not in known or is_stack_pod(pod):
             continue
         seen = pod_of(pod, claims=held)
         if not seen.is_over and seen.use in (_CERTAIN if seen.is_daemon else _USES):

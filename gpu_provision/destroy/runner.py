@@ -260,7 +260,7 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
         return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
 
     def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
-        pods = [pod_of(pod, refusals=refusals) for pod in left.goes]
+        pods = [pod_of(pod, refusals=refusals) for pod in left.leaving]
         return tuple(
             Finding(
                 code=codes.GPUS_IN_USE,

@@ -1,6 +1,6 @@
-"""Runs a shell script on a host detached from the client that started it, and asks for its result over any connection.
+"""Runs a shell script on a host in the background, and polls its result over any connection.
 
-A lost connection, or a helper pod that ends with its runtime, cannot stop it halfway.
+A lost connection, or a helper pod that ends with its runtime, does not interrupt the script.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from gpu_provision.model.findings import Finding, Severity
 
 
 class ScriptOutcome(StrEnum):
-    """Where the script is, or how it ended."""
+    """The state of the script, or its result."""
 
     RUNNING = "running"
-    GONE = "gone"  # it was ended from outside, such as by the kernel
+    GONE = "gone"  # killed from outside, such as by the kernel
     CHANGED = "changed"
-    DOWN = "down"  # the runtime did not answer to begin with; nothing was changed
-    NO_TOOL = "no-tool"  # it cannot be restarted or asked here; nothing was changed
-    REJECTED_OLD = "rejected-old"  # the node's containerd rejects its present configuration; nothing was changed
+    DOWN = "down"  # the runtime did not answer before the change; nothing was changed
+    NO_TOOL = "no-tool"  # the host has no tool to restart or query the runtime; nothing was changed
+    REJECTED_OLD = "rejected-old"  # the node's containerd rejects its current configuration; nothing was changed
     REJECTED_NEW = "rejected-new"  # likewise, the new one; nothing was changed
-    NOT_KEPT = "not-kept"  # the original could not be put aside; nothing was changed
-    RESTORED = "restored"  # the old configuration is back, and the runtime answers
-    DEAD = "dead"  # the old configuration is back, and the runtime does not answer
+    NOT_KEPT = "not-kept"  # the backup of the original failed; nothing was changed
+    RESTORED = "restored"  # the old configuration is restored, and the runtime answers
+    DEAD = "dead"  # the old configuration is restored, and the runtime does not answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptResult:
-    """The script's last words."""
+    """The state of a script, or its result."""
 
-    outcome: ScriptOutcome  # where it is, or how it ended
+    outcome: ScriptOutcome
     evidence: str = ""  # a line of a program's output; empty if there is none
 
 
 def start_script(*names: str, takes_stdin: str = "", **variables: str) -> str:
     """Return the command that starts a script and returns at once.
 
-    The same script with the same variables that runs already, started by an earlier run, is left to run; the end of
-    any other one is waited for. Its files follow background.sh; the last one ends by calling ``end``. With
-    ``takes_stdin`` it has its standard input in the file ``$work/input``, which only root can read.
+    If an earlier run has started the same script with the same variables, that one continues; the command waits for
+    the end of any other one. Files follow background.sh; the last one calls ``end``. With ``takes_stdin`` the standard
+    input is in the file ``$work/input``, which only root can read.
     """
     text = scripts.assign(**variables) + "".join(map(scripts.load, ("background.sh", *names)))
     job = hashlib.sha256(text.encode()).hexdigest()
@@ -62,7 +62,7 @@ def start_script(*names: str, takes_stdin: str = "", **variables: str) -> str:
 
 
 def poll_command(*, seconds: int = 10) -> str:
-    """Return the command that waits for the result for some seconds, and prints it or where the script is."""
+    """Return the command that waits for the result for some seconds, and prints the result or the script's state."""
     return (
         f"ends() {{ [ -e {WORK}/result ] || {{ [ -e {WORK}/pid ] && ! kill -0 $(cat {WORK}/pid) 2>/dev/null; }}; }}; "
         f"left={seconds}; while ! ends && [ $left -gt 0 ]; do sleep 1; left=$((left - 1)); done; "
@@ -71,7 +71,7 @@ def poll_command(*, seconds: int = 10) -> str:
 
 
 def parse(lines: Sequence[str]) -> ScriptResult | None:
-    """Read the answer; None if there is none that is known."""
+    """Parse the output; None if it is unknown."""
     words = [line.strip() for line in lines if line.strip()]
     if not words or words[0] not in tuple(ScriptOutcome):
         return None
@@ -79,25 +79,25 @@ def parse(lines: Sequence[str]) -> ScriptResult | None:
 
 
 FindProblem = Callable[[str, ScriptResult | None], Finding | None]
-"""From a host's name and its answer, None for none, to what is wrong."""
+"""From a host's name and its result, None without an answer, to a finding."""
 
 
 class ChangeResult(FactBase[ScriptResult | None]):
-    """How a change of the runtime's configuration goes on; None without an answer."""
+    """The result of a change of the runtime's configuration; None without an answer."""
 
     def command(self) -> str:
-        """Return the shell command, which waits for some seconds."""
+        """Return the shell command."""
         return poll_command()
 
     def process(self, output: list[str]) -> ScriptResult | None:
-        """Read the command's output."""
+        """Parse the command's output."""
         return parse(output)
 
 
 def wait_for_result(judge: FindProblem, patience: int) -> FunctionCommand:
     """Return the command that waits for a result; a finding that is an error fails it.
 
-    A script may take long: two restarts of 90 seconds, two waits for an answer, and what comes between.
+    A script may take two restarts of 90 seconds, two waits for an answer, and some time between.
     """
     return FunctionCommand(_wait, (judge, 2 * 90 + 2 * patience + 180), {})
 
@@ -116,7 +116,7 @@ def _wait(state: State, host: Host, judge: FindProblem, seconds: int) -> bool:
 
 
 def _ask(host: Host) -> ScriptResult | None:
-    """Return the host's answer; None if it gives none, and the connection is then a new one."""
+    """Return the host's result; without an answer disconnect, and return None."""
     result: ScriptResult | None = None
     if not host.connected:
         host.connect(show_errors=False)
@@ -131,20 +131,20 @@ def _ask(host: Host) -> ScriptResult | None:
 
 def runtime_variables(runtime: ContainerRuntime | None, patience: int) -> Mapping[str, str]:
     """Return the variables of runtime.sh; the runtime may take so many seconds to answer after a restart."""
-    found = runtime or ContainerRuntime(kind="")
+    runtime = runtime or ContainerRuntime(kind="")
     names = ("kind", "config", "binary", "socket")
-    return {**{name: getattr(found, name) for name in names}, "patience": str(patience)}
+    return {**{name: getattr(runtime, name) for name in names}, "patience": str(patience)}
 
 
 def restart_runtime(runtime: ContainerRuntime, *, patience: int) -> str:
-    """Return the command that starts a restart of the runtime, with what is on disk, and returns at once."""
+    """Return the command that starts a restart of the runtime and returns at once."""
     return start_script("runtime.sh", "restart.sh", **runtime_variables(runtime, patience))
 
 
 def script_problem(host: str, result: ScriptResult | None, *, kind: str, change: str, remedy: str) -> Finding | None:
-    """Return what went wrong with a change of the runtime; None if it answers. Without a result nothing is known.
+    """Return the problem of a change of the runtime; None if the runtime answers.
 
-    The change is in words, such as ``its proxy and certificates``; the remedy is for a runtime that does not take it.
+    ``change``: in words, such as ``its proxy and certificates``. ``remedy``: for a runtime that rejects the change.
     """
     outcome = result.outcome if result else ScriptOutcome.RUNNING
     if outcome is ScriptOutcome.CHANGED:

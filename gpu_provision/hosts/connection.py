@@ -1,4 +1,4 @@
-"""Keeps one host's trouble to that host: pyinfra ends the whole run at an exception that it does not know."""
+"""Isolates failures of hosts: pyinfra ends the run for all hosts at an unknown exception."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from gpu_provision.model.findings import Finding
 Say = Callable[[str], None]
 
 _KNOWN = (OSError, SSHException)
-"""What pyinfra takes for the trouble of one host, in operations and in facts."""
+"""Exceptions that pyinfra treats as the failure of one host, in operations and in facts."""
 
 
 class HostError(OSError):
-    """Any other exception of one host, in a form that pyinfra takes for the trouble of that host."""
+    """Any other exception of one host, as one that pyinfra treats as the failure of that host."""
 
 
 class _IsolatedConnector:
-    """A host's connector that remembers what went wrong last, and lets no exception out that would end the run."""
+    """A host's connector that records its last error, and raises only exceptions that fail the host alone."""
 
     def __init__(self, host: Host, say: Say) -> None:
         self._inner = host.connector
@@ -44,10 +44,10 @@ class _IsolatedConnector:
         return getattr(self._inner, name)
 
     def connect(self) -> None:
-        """Connect; raises ConnectError for whatever goes wrong."""
+        """Connect; raises ConnectError for every error."""
         try:
             self._inner.connect()
-        except Exception as error:  # a key file that is missing, for example, is no ConnectError of pyinfra's
+        except Exception as error:  # pyinfra raises no ConnectError for a missing key file, for example
             self._remember(errors.connect_error(error, ssh_target(self._host)))
             if isinstance(error, ConnectError):
                 raise
@@ -60,10 +60,10 @@ class _IsolatedConnector:
             logger.debug("disconnecting from %s: %s", self._host.name, error)
 
     def run_shell_command(self, *args: Any, **kwargs: Any) -> tuple[bool, CommandOutput]:
-        """Run a command, and watch that the host is still there; raises one of _KNOWN if it comes to no end."""
+        """Run a command, and check that the host answers; raises one of _KNOWN if the command does not end."""
         limit = int(self._host.data.get("gpu_ssh_patience") or _SILENCE_LIMIT_SECONDS)
         reached = ssh_target(self._host)
-        with _watched(self._inner, limit, self._say) as watch:
+        with _watch_connection(self._inner, limit, self._say) as watch:
             try:
                 done: tuple[bool, CommandOutput] = self._inner.run_shell_command(*args, **kwargs)
             except Exception as error:
@@ -84,13 +84,13 @@ class _IsolatedConnector:
 
 
 def isolate_failures(host: Host, say: Say) -> None:
-    """Have a host's connector keep trouble to the host; more than once is no difference."""
+    """Isolate the failures of a host's connector; idempotent."""
     if not isinstance(host.connector, _IsolatedConnector):
         host.connector = cast("BaseConnector", _IsolatedConnector(host, say))
 
 
 def disable_questions() -> None:
-    """Have pyinfra never ask for a password of sudo's in the middle of a run."""
+    """Prevent pyinfra's prompts for sudo passwords in a run."""
 
     def refuse(_prompt: str = "") -> str:
         raise HostError(util.SUDO_PASSWORD_REQUIRED_LINES[0])
@@ -99,7 +99,7 @@ def disable_questions() -> None:
 
 
 def disable_questions_without_terminal() -> None:
-    """Have pyinfra ask no questions where there is no terminal: it would end the run for all hosts."""
+    """Prevent pyinfra's prompts without a terminal, where a prompt ends the run for all hosts."""
     try:
         Path("/dev/tty").open().close()
     except OSError:
@@ -107,7 +107,7 @@ def disable_questions_without_terminal() -> None:
 
 
 def ssh_target(host: Host) -> SshTarget:
-    """Return how pyinfra reaches a host."""
+    """Return the SSH target of a host."""
     data = host.data
     return SshTarget(
         name=data.get("gpu_node") or host.name,
@@ -120,16 +120,16 @@ def ssh_target(host: Host) -> SshTarget:
 
 
 _SILENCE_LIMIT_SECONDS = 60
-"""Seconds of silence after which a host is given up, unless its data say otherwise."""
+"""Seconds without an answer after which the connection is closed, unless the host's data have another limit."""
 
 _SHARE = 4
-"""A question comes a quarter of the limit after the last one, and waits as long for its answer."""
+"""Keepalives per limit; each waits as long for its answer as for the next one."""
 
-_KEEPALIVE = "keepalive@openssh.com"  # a request that every server has to answer, if only with no: RFC 4254, 4
+_KEEPALIVE = "keepalive@openssh.com"  # every server answers this request, if only with a failure: RFC 4254, 4
 
 
 class _Watchdog:
-    """What is known of the connection while a command runs: whether the host was silent for the limit, and given up."""
+    """Closes the connection of a command if the host does not answer within a limit."""
 
     def __init__(self, transport: Transport | None, limit: int, say: Say) -> None:
         self._limit = limit
@@ -142,11 +142,11 @@ class _Watchdog:
         return self._transport is not None and not self._transport.is_active()
 
     def silence(self, reached: SshTarget) -> Finding | None:
-        """Return the error about a host that was given up; None if it was not."""
+        """Return the error about a host that did not answer; None if it did."""
         return errors.host_error("silent", reached, seconds=self._limit) if self._gave_up else None
 
-    def go_on(self) -> None:
-        """Ask the host every now and then whether it is there; close the connection if it has not been for long."""
+    def watch(self) -> None:
+        """Send keepalives; close the connection after the limit without an answer."""
         transport, pause = self._transport, self._limit / _SHARE
         heard = time.monotonic()
         while transport and transport.is_active():
@@ -163,7 +163,7 @@ class _Watchdog:
 
 
 def _answers(transport: Transport, seconds: float) -> bool:
-    """Return whether the other side says anything; also if what it says is that the connection is over."""
+    """Whether the other side answers, or closes the connection."""
     with contextlib.suppress(SSHException, OSError, EOFError), gevent.Timeout(seconds, exception=False):
         transport.global_request(_KEEPALIVE, wait=True)
         return True
@@ -171,11 +171,11 @@ def _answers(transport: Transport, seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def _watched(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[_Watchdog]:
-    """Watch the SSH connection of a connector during a block; connectors without one look after themselves."""
+def _watch_connection(connector: BaseConnector, limit: int, say: Callable[[str], None]) -> Iterator[_Watchdog]:
+    """Watch the SSH connection of a connector, if it has one, during a block."""
     client = getattr(connector, "client", None)
     watch = _Watchdog(client.get_transport() if client else None, limit, say)
-    greenlet = gevent.spawn(watch.go_on)
+    greenlet = gevent.spawn(watch.watch)
     try:
         yield watch
     finally:

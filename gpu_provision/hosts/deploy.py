@@ -1,4 +1,4 @@
-"""The host phase as one pyinfra deploy, for deploy files and for our own runs alike."""
+"""The host phase as one pyinfra deploy, for deploy files and for runs of gpu-provision."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 @deploy("Host prerequisites")
 def host_prerequisites(maintenance: Maintenance | None = None) -> None:
-    """Make true on a GPU host what must be true before any container runs.
+    """Prepare a GPU host for the containers of the stack.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
-    without it the defaults apply. With ``host.data.gpu_expected``, which gpu-provision's inventories have, the host is
-    judged first, and one with errors is left as it is.
-    What is neither declared nor to be undone is no operation.
+    without it the defaults apply. With ``host.data.gpu_expected``, which gpu-provision's inventories have, preflight
+    checks the host first, and a host with errors is not changed. Settings that are neither declared nor to be reverted
+    have no operation.
     Does nothing on clusters and, where pyinfra's inventory has a group ``gpu``, on hosts outside of it; with
-    ``host.data.gpu_judge_only`` these are judged, too.
+    ``host.data.gpu_judge_only`` preflight checks these as well.
 
     Args:
-        maintenance: Cordons and drains nodes around reboots; without one, no host that a kubelet runs on is rebooted.
+        maintenance: Cordons and drains nodes around reboots; without it, no host with a kubelet is rebooted.
     """
     _isolate_host()
     run_of(host).maintenance = run_of(host).maintenance or maintenance
@@ -87,7 +87,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             insist=str(settings.runtime_imports).lower() == "true",
         )
     if settings.reboot == Reboot.IF_REQUIRED and not judge_only:
-        rebooted(  # last: it takes the host away, and whatever came before may want it
+        rebooted(  # last, as operations before it may need the reboot
             name="Rebooted where something needs it",
             nouveau_unwanted=settings.blacklist_nouveau,
             max_parallel=settings.max_parallel_reboots,
@@ -100,18 +100,18 @@ def _resources(settings: HostPrerequisites, known: HostRecord | None) -> None:
     if settings.hugepages or known is None or known.hugepages.own_file is not None:
         hugepages(name="Huge pages reserved", counts=settings.hugepages)
     if settings.limits or known is None or known.limits.files:
-        wanted = _expectation()  # whether systemd may reload its units without taking GPUs from containers
-        reload = settings.dev_char_symlinks or wanted is None or wanted.cdi
+        wanted = _expectation()
+        reload = settings.dev_char_symlinks or wanted is None or wanted.cdi  # else containers would lose their GPUs
         limits(name="Limits of containers", values=settings.limits, reload=reload)
 
 
 @deploy("Host teardown")
 def host_teardown() -> None:
-    """Make every file that host operations changed as it was before the first of them; nothing is unloaded.
+    """Restore every file that host operations have changed; kernel modules stay loaded.
 
-    With ``host.data.gpu_expected``, which gpu-provision's inventories have, it also removes what is left of the
+    With ``host.data.gpu_expected``, which gpu-provision's inventories have, the deploy also removes the files of the
     container toolkit.
-    Does nothing on clusters, and on hosts that nothing was ever changed on.
+    Does nothing on clusters, and on hosts without changes.
     """
     _isolate_host()
     if GROUP in host.groups:
@@ -128,18 +128,18 @@ def _isolate_host() -> None:
 
 
 def _expectation() -> Expectation | None:
-    """Return what the host's inventory expects of it; None without an inventory file."""
+    """Return the expectation of the host's inventory; None without an inventory file."""
     data = host.data.get("gpu_expected")
     return Expectation.from_data(data) if data else None
 
 
 def declared() -> dict[str, Any]:
-    """Return what the host's inventory says about its prerequisites."""
+    """Return the host prerequisites of the host's inventory."""
     return dict(host.data.get("host_prerequisites") or {})
 
 
 def is_gpu_host() -> bool:
-    """Return whether this host is a machine with GPUs: the group ``gpu`` says so, where pyinfra's inventory has one."""
+    """Whether this host has GPUs: it is in the group ``gpu``, or pyinfra's inventory has no such group."""
     if GROUP in host.groups:
         return False
     return "gpu" in host.groups or not (host.data.get("gpu_inventory") or "gpu" in state.inventory.groups)
@@ -150,10 +150,10 @@ GROUP = "cluster"
 
 @operation()
 def hosts_ready() -> Generator[FunctionCommand, None, None]:
-    """Have every host ready before anything is done in the cluster; only hosts of group ``cluster`` check it.
+    """Fail the hosts of group ``cluster`` unless every other host is ready.
 
-    pyinfra would otherwise go on with the hosts that are left, and not wait under ``--serial``, ``--no-wait``.
-    Every host has to call this, or pyinfra would not know that it comes after their operations.
+    pyinfra would otherwise continue with the remaining hosts, and not wait under ``--serial`` and ``--no-wait``.
+    Every host has to call this operation, so that pyinfra orders it after their operations.
     """
     if GROUP not in host.groups or not state.is_executing:
         return
@@ -162,17 +162,17 @@ def hosts_ready() -> Generator[FunctionCommand, None, None]:
 
 
 def block_cluster_phase(state: State, host: Host, finding: Finding) -> bool:
-    """Fail the cluster host, also for pyinfra's exit code, which ``--no-wait`` would leave at 0."""
+    """Fail the cluster host, and pyinfra's exit code, which ``--no-wait`` would leave at 0."""
     state.failed_hosts.add(host)
     return report(state, host, finding)
 
 
 def _find_obstacle(state: State, cluster: Host) -> Finding | None:
-    """Return why the cluster cannot be worked on yet; None if it can."""
+    """Return why the cluster phase cannot start; None if it can."""
     others = (other for other in state.active_hosts if other.name != cluster.name)
     if failed := sorted(other.name for other in state.inventory if has_failed(state, other)):
         code, why = codes.HOST_FAILED, f"the host phase failed on {', '.join(failed)}"
-        fix = "see above what these hosts said, repair them and run again, or leave them out with --exclude"
+        fix = "see the errors of these hosts above, repair them and run again, or leave them out with --exclude"
     elif unfinished := sorted(other.name for other in others if _is_unfinished(state, other, cluster)):
         code, why = codes.HOST_UNFINISHED, f"the host phase is not finished on {', '.join(unfinished)}"
         fix = "run without --serial and --no-wait"
@@ -182,12 +182,12 @@ def _find_obstacle(state: State, cluster: Host) -> Finding | None:
 
 
 def has_failed(state: State, other: Host) -> bool:
-    """Return whether a host has failed; under ``--no-wait`` only its results tell."""
+    """Whether a host has failed; under ``--no-wait`` only its results show that."""
     return other in state.failed_hosts or state.get_results_for_host(other).error_ops > 0
 
 
 def _is_unfinished(state: State, other: Host, cluster: Host) -> bool:
-    """Return whether a host has something to do that comes before what the cluster is at."""
+    """Whether a host has an unfinished operation before the cluster's current one."""
     for operation_hash in other.op_hash_order:
         if operation_hash == cluster.executing_op_hash:
             return False
@@ -198,7 +198,7 @@ def _is_unfinished(state: State, other: Host, cluster: Host) -> bool:
 
 @host_operation
 def preflight(expected: Mapping[str, Any]) -> Commands:
-    """Judge a host before anything is changed on it: an error fails the host; never a change.
+    """Check a host before any change; an error fails the host.
 
     Args:
         expected: The fields of gpu_provision.model.hosts.Expectation, as ``host.data.gpu_expected`` has them.

@@ -1,4 +1,4 @@
-"""What is wrong between gpu-provision and a host, and the remedy; the texts are in errors.toml."""
+"""Findings about errors of hosts and connections; their texts are in errors.toml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_provision.model.findings import Finding, Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshTarget:
-    """How a host is reached, as remedies have to name it; empty and zero mean as the user's SSH configuration says."""
+    """Address and credentials of a host for texts; empty and zero stand for the user's SSH configuration."""
 
     name: str
     address: str = ""
@@ -26,25 +26,25 @@ class SshTarget:
 
     @property
     def login(self) -> str:
-        """What ssh and ssh-copy-id are given."""
+        """The arguments of ssh and ssh-copy-id."""
         port = f"-p {self.port} " if self.port else ""
         return f"{port}{shlex.quote(f'{self.user}@{self.target}' if self.user else self.target)}"
 
     @property
     def target(self) -> str:
-        """The address, or the name where it is the address."""
+        """The address; without one the name."""
         return self.address or self.name
 
     @property
     def forget(self) -> str:
-        """The command that forgets the host's key."""
+        """The command that removes the host's key from known_hosts."""
         file = f"-f {shlex.quote(self.known_hosts)} " if self.known_hosts else ""
         entry = f"'[{self.target}]:{self.port}'" if self.port not in {0, 22} else self.target
         return f"ssh-keygen {file}-R {entry}"
 
     @property
     def show_keys(self) -> str:
-        """The command that shows the host's keys, for people to compare."""
+        """The command that shows the host's keys."""
         return f"ssh-keyscan {f'-p {self.port} ' if self.port else ''}{self.target} | ssh-keygen -lf -"
 
 
@@ -57,15 +57,15 @@ def texts() -> Mapping[str, Any]:
 
 
 def fill(text: Mapping[str, str], where: str, evidence: str = "", severity: str = "", **words: Any) -> Finding:
-    """Return the finding of a table, with the words that stand in braces there; an error if nothing says another."""
-    what, seen, consequence, fix = (
+    """Return the finding of a table, with its placeholders filled; an error without another severity."""
+    what, default_evidence, consequence, fix = (
         text.get(key, "").format(**words) for key in ("what", "evidence", "consequence", "fix")
     )
     return Finding(
         code=text["code"],
         what=what,
         where=where,
-        evidence=evidence or seen,
+        evidence=evidence or default_evidence,
         consequence=consequence,
         fix=fix,
         severity=Severity(severity or text.get("severity", "error")),
@@ -73,7 +73,7 @@ def fill(text: Mapping[str, str], where: str, evidence: str = "", severity: str 
 
 
 def finding(entry: str, where: str, evidence: str = "", **words: Any) -> Finding:
-    """Return a finding by its name in errors.toml, which may be that of a table in a table: ``reboot.needed``."""
+    """Return a finding by its name in errors.toml, such as ``reboot.needed`` for a nested table."""
     text: Any = texts()
     for name in entry.split("."):
         text = text[name]
@@ -86,7 +86,7 @@ def host_error(kind: str, reached: SshTarget, evidence: str = "", **words: Any) 
 
 
 def unreadable(name: str) -> Finding:
-    """Return the error about a host whose state could not be read, for an unknown reason."""
+    """Return the error about a host whose facts could not be read, for an unknown reason."""
     return host_error("unreadable", SshTarget(name=name))
 
 
@@ -100,7 +100,7 @@ def connect_error(error: BaseException, reached: SshTarget) -> Finding:
 
 
 def output_error(lines: Iterable[str], reached: SshTarget) -> Finding | None:
-    """Return what a command that failed says about its host; None if it says nothing that is known here."""
+    """Return the finding for the output of a failed command; None if no pattern matches."""
     for line in reversed(list(lines)):
         for pattern in texts()["running"]:
             if re.search(pattern["pattern"], line):
@@ -109,7 +109,7 @@ def output_error(lines: Iterable[str], reached: SshTarget) -> Finding | None:
 
 
 def command_error(error: Exception, reached: SshTarget) -> Finding:
-    """Return why a command came to no end."""
+    """Return why a command did not end."""
     evidence = _evidence(error)
     return output_error([evidence], reached) or host_error("broken_off", reached, evidence)
 
@@ -125,7 +125,7 @@ def _of_target(text: Mapping[str, str], reached: SshTarget, evidence: str, **wor
 
 
 def _evidence(error: BaseException) -> str:
-    """Return the words of an error, with what paramiko hides behind "Unable to connect"."""
+    """Return the text of an error, with the errors that paramiko hides behind "Unable to connect"."""
     tried = getattr(error.__context__, "errors", None)
     hidden = "; ".join(dict.fromkeys(map(str, tried.values()))) if isinstance(tried, dict) else ""
     words = _first_line(str(error)) or type(error).__name__

@@ -1,7 +1,7 @@
-"""What the worker process of the host phase and its parent send each other: pickled values, over one Connection.
+"""Messages between the worker process of the host phase and its parent: pickled values over one Connection.
 
 The parent sends a `HostPhase`. The worker sends `HostEvent`s, `Question`s about nodes, and at last a `HostsResult`.
-Each question is a call of `Maintenance` and has one `WorkerReply`. Imports no pyinfra: the parent has none.
+Each question is a call of `Maintenance` and has one `WorkerReply`. Imports no pyinfra, as the parent has none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OnProgress = Callable[[str], None]
 
 
 class NodeRole(StrEnum):
-    """What a machine is to the inventory's cluster."""
+    """The role of a machine in the inventory's cluster."""
 
     MEMBER = "member"
     CONTROL_PLANE = "control-plane"
@@ -28,57 +28,57 @@ class NodeRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMembership:
-    """What a machine is to the inventory's cluster, and what an earlier run has left there."""
+    """The role of a machine in the inventory's cluster, and whether an earlier run left its node cordoned."""
 
     role: NodeRole
     why: str = ""  # why the role is not known; empty if it is
-    left_cordoned: bool = False  # whether an earlier run cordoned the node for a reboot and did not get to undo it
+    left_cordoned: bool = False  # whether an earlier run cordoned the node for a reboot and did not uncordon it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPreview:
-    """What a drain would do: the pods that it evicts, in words, and why it will not begin."""
+    """The pods that a drain would evict, in words, and why the drain would be refused."""
 
     pods: tuple[str, ...] = ()
     refusal: Finding | None = None
 
 
 class Maintenance(Protocol):
-    """Keeps pods off a node while its machine is away. Several threads may call it at once."""
+    """Cordons and drains nodes around reboots; thread-safe."""
 
     def membership(self, node: str) -> HostMembership:
-        """Return what a node is. Asks the cluster once for all nodes, and raises nothing."""
+        """Return the role of a node; one request for all nodes. Raises nothing."""
 
     def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
-        """Return what `cordon_and_drain` would do; changes nothing."""
+        """Return the preview of `cordon_and_drain`; changes nothing."""
 
     def cordon_and_drain(self, node: str, drain: Drain, on_progress: OnProgress) -> tuple[str, ...]:
         """Cordon a node and evict its pods; return them in words.
 
         Raises:
-            ProvisionError: The drain failed; the node is as it was, but for pods that have moved.
+            ProvisionError: The drain failed; the node is uncordoned, and evicted pods have moved.
         """
 
     def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, on_progress: OnProgress) -> None:
-        """Wait until a node is ready in this boot, and undo the cordon.
+        """Wait until a node is ready in this boot, and uncordon it.
 
         Raises:
-            ProvisionError: It is not ready after so many seconds; the cordon stays.
+            ProvisionError: The node is not ready after so many seconds; the cordon stays.
         """
 
 
 class LocalMaintenance(Maintenance, Protocol):
-    """Maintenance in this very process, which can be stopped."""
+    """Maintenance in this process, which can be stopped."""
 
     @property
     def cordoned(self) -> frozenset[str]:
-        """The nodes that this run has cordoned at the moment."""
+        """The nodes that this run has cordoned and not uncordoned."""
 
     def stop(self) -> None:
-        """End all waiting; drains in progress are taken back."""
+        """End all waits, and undo drains in progress."""
 
     def close(self) -> None:
-        """Release the lock that was held while machines were away."""
+        """Release the lock of the drains and reboots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +97,8 @@ class HostEvent:
     """Progress on one host."""
 
     node: str
-    step: str = ""  # what the host begins or waits for; empty if the event is about changes
-    changes: tuple[str, ...] = ()  # what was changed just now, in words
+    step: str = ""  # the current step or wait; empty for an event about changes
+    changes: tuple[str, ...] = ()  # the last changes, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReply:
-    """What a call returned, or the findings that it raised."""
+    """The return value of a call, or its findings."""
 
     number: int
     value: Any = None

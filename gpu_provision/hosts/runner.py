@@ -1,6 +1,6 @@
-"""The host phase for callers that are not pyinfra; `gpu_provision.api` puts it before the cluster phase.
+"""The host phase for callers other than pyinfra; `gpu_provision.api` runs it before the cluster phase.
 
-pyinfra runs in a process of its own; see gpu_provision.hosts.worker.
+pyinfra runs in a separate process; see gpu_provision.hosts.worker.
 """
 
 from __future__ import annotations
@@ -47,42 +47,42 @@ def prepare(
     listen: Listen = lambda _: None,
     maintenance: LocalMaintenance | None = None,
 ) -> HostsResult:
-    """Make the GPU hosts of an inventory as their prerequisites say, all at the same time; or only look.
+    """Run the host phase on the GPU hosts of an inventory, all at the same time, or only plan it.
 
-    Hosts whose pool has a GPU and whose host phase is on take part. A host that fails does not raise: see
+    Hosts whose pool has a GPU and whose host phase is on take part. A failed host raises nothing: see
     ``HostsResult.failed``.
 
     Args:
         limit: Names of nodes; none for all.
-        dry_run: True reads the hosts, changes nothing, and returns what would change.
-        listen: Called as hosts go on, from the calling thread.
+        dry_run: True reads the hosts, changes nothing, and returns the planned changes.
+        listen: Called with the progress of hosts, in the calling thread.
         maintenance: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance). Without it, no
             host that runs a kubelet is rebooted.
 
     Raises:
         UsageError: A name in ``limit`` is no node of the inventory.
-        RunFailedError: pyinfra itself broke down.
+        RunFailedError: pyinfra's process ended unexpectedly.
     """
     return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, maintenance=maintenance)
 
 
 def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
-    """Read every host whose host phase is on, also those without a GPU, and change nothing; raises as `prepare`."""
+    """Check every host whose host phase is on, including those without a GPU; raises as `prepare`."""
     return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen)
 
 
 def teardown(
     inventory: Inventory, *, limit: Iterable[str] = (), dry_run: bool = False, listen: Listen = lambda _: None
 ) -> HostsResult:
-    """Make every file that the host phase changed as it was before, on all hosts; or only look.
+    """Restore every file that the host phase has changed, on all hosts, or only plan it.
 
-    Nothing is unloaded: kernel modules stay until the next boot. Arguments, result and errors as for `prepare`;
-    nodes without a GPU take part too, they may have had one.
+    Kernel modules stay loaded until the next boot. Arguments, result and errors as for `prepare`; nodes without a GPU
+    take part too, as they may have had one.
     """
     return _run(inventory, "teardown", limit=limit, dry_run=dry_run, listen=listen)
 
 
-def _run(  # noqa: PLR0913 - what the three public functions take
+def _run(  # noqa: PLR0913 - the arguments of the three public functions
     inventory: Inventory,
     phase: str,
     *,
@@ -91,7 +91,6 @@ def _run(  # noqa: PLR0913 - what the three public functions take
     listen: Listen,
     maintenance: LocalMaintenance | None = None,
 ) -> HostsResult:
-    """Run a phase on those of its hosts that the limit does not exclude."""
     declared = groups(inventory)
     selected = _select_nodes(inventory, tuple(limit))
     data = dict(declared["nodes"][0])
@@ -105,7 +104,7 @@ def _run(  # noqa: PLR0913 - what the three public functions take
     with contextlib.closing(maintenance) if maintenance else contextlib.nullcontext():
         result = _run_worker(request, listen, maintenance)
     for host in result.hosts:
-        # The remedy is left out where a finding has it: it is reported at the end.
+        # Without the fix of a finding, which is reported at the end.
         message = "; ".join(finding.what for finding in host.errors) or host.reason
         listen(_event(host.name, State.FAILED if host.failed else State.READY, message))
     return result
@@ -126,7 +125,7 @@ def _select_nodes(inventory: Inventory, limit: tuple[str, ...]) -> frozenset[str
 
 
 def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenance | None) -> HostsResult:
-    """Run a phase in a worker process, which ends with this call, however that ends."""
+    """Run a phase in a worker process, which ends with this call, also if it raises."""
     events: list[HostEvent] = []
 
     def on_event(event: HostEvent) -> None:
@@ -139,14 +138,14 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
         try:
             result = worker.run(request, on_event)
         except BaseException as error:
-            process.kill()  # first, so that nothing more is rebooted
+            process.kill()  # first, so that no other host is rebooted
             worker.stop(error)
             if isinstance(error, KeyboardInterrupt):
                 error.add_note(_partial_progress([*events, *worker.pending_events()]))
             raise
         if result is None:
-            process.kill()  # one that has ended keeps its status
-            failure = RunFailedError(_ended_early(process.wait(), output))
+            process.kill()  # a process that has ended keeps its status
+            failure = RunFailedError(_ended_early_finding(process.wait(), output))
             worker.stop(failure)
             raise failure
     return result
@@ -154,7 +153,7 @@ def _run_worker(request: HostPhase, listen: Listen, maintenance: LocalMaintenanc
 
 @contextlib.contextmanager
 def _worker(output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
-    """Start a worker, and kill it in the end; what it prints goes to a file."""
+    """Start a worker with a file for its output, and kill it at the end."""
     package = Path(__file__).resolve().parents[2]
     path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
     connection, other_end = multiprocessing.Pipe()
@@ -168,7 +167,7 @@ def _worker(output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], Connec
             pass_fds=[number],
             env={**os.environ, "PYTHONPATH": path},
         )
-        other_end.close()  # the worker's end alone is open then: when it ends, the connection does
+        other_end.close()  # so that the connection ends with the worker
         with process:
             try:
                 yield process, connection
@@ -177,7 +176,7 @@ def _worker(output: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], Connec
 
 
 class _Worker:
-    """Talks with one worker process: receives its events, and answers its questions in threads of their own."""
+    """Receives the events of one worker process, and answers its questions in threads."""
 
     def __init__(self, connection: Connection, maintenance: LocalMaintenance | None) -> None:
         self._connection, self._maintenance = connection, maintenance
@@ -187,7 +186,7 @@ class _Worker:
         self._answering: list[threading.Thread] = []
 
     def run(self, request: HostPhase, on_event: Callable[[HostEvent], None]) -> HostsResult | None:
-        """Send the request and return the result; None if the worker ends without one. Events are of this thread."""
+        """Send the request and return the result; None if the worker ends without one. Calls ``on_event`` itself."""
         self._receiver.start()
         self._send(request)
         while True:
@@ -204,7 +203,7 @@ class _Worker:
 
     def stop(self, error: BaseException) -> None:
         """End all threads of a worker that was killed, and note on the error which nodes stay cordoned."""
-        self._receiver.join(_STOP_SECONDS)  # it could read from the next file of this number otherwise
+        self._receiver.join(_STOP_SECONDS)  # otherwise it could read from a new file with this descriptor
         if self._maintenance is None:
             return
         self._maintenance.stop()
@@ -214,7 +213,7 @@ class _Worker:
             error.add_note(f"still cordoned: {', '.join(sorted(self._maintenance.cordoned))}")
 
     def pending_events(self) -> Iterator[HostEvent]:
-        """Yield the events that were received and not handled: on a busy machine this process is behind its worker."""
+        """Yield the events that were received and not handled, as on a busy machine."""
         while not self._received.empty():
             match self._received.get():
                 case HostEvent() as event:
@@ -232,7 +231,7 @@ class _Worker:
             self._received.put(None)
 
     def _send(self, message: HostPhase | WorkerReply) -> None:
-        with self._sending, contextlib.suppress(OSError):  # it has ended: its status says why
+        with self._sending, contextlib.suppress(OSError):  # the worker has ended
             self._connection.send(message)
 
     def _answer(self, question: Question) -> None:
@@ -247,12 +246,12 @@ class _Worker:
             self._send(WorkerReply(question.number, value))
         except ProvisionError as error:
             self._send(WorkerReply(question.number, errors=error.findings))
-        except BaseException:  # this thread prints the traceback; also of an answer that cannot be sent
+        except BaseException:  # this thread prints the traceback
             self._send(WorkerReply(question.number, errors=(failed,)))
             raise
 
 
-def _ended_early(status: int, output: IO[bytes]) -> Finding:
+def _ended_early_finding(status: int, output: IO[bytes]) -> Finding:
     output.seek(0)
     lines = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()]
     return Finding(
@@ -268,17 +267,16 @@ def _event(node: str, state: State, message: str) -> Event:
 
 
 def _partial_progress(events: Sequence[HostEvent]) -> str:
-    """Say of an interrupted run what has changed and each host's last step: commands there go on to their own end."""
+    """Return the changes and each host's last step of an interrupted run; commands on hosts may continue."""
     steps = {event.node: event.step for event in events if event.step}
     if not steps:
         return "no host was reached yet"
-    changes = _by_text((text, event.node) for event in events for text in event.changes)
-    return (
-        f"changed so far: {changes or 'nothing'}. Last begun: {_by_text((step, node) for node, step in steps.items())}"
-    )
+    changes = _group_by_text((text, event.node) for event in events for text in event.changes)
+    begun = _group_by_text((step, node) for node, step in steps.items())
+    return f"changed so far: {changes or 'nothing'}. Last begun: {begun}"
 
 
-def _by_text(pairs: Iterable[tuple[str, str]]) -> str:
+def _group_by_text(pairs: Iterable[tuple[str, str]]) -> str:
     nodes: dict[str, list[str]] = {}
     for text, node in pairs:
         nodes.setdefault(text, []).append(node)

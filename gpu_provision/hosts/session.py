@@ -38,11 +38,12 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
 
 Emit = Callable[[HostEvent], None]
+_Commands = Callable[[], Iterator[PyinfraCommand]]
 
 _PHASES = {"prerequisites": host_prerequisites, "judge": host_prerequisites, "teardown": host_teardown}
 
 _OUTCOME = ("system", "kernel", "modules", "pci", "driver")
-"""Sections of a host's outcome."""
+"""Sections of facts that a host's outcome needs."""
 
 
 def serve(connection: Connection) -> None:
@@ -54,7 +55,7 @@ def serve(connection: Connection) -> None:
 
 
 class _RemoteMaintenance:
-    """`Maintenance` of nodes by the parent process, as this one has no Kubernetes client."""
+    """`Maintenance` through the parent process, as this process has no Kubernetes client."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -63,10 +64,10 @@ class _RemoteMaintenance:
         self._is_over = False
 
     def receive_replies(self) -> None:
-        """Take replies until the parent is gone; all open questions fail then."""
+        """Receive replies until the parent ends; then all open questions fail."""
         try:
             while True:
-                wait_read(self._connection.fileno())  # recv() alone would stop all greenlets
+                wait_read(self._connection.fileno())  # recv() alone would block all greenlets
                 reply = self._connection.recv()
                 self._open.pop(reply.number).set(reply)
         except Exception:  # noqa: BLE001 - the end of the connection, or a reply that cannot be read
@@ -96,7 +97,7 @@ class _RemoteMaintenance:
 
 
 class _ProgressHandler(BaseStateCallback):
-    """Sends the steps and changes of each host; pyinfra calls it."""
+    """Sends the steps and changes of each host; pyinfra calls its methods."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -109,7 +110,7 @@ class _ProgressHandler(BaseStateCallback):
             self._emit(HostEvent(node=_node(host), step=_title(state, op_hash)))
 
     def operation_host_success(self, state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:  # noqa: ARG002 - as above
-        """Send what the operation has changed: an interrupted run has no result."""
+        """Send the changes of the operation, as an interrupted run has no result."""
         if changes := run_of(host).changes.get(op_hash):
             self._emit(HostEvent(node=_node(host), changes=changes))
 
@@ -133,7 +134,7 @@ def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) ->
         why = " ".join(record.getMessage() for record in warnings.buffer)
         fix = "run as root, or allow user namespaces; see docs/sandbox.md"
         skipped = (Finding(code=codes.HOSTS_LEFT_OUT, what=why, fix=fix, severity=Severity.WARNING),)
-    if not len(inventory):  # pyinfra would take it for no inventory at all
+    if not len(inventory):  # pyinfra would treat it as no inventory at all
         return HostsResult(findings=skipped)
     state = State(inventory, Config(), check_for_changes=phase.dry_run)
     state.add_callback_handler(_ProgressHandler(emit))
@@ -146,10 +147,10 @@ def run(phase: HostPhase, emit: Emit, maintenance: Maintenance | None = None) ->
         _execute(state, _PHASES[phase.name], dry_run=phase.dry_run)
         errors_of = {host.name: _failures(state, host) for host in inventory}
         records = _records(state)
-    told = (finding for host in inventory for finding in run_of(host).findings)
+    findings = (finding for host in inventory for finding in run_of(host).findings)
     return HostsResult(
         hosts=tuple(_outcome(state, host, errors_of[host.name], records.get(host.name)) for host in inventory),
-        findings=(*skipped, *(finding for finding in told if finding.severity is Severity.WARNING)),
+        findings=(*skipped, *(finding for finding in findings if finding.severity is Severity.WARNING)),
     )
 
 
@@ -158,7 +159,6 @@ def _report_step(emit: Emit, node: str, step: str) -> None:
 
 
 def _inventory(phase: HostPhase) -> Inventory:
-    """Return pyinfra's inventory of the phase's hosts, whose data are in any of its groups."""
     groups = {
         name: ([(host, data) for host, data in members if host in phase.hosts], shared)
         for name, (members, shared) in phase.groups.items()
@@ -167,25 +167,23 @@ def _inventory(phase: HostPhase) -> Inventory:
 
 
 def _execute(state: State, phase: Callable[[], Any], *, dry_run: bool) -> None:
-    """Connect, prepare and execute; what fails is remembered with its host."""
+    """Connect, prepare and execute; failures are recorded with their hosts."""
     try:
         state.set_stage(StateStage.Connect)
         connect_all(state)
         state.set_stage(StateStage.Prepare)
-        _each(state, state.inventory.get_active_hosts(), lambda host: _prepare(host, phase))
+        _run_on_hosts(state, state.inventory.get_active_hosts(), lambda host: _prepare(host, phase))
         if not dry_run:
             for host in state.inventory:
                 for operation in state.ops[host].values():
-                    operation.command_generator = _guarded(host, operation.command_generator)
+                    operation.command_generator = _guard_commands(host, operation.command_generator)
             state.set_stage(StateStage.Execute)
             run_ops(state)
     except PyinfraError:
-        pass  # "No hosts remaining!": every host then has its own reason
+        pass  # "No hosts remaining!": every host has its own error
 
 
-def _each(state: State, hosts: Iterable[Host], work: Callable[[Host], None]) -> None:
-    """Do something on hosts, at the same time."""
-
+def _run_on_hosts(state: State, hosts: Iterable[Host], work: Callable[[Host], None]) -> None:
     def within(host: Host) -> None:
         with ctx_host.use(host):
             work(host)
@@ -194,78 +192,77 @@ def _each(state: State, hosts: Iterable[Host], work: Callable[[Host], None]) -> 
 
 
 def _prepare(host: Host, phase: Callable[[], Any]) -> None:
-    """Find out what there is to do; whatever goes wrong is kept with the host."""
     try:
         phase()
     except Exception as error:  # noqa: BLE001 - an unexpected exception of one host must not end the run for all
         if not run_of(host).findings:
-            save_findings(host, _explained(host, error))
+            save_findings(host, _findings_of(host, error))
 
 
-def _guarded(host: Host, commands: Callable[[], Iterator[PyinfraCommand]]) -> Callable[[], Iterator[PyinfraCommand]]:
-    """Have no operation of one host end the run for all; pyinfra lets exceptions out of its body through."""
+def _guard_commands(host: Host, commands: _Commands) -> _Commands:
+    """Turn an exception of an operation into a failure of its host; pyinfra would end the run for all hosts."""
 
     def generate() -> Iterator[PyinfraCommand]:
         try:
             yield from commands()
         except Exception as error:  # noqa: BLE001 - as above
-            yield FunctionCommand(report, _explained(host, error), {})
+            yield FunctionCommand(report, _findings_of(host, error), {})
 
     return generate
 
 
-def _explained(host: Host, error: Exception) -> tuple[Finding, ...]:
-    """Return an exception of one host as a finding; what its connection met with comes before what pyinfra says."""
+def _findings_of(host: Host, error: Exception) -> tuple[Finding, ...]:
+    """Return an exception of one host as findings; the last error of its connection comes first."""
     reached = ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
     return with_cause(host, [unreadable(reached.name) if unread else errors.unexpected_error(error, reached)])
 
 
 def _records(state: State) -> dict[str, HostRecord]:
-    """Return every connected host as it is now, read again if something was executed."""
+    """Return the facts of every connected host, read again after an execution."""
     records: dict[str, HostRecord] = {}
 
     def read(host: Host) -> None:
         known = None if state.is_executing else run_of(host).record
-        with contextlib.suppress(Exception):  # a host that cannot be read is not called ready
+        with contextlib.suppress(Exception):  # a host without a record has failed
             if record := known or host.get_fact(GpuHost, sections=_OUTCOME, _ignore_errors=True):
                 records[host.name] = record
 
-    _each(state, state.activated_hosts, read)
+    _run_on_hosts(state, state.activated_hosts, read)
     disconnect_all(state)
     return records
 
 
 def host_drivers() -> dict[str, str]:
-    """Return node -> version of a usable driver of the host's own, empty for none; hosts of this run that answer.
+    """Return node -> version of a usable host driver, empty for none; only hosts of this run that answer.
 
-    While pyinfra prepares, hosts prepare side by side, so one that was not read yet is read now.
+    Reads hosts that were not read yet, as pyinfra prepares hosts concurrently.
     """
 
     def record(other: Host) -> HostRecord | None:
-        with ctx_host.use(other), contextlib.suppress(Exception):  # it fails by itself; here its driver is unknown
+        with ctx_host.use(other), contextlib.suppress(Exception):  # the host's own operations report the error
             return read_host(("kernel", "driver"))
         return None
 
-    ours = [other for other in _others() if other.data.get("gpu_node")]
-    # Not pyinfra's own pool: we are in it, and it may have one place only.
-    records = Pool(state.config.PARALLEL).map(record, ours)
-    return {other.data.gpu_node: found.driver.usable for other, found in zip(ours, records, strict=True) if found}
+    nodes = [other for other in _active_hosts() if other.data.get("gpu_node")]
+    # Not pyinfra's own pool, which runs this function and may have only one greenlet.
+    records = Pool(state.config.PARALLEL).map(record, nodes)
+    return {other.data.gpu_node: read.driver.usable for other, read in zip(nodes, records, strict=True) if read}
 
 
 def count_changed_hosts() -> int:
     """Return the number of hosts that this run has changed."""
-    return sum(bool(_changes(state, other)) for other in _others())
+    return sum(bool(_changes(state, other)) for other in _active_hosts())
 
 
-def _others() -> list[Host]:
+def _active_hosts() -> list[Host]:
     return [other for other in state.inventory.get_active_hosts() if GROUP not in other.groups]
 
 
 def _failures(state: State, host: Host) -> tuple[Finding, ...]:
-    """Return why a host failed in the run; empty if it did not. Comes before the host is read again."""
-    if found := tuple(finding for finding in run_of(host).findings if finding.severity is Severity.ERROR):
-        return found
+    """Return why a host failed in the run; empty if it did not. To be called before the host is read again."""
+    if own := tuple(finding for finding in run_of(host).findings if finding.severity is Severity.ERROR):
+        return own
     reached, failed = ssh_target(host), None
     for op_hash, operation in state.ops[host].items():
         meta = operation.operation_meta
@@ -283,7 +280,7 @@ def _has_succeeded(operation: StateOperationHostData) -> bool:
 
 
 def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: HostRecord | None) -> HostOutcome:
-    """Return a host's outcome; one that could not be read after the run, and so has no record, has failed."""
+    """Return a host's outcome; a host that could not be read after the run has failed."""
     failures = failures or (() if record else (errors.host_error("outcome_unknown", ssh_target(host)),))
     unwanted = bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))
     reasons = run_of(host).reboot_reasons or (record and reboot_reasons(record, nouveau_unwanted=unwanted))
@@ -301,14 +298,14 @@ def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: Ho
 
 
 def _changes(state: State, host: Host) -> list[str]:
-    """Return in words what operations changed, or would change if nothing was executed."""
+    """Return the changes of operations in words, planned ones if nothing was executed."""
     words = run_of(host).changes
     done = (key for key, each in state.ops[host].items() if not state.is_executing or _has_succeeded(each))
     return [each for op_hash in done for each in words.get(op_hash, ())]
 
 
 def _summary(errors: Sequence[Finding]) -> str:
-    """Return why a host failed, most telling first; empty if it did not."""
+    """Return the first error of a host and the number of the others; empty without errors."""
     if not errors:
         return ""
     first, *others = errors

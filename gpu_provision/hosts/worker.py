@@ -1,8 +1,8 @@
-"""A process of its own for pyinfra; gpu_provision.hosts.runner starts it and answers its questions.
+"""The worker process for pyinfra; gpu_provision.hosts.runner starts it and answers its questions.
 
-pyinfra runs on gevent, which has to change the standard library before anything else uses it. In a process of its
-own it cannot get in the way of Kubernetes clients, threads or event loops of the caller. `multiprocessing` with spawn
-would start it, too, but import the caller's program here.
+pyinfra runs on gevent, which has to patch the standard library before any other import. A separate process protects
+Kubernetes clients, threads and event loops of the caller. `multiprocessing` with spawn would import the caller's
+program in this process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def main(descriptor: int) -> None:
-    """Run the one host phase that the parent asks for at this end of a socket pair."""
+    """Run the host phase that the parent requests at this end of a socket pair."""
     from gevent import monkey  # noqa: PLC0415 - only the process that runs this may be patched
 
     monkey.patch_all()
@@ -20,7 +20,7 @@ def main(descriptor: int) -> None:
 
     from gpu_provision.hosts import session  # noqa: PLC0415
 
-    os.set_inheritable(descriptor, False)  # noqa: FBT003 - this process alone holds it, so that its end is seen
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - so that the connection ends with this process
     session.serve(Connection(descriptor))
 
 

@@ -20,7 +20,7 @@ from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, An
 from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import InvalidError
-from gpu_provision.planning.diff import FIELD_MANAGER, shows, shows_applied
+from gpu_provision.planning.diff import FIELD_MANAGER, has_applied_fields, has_sent_fields
 
 _MERGE_PATCH = "application/merge-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
@@ -224,7 +224,7 @@ class KubeClient(Connection):
         query += [("dryRun", "All")] if dry_run else []
         query += [("force", "true")] if take_back else []
         ref = ref_of(manifest)
-        done = self._if(ref, lambda live: shows_applied(live, manifest))
+        done = self._if(ref, lambda live: has_applied_fields(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
         return ApplyResult(json.loads(response.data), response.status == HTTPStatus.CREATED)
 
@@ -260,7 +260,7 @@ class KubeClient(Connection):
     def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
         """Merge a change into an object, or its subresource ``part``; None removes. Raises ConflictError as `apply`."""
         query = [("fieldManager", FIELD_MANAGER)]
-        done = self._if(ref, lambda live: shows(live, change))
+        done = self._if(ref, lambda live: has_sent_fields(live, change))
         response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part, done=done)
         return dict(json.loads(response.data))
 
@@ -281,14 +281,14 @@ class KubeClient(Connection):
         """Create an object, which has a name, so that a second try makes no second one. Raises AlreadyExistsError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
-        path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: shows(live, manifest))
+        path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: has_sent_fields(live, manifest))
         return self._json("POST", path, str(ref), body=manifest, query=query, done=done)
 
     def replace(self, manifest: Manifest) -> Manifest:
         """Replace an object; its resourceVersion guards against writers in between. Raises InvalidError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER)]
-        done = self._if(ref, lambda live: shows(live, manifest))
+        done = self._if(ref, lambda live: has_sent_fields(live, manifest))
         return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
     def delete(self, ref: ObjectRef, *, uid: str = "", orphan: bool = False) -> None:

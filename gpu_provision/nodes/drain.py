@@ -152,7 +152,7 @@ class Drainer:
         """Go on until they are gone; ``stopped`` is asked again and again. Raises as `drain`."""
         evictor, began = Evictor(self.cluster), time.monotonic()
         with InformerCache(self.cluster, [self.scope]) as mirror:
-            while (left := self.chosen(mirror.of(POD).values())).goes:
+            while (left := self.chosen(mirror.of(POD).values())).leaving:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):
                     raise RunFailedError(*self.late(left, evictor.refusals, round(passed)))
@@ -174,7 +174,7 @@ class Drainer:
 
 def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:
     """Say what is waited for; first, as lines get cut, what keeps a pod."""
-    first = next((pod for pod in left.goes if pod["metadata"]["uid"] in refusals), left.goes[0])
+    first = next((pod for pod in left.leaving if pod["metadata"]["uid"] in refusals), left.leaving[0])
     why = refusals.get(first["metadata"]["uid"], "")
-    more = f" and {len(left.goes) - 1} more" if len(left.goes) > 1 else ""
+    more = f" and {len(left.leaving) - 1} more" if len(left.leaving) > 1 else ""
     return f"{f'{why}: ' if why else 'waits for '}{describe_pod(first)}{more}"

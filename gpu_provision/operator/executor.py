@@ -29,7 +29,7 @@ class OperatorExecutor:
     force: bool = False
     _resource: StackResource | None = None
 
-    def reviewed(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
+    def review_plan(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
         """Return a reading whose plan includes the change of the GPUStack, if one exists, and its findings."""
         if GPU_STACKS not in reading.context.facts.resources:
             return reading
@@ -42,7 +42,7 @@ class OperatorExecutor:
         findings = (*reading.plan.findings, *resource.findings)
         return replace(reading, plan=replace(reading.plan, resource=change, findings=findings))
 
-    def conduct(
+    def run_factory(
         self,
         cluster: KubeClient,
         reading: ClusterPlan,

@@ -208,7 +208,7 @@ class StackReconciler:
 
     def _start_run(self, observer: StackObserver, observed: Observation, now: float) -> None:
         inventory = self._target or self.inventory
-        session = Session(inventory, resident=observer, back_to=self._back_to, leadership=self.leadership)
+        session = Session(inventory, observer=observer, back_to=self._back_to, leadership=self.leadership)
         session.listen(self._log)
         self._scheduler.on_start(now)
         try:

@@ -36,7 +36,7 @@ from gpu_provision.reconcile.observer import Observation, StackObserver, scope_o
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import ProgressReporter, with_steps
-from gpu_provision.reconcile.status import evidence
+from gpu_provision.reconcile.status import collect_evidence
 
 # Longest time between renewals: one controller may have ended just now, and another one takes over.
 TAKEOVER_SECONDS = LEADER.lease_seconds + LEADER.renew_seconds
@@ -105,11 +105,11 @@ class RemoteRun:
         return bool(self._generation)
 
     @property
-    def going_on(self) -> str:
+    def continuation(self) -> str:
         """Return the message for an interrupt: the controller continues without this process."""
         return f"the controller goes on with {self._resource.name}" if self.is_following else ""
 
-    def left_behind(self) -> tuple[Finding, ...]:
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
         """Return nothing: the controller continues."""
         return ()
 
@@ -142,7 +142,7 @@ class RemoteRun:
             stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
             self._generation = int(stack["metadata"]["generation"])
             state = "is changed" if self._resource.desired else "says so already"
-            self._reporter.say(f"{self._resource.name} {state}; {self._leader.holder} carries it out")
+            self._reporter.report_message(f"{self._resource.name} {state}; {self._leader.holder} carries it out")
             seen, findings = self._follow(mirror)
         record = rollback.read_history(self._cluster, inventory).last
         if record and record.number <= (last.number if last else 0):
@@ -153,10 +153,10 @@ class RemoteRun:
             run=record.number if record else 0,
             seconds=time.monotonic() - self._began,
             states=tuple(self._reporter.states.values()),
-            evidence=tuple(evidence(seen)),
+            evidence=tuple(collect_evidence(seen)),
             timeline=self._reporter.timeline,
         )
-        return Outcome(result, seen, self._reading.plan, record or Record(id=""), told=findings)
+        return Outcome(result, seen, self._reading.plan, record or Record(id=""), findings=findings)
 
     def _require_leader(self, mirror: InformerCache) -> None:
         self._leader.observe(mirror)
@@ -184,7 +184,7 @@ class RemoteRun:
                 status = evaluate_status(stack)
                 failed = _failed_states(observed.states, stack) if status.phase is StackPhase.FAILED else {}
                 states = with_steps({**observed.states, **failed}, observed.seen)
-                self._reporter.show(states)
+                self._reporter.report_states(states)
                 self._on_states(states)
                 if (findings := self._final_findings(status, observed, now)) is not None:
                     return observed.seen, findings

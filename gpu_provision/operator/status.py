@@ -180,7 +180,7 @@ def _component_and_node_rows(seen: ClusterState, states: Mapping[Key, NodeState]
 
 
 def _rollout_counts(nodes: Sequence[NodeFacts]) -> dict[str, Any]:
-    counts = Counter(upgrade.state_named(node.labels.get(upgrade.STATE, "")) for node in nodes)
+    counts = Counter(upgrade.parse_state(node.labels.get(upgrade.STATE, "")) for node in nodes)
     states = upgrade.UpgradeState
     done, failed = counts[states.DONE], counts[states.FAILED]
     waiting = counts[states.UPGRADE_REQUIRED]

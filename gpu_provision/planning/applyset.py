@@ -1,7 +1,7 @@
-"""How objects in a cluster are known to be ours: the ApplySet convention of KEP-3659, so that kubectl agrees.
+"""Membership of objects in a stack: the ApplySet convention of KEP-3659, as in kubectl.
 
-The set's parent is a ConfigMap in the operands' namespace; members carry its id as a label. The parent names the
-kinds that the set may hold, so that pruning looks at every kind that an earlier version of the tool applied.
+The set's parent is a ConfigMap in the operands' namespace; members have its id as a label. The parent names the kinds
+of the set, so that pruning lists every kind that an earlier version of the tool applied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def applyset_id(stack: str, namespace: str) -> str:
 
 
 def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest:
-    """Return the ConfigMap that stands for the whole stack."""
+    """Return the ConfigMap that is the parent of a stack's ApplySet."""
     refs = tuple(members)
     kinds = sorted({group_kind(ref.type) for ref in refs})
     namespaces = sorted({ref.namespace for ref in refs if ref.namespace not in {"", namespace}})
@@ -51,8 +51,8 @@ def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest
 
 
 def member(manifest: Manifest, *, component: str, stack: str, namespace: str) -> Manifest:
-    """Return the manifest as it goes to the cluster: marked as ours, pod templates marked with their digest."""
-    if manifest["kind"] == "Node":  # a stack only keeps a few of its labels
+    """Return the manifest with the labels of its stack; pod templates get their digest as well."""
+    if manifest["kind"] == "Node":  # a stack owns only a few of its labels
         return manifest
     marks = {labels.MANAGED_BY: "gpu-provision", labels.COMPONENT: component}
     if manifest["kind"] == "Pod":
@@ -88,7 +88,7 @@ def component_of(manifest: Manifest) -> str:
 
 
 def digest_of(manifest: Manifest) -> str:
-    """Return the digest that an object or pod carries, or an empty string."""
+    """Return the digest label of an object or pod, or an empty string."""
     return str(manifest.get("metadata", {}).get("labels", {}).get(labels.DIGEST, ""))
 
 

@@ -1,4 +1,4 @@
-"""What differs between a desired object and the live one, field by field, and between two sets of manifests."""
+"""Differences between a desired object and the live one, field by field, and between two sets of manifests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Manifests = Mapping[str, Sequence[Manifest]]
 _VERSIONS = ("resourceVersion", "generation", "managedFields")
 _NOISE = (*_VERSIONS, "uid", "creationTimestamp", "selfLink")
 
-# Lists whose items the API server tells apart by keys (x-kubernetes-list-map-keys); all others count by position.
+# Lists whose items the API server identifies by keys (x-kubernetes-list-map-keys); others count by position.
 # Source: list types of the core API, Kubernetes 1.36.
 _BY_NAME = ("containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes")
 _LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -30,27 +30,27 @@ _LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def differences(desired: Manifest, live: Manifest) -> tuple[FieldChange, ...]:
-    """Return every field of ``live`` that is not as ``desired`` says, sorted by path."""
-    missing = _unequal(_without_noise(desired), live, ())
-    surplus = _no_longer_wanted(_owned(live), desired, live, ())
-    return _sorted((*surplus, *missing))
+    """Return every field of ``live`` that differs from ``desired``, sorted by path."""
+    missing = _unequal_fields(_without_noise(desired), live, ())
+    surplus = _surplus_fields(_owned_fields(live), desired, live, ())
+    return _sort_by_path((*surplus, *missing))
 
 
 def changes_between(before: Manifest, after: Manifest) -> tuple[FieldChange, ...]:
-    """Return what differs between two complete versions of one object, noise left out."""
+    """Return the differences between two complete versions of one object, without fields of the server."""
     old, new = _without_noise(before), _without_noise(after)
-    gone = (FieldChange(each.path, each.new, None) for each in _unequal(old, new, ()) if each.old is None)
-    return _sorted((*_unequal(new, old, ()), *gone))
+    gone = (FieldChange(each.path, each.new, None) for each in _unequal_fields(old, new, ()) if each.old is None)
+    return _sort_by_path((*_unequal_fields(new, old, ()), *gone))
 
 
-def shows(live: Manifest, sent: Mapping[str, Any]) -> bool:
-    """Return whether an object has every field as a write has sent it; the write removes fields that are None."""
+def has_sent_fields(live: Manifest, sent: Mapping[str, Any]) -> bool:
+    """Whether an object has every field of a write; a field that is None is absent."""
     metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _VERSIONS}
-    return _are_empty(_unequal({**sent, "metadata": metadata}, live, ()))
+    return _are_empty(_unequal_fields({**sent, "metadata": metadata}, live, ()))
 
 
-def shows_applied(live: Manifest, applied: Manifest) -> bool:
-    """Return whether an object is as an apply leaves it: with every field, and without those that it gives up."""
+def has_applied_fields(live: Manifest, applied: Manifest) -> bool:
+    """Whether an object is as after an apply: with every applied field, and without those that the apply removes."""
     return _are_empty(differences(applied, live))
 
 
@@ -58,23 +58,23 @@ def _are_empty(changes: Iterable[FieldChange]) -> bool:
     return all(change.old is None and not change.new for change in changes)  # API servers leave empty values out
 
 
-# Follows from the rest of the template, so it says nothing of its own as long as something else differs.
+# Follows from the rest of the template, so a difference of the digest is left out if another field differs.
 _BOOKKEEPING = 'spec.template.metadata.labels."gpu-provision.io/digest"'
 
 
-def _sorted(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
+def _sort_by_path(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     by_path = {change.path: change for change in changes}
     paths = sorted(by_path.keys() - {_BOOKKEEPING} or by_path.keys())
     return tuple(by_path[path] for path in paths)
 
 
-# kubectl's imperative commands; not apply, behind which another declaration stands.
+# kubectl's imperative commands; not apply, which another declaration uses.
 _HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
 
 
 def owned_keys(live: Manifest, *path: str) -> frozenset[str]:
     """Return the keys that this tool applied to a map of a live object, such as ``("metadata", "labels")``."""
-    fields = _owned(live)
+    fields = _owned_fields(live)
     for name in path:
         fields = fields.get(f"f:{name}", {})
     return frozenset(name.removeprefix("f:") for name in fields if name.startswith("f:"))
@@ -88,7 +88,7 @@ def manual_editors(live: Manifest) -> frozenset[str]:
     return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
 
 
-# Written by the API server itself; it counts generations where old clients look for them.
+# Written by the API server: the generation, for old clients.
 _SERVER_ANNOTATION = "deprecated.daemonset.template.generation"
 
 
@@ -102,11 +102,11 @@ def _without_noise(manifest: Manifest) -> Manifest:
     return {**rest, "metadata": metadata}
 
 
-def _unequal(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+def _unequal_fields(desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
     if isinstance(desired, Mapping) and isinstance(live, Mapping):
         for key, value in desired.items():
             if key in live:
-                yield from _unequal(value, live[key], (*path, _step(key)))
+                yield from _unequal_fields(value, live[key], (*path, _step(key)))
             else:
                 yield FieldChange(text_of((*path, _step(key))), None, value)
     elif isinstance(desired, list) and isinstance(live, list):
@@ -121,16 +121,16 @@ def _unequal_lists(desired: list[Any], live: list[Any], path: Path) -> Iterator[
         by_key = {_identity(item, keys): item for item in live}
         for item in desired:
             step = (*path[:-1], f"{path[-1]}[{_label(item, keys)}]")
-            found = by_key.get(_identity(item, keys))
-            if found is None:
+            match = by_key.get(_identity(item, keys))
+            if match is None:
                 yield FieldChange(text_of(step), None, item)
             else:
-                yield from _unequal(item, found, step)
+                yield from _unequal_fields(item, match, step)
     elif len(desired) != len(live):
         yield FieldChange(text_of(path), live, desired)
     else:
-        for index, (item, found) in enumerate(zip(desired, live, strict=True)):
-            yield from _unequal(item, found, (*path[:-1], f"{path[-1]}[{index}]"))
+        for index, (item, match) in enumerate(zip(desired, live, strict=True)):
+            yield from _unequal_fields(item, match, (*path[:-1], f"{path[-1]}[{index}]"))
 
 
 def _keys_of(path: Path, items: Sequence[Any]) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def _label(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     return str(item.get("name") or item[keys[0]])
 
 
-def _owned(live: Manifest) -> Mapping[str, Any]:
+def _owned_fields(live: Manifest) -> Mapping[str, Any]:
     for entry in live.get("metadata", {}).get("managedFields") or ():
         is_ours = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
         if is_ours and not entry.get("subresource"):
@@ -156,40 +156,40 @@ def _owned(live: Manifest) -> Mapping[str, Any]:
     return {}
 
 
-def _no_longer_wanted(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
+def _surplus_fields(owned: Mapping[str, Any], desired: Any, live: Any, path: Path) -> Iterator[FieldChange]:
     for element, below in owned.items():
         if element == ".":
             continue
-        step, wanted, found = step_down(element, desired, live, path)
-        if found is None or step is None:
+        step, wanted, value = step_down(element, desired, live, path)
+        if value is None or step is None:
             continue
         if wanted is None:
-            yield FieldChange(text_of(step), found, None)
+            yield FieldChange(text_of(step), value, None)
         elif below:
-            yield from _no_longer_wanted(below, wanted, found, step)
+            yield from _surplus_fields(below, wanted, value, step)
 
 
 def step_down(element: str, desired: Any, live: Any, path: Path) -> tuple[Path | None, Any, Any]:
-    """Follow an element of fieldsV1 down: return its path, None for a position, and the values there of two objects."""
+    """Resolve an element of fieldsV1: return its path, None for a position, and the values there of two objects."""
     kind, _, name = element.partition(":")
     match kind:
         case "f":
-            wanted, found = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
-            return (*path, _step(name)), wanted, found
+            wanted, actual = (each.get(name) if isinstance(each, Mapping) else None for each in (desired, live))
+            return (*path, _step(name)), wanted, actual
         case "k":
             keys = json.loads(name)
-            item = _find(live, keys)
+            item = _find_item(live, keys)
             label = _label(item, tuple(keys)) if item else ""
-            return (*path[:-1], f"{path[-1]}[{label}]"), _find(desired, keys), item
+            return (*path[:-1], f"{path[-1]}[{label}]"), _find_item(desired, keys), item
         case "v":
             value = json.loads(name)
-            wanted, found = (value if value in (each or ()) else None for each in (desired, live))
-            return path, wanted, found
+            wanted, actual = (value if value in (each or ()) else None for each in (desired, live))
+            return path, wanted, actual
         case _:
             return None, None, None
 
 
-def _find(items: Any, keys: Mapping[str, Any]) -> Any:
+def _find_item(items: Any, keys: Mapping[str, Any]) -> Any:
     if not isinstance(items, list):
         return None
     wanted = tuple(keys.values())
@@ -211,19 +211,19 @@ def text_of(path: Path) -> str:
 
 
 def diff_manifests(before: Manifests, after: Manifests) -> tuple[Change, ...]:
-    """Return what changes from one set to the other: objects in the order of the new one, then those that go.
+    """Return the changes from one set to the other: objects in the order of the new one, then deletions.
 
-    Pods are validations, one for each content: new ones run, and old ones stay.
+    Pods are validations, one for each content: new ones run, old ones are not deleted.
     """
     old, new = (
         {ref_of(item): (name, item) for name, items in each.items() for item in items} for each in (before, after)
     )
-    found: list[Change] = []
+    result: list[Change] = []
     for ref, (component, manifest) in new.items():
         fields = changes_between(old[ref][1], manifest) if ref in old else ()
         action = Action.UPDATE if ref in old else Action.RUN if ref.kind == "Pod" else Action.CREATE
         if fields or ref not in old:
-            found.append(Change(component=component, action=action, ref=ref, fields=fields, manifest=manifest))
+            result.append(Change(component=component, action=action, ref=ref, fields=fields, manifest=manifest))
     gone = ((ref, component) for ref, (component, _) in old.items() if ref not in new and ref.kind != "Pod")
-    found += (Change(component=component, action=Action.DELETE, ref=ref) for ref, component in gone)
-    return tuple(found)
+    result += (Change(component=component, action=Action.DELETE, ref=ref) for ref, component in gone)
+    return tuple(result)

@@ -1,6 +1,6 @@
-"""Which pods leave a node that is drained, and which of them must not be taken away. Pure.
+"""The pods that a drain evicts, and those that block it.
 
-As careful as ``kubectl drain --ignore-daemonsets``: the same pods stay, and the same pods forbid it.
+The rules are those of ``kubectl drain --ignore-daemonsets``.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
 
-_MIRROR = "kubernetes.io/config.mirror"  # annotation of the API server's picture of a static pod
+_MIRROR = "kubernetes.io/config.mirror"  # annotation of a mirror pod, which shows a static pod
 _TEMPLATE_HASH = "pod-template-hash"
 _OVER = frozenset({"Succeeded", "Failed"})
-MOST_NAMED = 12
+MAX_NAMED = 12
 
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """The pods of one node that a drain is about; ``kept`` stay, as something is lost with them: the pod, and what."""
+    """The pods of one node in a drain; ``blocking`` has pods that would be lost or lose data, with the reason."""
 
     evict: tuple[Manifest, ...] = ()
     ending: tuple[Manifest, ...] = ()
-    kept: tuple[tuple[Manifest, str], ...] = ()
+    blocking: tuple[tuple[Manifest, str], ...] = ()
 
     @property
-    def goes(self) -> tuple[Manifest, ...]:
-        """What a drain waits for."""
+    def leaving(self) -> tuple[Manifest, ...]:
+        """The pods that a drain waits for."""
         return (*self.evict, *self.ending)
 
 
 def plan_drain(pods: Iterable[Manifest], terms: Drain) -> DrainPlan:
     """Sort the pods of one node."""
-    concerned = sorted((pod for pod in pods if not _stays(pod)), key=_name)
+    concerned = sorted((pod for pod in pods if not _is_ignored(pod)), key=_name)
     ending = tuple(pod for pod in concerned if pod["metadata"].get("deletionTimestamp"))
-    others = [(pod, _loss(pod, terms)) for pod in concerned if pod not in ending]
+    others = [(pod, _loss_reason(pod, terms)) for pod in concerned if pod not in ending]
     return DrainPlan(tuple(pod for pod, why in others if not why), ending, tuple(each for each in others if each[1]))
 
 
-def _stays(pod: Manifest) -> bool:
-    """Whether a pod is none of a drain's business: it would be back at once, it is over, or it is our own way in."""
+def _is_ignored(pod: Manifest) -> bool:
+    """Whether a drain ignores a pod: it has ended, returns to the node at once, or is a helper pod."""
     metadata = pod["metadata"]
     is_helper = labels.HELPER in (metadata.get("labels") or {})
-    is_back_at_once = _MIRROR in (metadata.get("annotations") or {}) or _controller(pod).get("kind") == "DaemonSet"
-    return is_helper or is_back_at_once or phase(pod) in _OVER
+    returns_at_once = _MIRROR in (metadata.get("annotations") or {}) or _controller(pod).get("kind") == "DaemonSet"
+    return is_helper or returns_at_once or phase(pod) in _OVER
 
 
-def _loss(pod: Manifest, terms: Drain) -> str:
+def _loss_reason(pod: Manifest, terms: Drain) -> str:
     is_managed = (pod["metadata"].get("labels") or {}).get(labels.MANAGED_BY) == "gpu-provision"
-    ours = is_managed or validator.runs_vector_add(pod)
+    is_own = is_managed or validator.runs_vector_add(pod)
     has_empty_dir = any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
     losses = (
-        (not (_controller(pod) or ours or terms.force), "no controller would bring it back"),
+        (not (_controller(pod) or is_own or terms.force), "no controller would bring it back"),
         (not terms.delete_empty_dir and has_empty_dir, "its emptyDir volumes would be lost"),
     )
     return " and ".join(loss for applies, loss in losses if applies)
@@ -70,7 +70,7 @@ def _controller(pod: Manifest) -> Mapping[str, Any]:
 
 
 def describe_pod(pod: Manifest) -> str:
-    """Return ``namespace/name (Deployment name)``, the Deployment for a ReplicaSet of it; without an owner its name."""
+    """Return ``namespace/name (Deployment name)``; the owner of a ReplicaSet is its Deployment."""
     owner = _controller(pod)
     if not owner:
         return _name(pod)
@@ -86,27 +86,27 @@ def _name(pod: Manifest) -> str:
 
 
 def data_loss_finding(node: str, left: DrainPlan) -> Finding | None:
-    """Return why a node is not drained at all; None if it can be."""
-    if not left.kept:
+    """Return the error about pods that block a drain; None if none does."""
+    if not left.blocking:
         return None
-    number = f"{len(left.kept)} pods" if len(left.kept) > 1 else "a pod"
+    number = f"{len(left.blocking)} pods" if len(left.blocking) > 1 else "a pod"
     return Finding(
         code=codes.PODS_WOULD_BE_LOST,
         what=f"the node is left as it is: {number} on it would be lost for good, or lose data",
         where=node,
-        evidence=join_limited((f"{describe_pod(pod)}: {why}" for pod, why in left.kept), MOST_NAMED),
+        evidence=join_limited((f"{describe_pod(pod)}: {why}" for pod, why in left.blocking), MAX_NAMED),
         fix="move or delete these pods, or allow it: drain: {force: true} for pods without a controller, "
         "{delete_empty_dir: true} for emptyDir volumes",
     )
 
 
 def not_drained_finding(node: str, seconds: int, left: DrainPlan, refusals: Mapping[str, str]) -> Finding:
-    """Return the error about a drain that was given up; ``refusals``: UID of a pod -> why it was not evicted."""
-    waiting = [f"{describe_pod(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.goes]
+    """Return the error about a drain that timed out; ``refusals``: UID of a pod -> why it was not evicted."""
+    waiting = [f"{describe_pod(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.leaving]
     return Finding(
         code=codes.NOT_DRAINED,
         what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",
         where=node,
-        evidence=join_limited(waiting, MOST_NAMED),
+        evidence=join_limited(waiting, MAX_NAMED),
         fix="have more replicas run elsewhere, or give it more time: drain: {timeout_seconds: ...}",
     )

@@ -1,4 +1,4 @@
-"""The one reader of ``metadata.managedFields``: which field manager wrote what; and how ownership is transferred."""
+"""``metadata.managedFields``: the owners of each field, and the transfer of ownership to this tool."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpu_provision.planning.diff import FIELD_MANAGER, Path, step_down, text_of
 
 Entry = Mapping[str, Any]
 Owners = Mapping[str, tuple[Writer, ...]]
-"""Path of a field, as in FieldChange -> who owns it."""
+"""Path of a field, as in FieldChange -> its field managers."""
 
-OURS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
+OWN_MANAGERS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
 """Field managers of this tool."""
 
-# The server moves the oldest entries there when an object has more than ten.
+# The server merges the oldest entries into this one when an object has more than ten.
 _UNKNOWN = frozenset({"ancient-changes"})
-# Programs that write to every object of a kind, also of others.
+# Programs that write to all objects of a kind.
 _SYSTEM = frozenset(
     {"cluster-policy-controller", "kube-apiserver", "kube-controller-manager", "openshift-controller-manager"}
 )
@@ -32,27 +32,27 @@ def _entries(live: Manifest) -> tuple[Entry, ...]:
 
 
 def managers_of(live: Manifest, *path: str) -> frozenset[str]:
-    """Return the field managers of one field, such as ``("metadata", "labels", "app")``; empty if it is unknown."""
-    return _managers(entry for entry in _entries(live) if _has(entry.get("fieldsV1") or {}, path))
+    """Return the field managers of one field, such as ``("metadata", "labels", "app")``; empty if unknown."""
+    return _managers(entry for entry in _entries(live) if _has_field(entry.get("fieldsV1") or {}, path))
 
 
 def other_managers(live: Manifest) -> frozenset[str]:
-    """Return who else has written to an object that we apply: it was there before us, or is theirs, too."""
-    return _managers(_entries(live)) - OURS - _SYSTEM
+    """Return the other field managers of an object that this tool applies."""
+    return _managers(_entries(live)) - OWN_MANAGERS - _SYSTEM
 
 
 def own_labels(live: Manifest) -> dict[str, str]:
     """Return the labels that only this tool has set on an object."""
     present: Mapping[str, str] = live["metadata"].get("labels") or {}
     managers = {key: managers_of(live, "metadata", "labels", key) for key in present}
-    return {key: value for key, value in present.items() if managers[key] and managers[key] <= OURS}
+    return {key: value for key, value in present.items() if managers[key] and managers[key] <= OWN_MANAGERS}
 
 
-def _managers(found: Iterable[Entry]) -> frozenset[str]:
-    return frozenset(entry.get("manager", "") for entry in found) - _UNKNOWN - {""}
+def _managers(entries: Iterable[Entry]) -> frozenset[str]:
+    return frozenset(entry.get("manager", "") for entry in entries) - _UNKNOWN - {""}
 
 
-def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+def _has_field(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     for name in path:
         if f"f:{name}" not in fields:
             return False
@@ -60,40 +60,40 @@ def _has(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return True
 
 
-def owners(live: Manifest) -> Owners:
-    """Return who owns which field of a live object; writers of the status alone are left out."""
-    found: dict[str, tuple[Writer, ...]] = {}
+def owners_by_path(live: Manifest) -> Owners:
+    """Return the owners of each field of a live object, without writers of the status."""
+    by_path: dict[str, tuple[Writer, ...]] = {}
     for entry in _entries(live):
         if entry.get("subresource"):
             continue
         writer = Writer(str(entry.get("manager", "")), str(entry.get("time", "")))
         for path in _paths(entry.get("fieldsV1") or {}, live, ()):
-            found[path] = (*found.get(path, ()), writer)
-    return found
+            by_path[path] = (*by_path.get(path, ()), writer)
+    return by_path
 
 
 def _paths(owned: Mapping[str, Any], live: Any, path: Path) -> Iterator[str]:
     for element, below in owned.items():
         if element == ".":
             continue
-        step, _, found = step_down(element, None, live, path)
+        step, _, value = step_down(element, None, live, path)
         if step is None:
             continue
         if not below or "." in below:
             yield text_of(step)
-        yield from _paths(below, found, step)
+        yield from _paths(below, value, step)
 
 
 def writers_of(path: str, known: Owners) -> tuple[Writer, ...]:
-    """Return who owns a field: itself, what it is a part of, or its parts; the nearest first."""
+    """Return the owners of a field, else of its nearest parent, else of its parts."""
     around = max((each for each in known if path == each or _is_within(path, each)), key=len, default="")
     if around:
         return known[around]
-    return tuple(writer for each, found in known.items() if _is_within(each, path) for writer in found)
+    return tuple(writer for each, writers in known.items() if _is_within(each, path) for writer in writers)
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether two paths are of the same field, or one is a part of the other."""
+def paths_overlap(one: str, other: str) -> bool:
+    """Whether two paths are the same, or one is inside the other."""
     return one == other or _is_within(one, other) or _is_within(other, one)
 
 
@@ -101,28 +101,28 @@ def _is_within(path: str, outer: str) -> bool:
     return path.startswith((f"{outer}.", f"{outer}["))
 
 
-def is_ours(writers: tuple[Writer, ...]) -> bool:
-    """Whether this tool is among the owners of a field: then its value is the one that was applied."""
+def is_own_field(writers: tuple[Writer, ...]) -> bool:
+    """Whether this tool is among the owners of a field, so that the field has the applied value."""
     return any(writer.manager == FIELD_MANAGER for writer in writers)
 
 
-def last_of_others(writers: tuple[Writer, ...]) -> Writer | None:
-    """Return who of the others wrote last; None if there are no others."""
+def last_other_writer(writers: tuple[Writer, ...]) -> Writer | None:
+    """Return the last of the other writers; None if there are no others."""
     others = (writer for writer in writers if writer.manager != FIELD_MANAGER)
     return max(others, key=lambda writer: writer.time, default=None)
 
 
-def transferred(live: Manifest) -> list[dict[str, Any]]:
-    """Return an object's ``managedFields`` with all but its status and its owner references applied by this tool.
+def transfer_managed_fields(live: Manifest) -> list[dict[str, Any]]:
+    """Return an object's ``managedFields`` with this tool as the owner of all but status and owner references.
 
-    The next server-side apply then meets no conflict, and removes what the inventory does not declare. kubectl does the
-    same when a user goes over from client-side to server-side apply.
+    The next server-side apply then has no conflict, and removes what the inventory does not declare. kubectl does the
+    same for the upgrade from client-side to server-side apply.
 
-    What Kubernetes itself has written stays its own, such as the tokens of a service account. So do entries of another
-    version of the API: their paths may mean something else in ours.
+    Fields of Kubernetes itself stay, such as the tokens of a service account. So do entries of another version of the
+    API, as their paths may have another meaning.
     """
     kept: list[dict[str, Any]] = []
-    ours: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for entry in _entries(live):
         manager = str(entry.get("manager", ""))
         is_kubernetes = manager in _KUBERNETES or manager.endswith("controller-manager")
@@ -131,32 +131,32 @@ def transferred(live: Manifest) -> list[dict[str, Any]]:
             continue
         fields = dict(entry.get("fieldsV1") or {})
         status = fields.pop("f:status", None)
-        if status is not None:  # of a server that does not tell subresources apart
+        if status is not None:  # of a server without subresources in managedFields
             kept.append({**entry, "fieldsV1": {"f:status": status}})
         metadata = {key: value for key, value in fields.get("f:metadata", {}).items() if key != "f:ownerReferences"}
-        ours = _union(ours, {**fields, "f:metadata": metadata} if "f:metadata" in fields else fields)
-    if not ours:
+        own = _union(own, {**fields, "f:metadata": metadata} if "f:metadata" in fields else fields)
+    if not own:
         return kept
-    mine = {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": live["apiVersion"]}
-    return [*kept, {**mine, "fieldsType": "FieldsV1", "fieldsV1": ours}]
+    applied = {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": live["apiVersion"]}
+    return [*kept, {**applied, "fieldsType": "FieldsV1", "fieldsV1": own}]
 
 
 def is_transferred(live: Manifest) -> bool:
     """Whether no other field manager has a field of an object that `transferred` would take."""
     before, after = (
         sorted((*(e.get(key, "") for key in _IDENTITY), json.dumps(e.get("fieldsV1"), sort_keys=True)) for e in entries)
-        for entries in (_entries(live), transferred(live))
+        for entries in (_entries(live), transfer_managed_fields(live))
     )
     return before == after
 
 
-def as_transferred(live: Manifest) -> Manifest:
-    """Return an object as it is once it is transferred, to see what an apply then changes."""
-    return {**live, "metadata": {**live["metadata"], "managedFields": transferred(live)}}
+def with_transferred_fields(live: Manifest) -> Manifest:
+    """Return an object as it is after the transfer, to plan the apply after that."""
+    return {**live, "metadata": {**live["metadata"], "managedFields": transfer_managed_fields(live)}}
 
 
 def without_owners(live: Manifest, uids: Collection[str]) -> list[dict[str, Any]]:
-    """Return an object's owner references but for those to certain owners."""
+    """Return an object's owner references without those to ``uids``."""
     return [owner for owner in live["metadata"].get("ownerReferences") or () if owner["uid"] not in uids]
 
 

@@ -1,4 +1,4 @@
-"""Compare desired and observed state: what a run would change, and what that does to running pods."""
+"""Compare desired and observed state: the changes of a run, and their effects on running pods."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpu_provision.planning.applyset import belongs, component_of, selects
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
+    LABELS_PENDING,
     NO_NODE,
-    TO_BE_LABELLED,
     ClusterState,
     Desired,
     Key,
     cluster_state,
+    evaluate_states,
     shared_problem,
-    states,
     vector_add_of,
 )
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, OUTDATED, has_installed, is_kept, is_rolled_out
@@ -35,13 +35,13 @@ _PER_NODE = frozenset({"Node", "Pod"})
 
 
 def plan(context: RenderContext, desired: Desired, observed: ObservedState, findings: tuple[Finding, ...] = ()) -> Plan:
-    """Return everything that is not as declared, in dependency order; deletions come last."""
+    """Return all changes, in dependency order; deletions come last."""
     seen = cluster_state(context, desired, observed)
-    return plan_state(seen, states(seen), findings)
+    return plan_state(seen, evaluate_states(seen), findings)
 
 
 def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
-    """Return the plan of a situation. ``known``: where everything stands in it."""
+    """Return the plan for an observed state. ``known``: the states of its components."""
     inventory = seen.context.inventory
     objects = tuple(
         change
@@ -54,7 +54,7 @@ def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tup
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
     changes = [*objects, *pod_changes(seen), *nodes, *validations]
-    changes += _waits(seen, known, {change.component for change in objects})
+    changes += _wait_changes(seen, known, {change.component for change in objects})
     changes += (*deletions(seen), *emptied_daemonsets(seen, moving))
     changes += superseded_pod_changes(seen, {key_of_pod(change) for change in validations})
     return Plan(
@@ -62,20 +62,20 @@ def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tup
         release=inventory.release,
         cluster=seen.observed.cluster,
         components=tuple(seen.desired),
-        changes=sort_changes([*changes, *withdrawn_labels(changes, seen)], tuple(seen.desired)),
+        changes=sort_changes([*changes, *label_withdrawals(changes, seen)], tuple(seen.desired)),
         findings=findings,
     )
 
 
 def sort_changes(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
-    """Return changes in the order of their components; deletions come last, as they are."""
+    """Return changes in the order of their components; deletions come last, in the given order."""
     places = {component: place for place, component in enumerate(components)}
     last = len(places)
     return tuple(sorted(changes, key=lambda each: last if each.action is Action.DELETE else places[each.component]))
 
 
 def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Iterator[Change]:
-    """Yield the change that makes one object as declared, if it is not."""
+    """Yield the change of one object to its declared state, if it differs."""
     ref = ref_of(manifest)
     live = seen.observed.members.get(ref)
     if live is None:
@@ -86,34 +86,34 @@ def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Ite
 
 
 def with_effects(change: Change, seen: ClusterState) -> Change:
-    """Return an update of an object with what it does to running pods: the nodes where some restart, and remarks.
+    """Return an update with its effects on running pods: the nodes where pods restart, and remarks.
 
-    A driver restarts for another installation alone.
+    A driver restarts only for another installation.
     """
     manifest = change.manifest
     if manifest is None or not any(each.path.startswith("spec.template") for each in change.fields):
         return replace(change, nodes=(), effects=())
-    found = [*_pods_of(manifest, seen)]
-    if not found or not is_rolled_out(manifest):
-        return replace(change, nodes=_sorted(node for node, _ in found), effects=())
-    outdated = _sorted(node for node, pod in found if not has_installed(pod, manifest))
+    affected = [*_pods_of(manifest, seen)]
+    if not affected or not is_rolled_out(manifest):
+        return replace(change, nodes=_sort_names(node for node, _ in affected), effects=())
+    outdated = _sort_names(node for node, pod in affected if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
 
 
 def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:
     component, is_daemon = component_of(manifest), manifest["kind"] == "DaemonSet"
     facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
-    for (name, node), found in seen.pods.items():
+    for (name, node), pods in seen.pods.items():
         if name == component:
             stays = not is_daemon or selects(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
-            yield from ((node, pod) for pod in found if stays and _owned_by(pod, manifest))
+            yield from ((node, pod) for pod in pods if stays and _is_owned_by(pod, manifest))
 
 
-def _sorted(nodes: Iterable[str]) -> tuple[str, ...]:
+def _sort_names(nodes: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(nodes)))
 
 
-def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
+def _is_owned_by(pod: Manifest, manifest: Manifest) -> bool:
     name, owners = manifest["metadata"]["name"], pod["metadata"].get("ownerReferences", ())
     of_replica_sets = {each["name"].rpartition("-")[0] for each in owners if each["kind"] == "ReplicaSet"}
     return name in of_replica_sets.union(each["name"] for each in owners)
@@ -121,7 +121,7 @@ def _owned_by(pod: Manifest, manifest: Manifest) -> bool:
 
 def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
-    # Nodes that keep what they say of their validation, as they keep their driver.
+    # Nodes that keep their driver keep the label of their validation.
     put_off = {key for key, each in known.items() if key[0] == validation.STARTUP_TAINT and each.state is State.READY}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
@@ -139,17 +139,17 @@ def _is_offline(seen: ClusterState) -> bool:
 
 
 def node_change(component: str, manifest: Manifest, node: NodeFacts, write: NodePatch, seen: ClusterState) -> Change:
-    """Return the change that writes labels of a node, and takes its startup taint off."""
+    """Return the change that writes labels of a node, and removes its startup taint."""
     fields = tuple(
         FieldChange(label_path(key), node.labels.get(key), value) for key, value in sorted(write.labels.items())
     )
-    if write.frees:
+    if write.removes_taint:
         taints = (taint.get("effect", "") for taint in node.taints if taint.get("key") == labels.NOT_VALIDATED)
         fields += (FieldChange(f"spec.taints[{labels.NOT_VALIDATED}]", next(taints, ""), None),)
-    # The node's pods restart if another DaemonSet starts its driver from now on.
+    # The node's pods restart if another DaemonSet starts its driver.
     moves = write.labels.get(labels.DRIVER_GROUP) and labels.DRIVER_GROUP in node.labels
     effects: tuple[str, ...] = ()
-    if labels.HOST_DRIVER in write.labels:  # the node goes over to a driver of its own, or back to a container's
+    if labels.HOST_DRIVER in write.labels:  # the node changes to a host driver, or back to the container
         version = write.labels[labels.HOST_DRIVER]
         effects = (f"host driver {version} on {node.name}" if version else f"driver container on {node.name}",)
     return Change(
@@ -178,24 +178,24 @@ def _validation_changes(
             state = known.get((component, target.name))
             if state is None or (state.reason == NO_NODE and not _is_offline(seen)):
                 continue
-            # One that has passed runs again where pods that it stands on are replaced by controllers.
+            # A passed validation runs again where controllers replace pods that it depends on.
             below = (known.get((name, target.name)) for name in VALIDATIONS[component] if name != DRIVER)
             is_undone = not is_kept(known.get((DRIVER, target.name))) and any(
                 other is not None and other.reason == OUTDATED for other in below
             )
             if state.state is not State.READY:
-                told = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
-                yield validation_change(component, target, seen, told)
+                reason = "" if state.reason in {NO_NODE, NEVER_RUN} else state.reason
+                yield validation_change(component, target, seen, reason)
             elif target.name in moving or is_undone:
                 yield validation_change(component, target, seen)
 
 
-def validation_change(component: str, target: Target, seen: ClusterState, told: str = "") -> Change:
-    """Return the change that runs a validation; ``told`` says more of why."""
-    effects = (f"runs vectorAdd on {target.name}", *filter(None, (told,)))
+def validation_change(component: str, target: Target, seen: ClusterState, reason: str = "") -> Change:
+    """Return the change that runs a validation."""
+    effects = (f"runs vectorAdd on {target.name}", *filter(None, (reason,)))
     part = seen.parts[RUNS_IN[component]]
     manifest = part.single.get(target.name)
-    if manifest is None:  # the pod that a DaemonSet has on the node, or will have there under another name
+    if manifest is None:  # the DaemonSet's pod on the node, or a placeholder for a future one
         wanted, owner = vector_add_of(component, target, seen), part.daemonsets[0]["metadata"]
         name = wanted.pod["metadata"]["name"] if wanted and wanted.pod else f"{owner['name']}-{target.name}"
         metadata = {"name": name, "namespace": owner["namespace"]}
@@ -208,39 +208,39 @@ def key_of_pod(change: Change) -> Key:
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
 
 
-def withdrawn_labels(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
-    """Yield the nodes that cease to say that they are validated, and say the same again in the end."""
+def label_withdrawals(changes: Iterable[Change], seen: ClusterState) -> Iterator[Change]:
+    """Yield a change for each node that loses the label of its validation until the validations have passed."""
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
     written = {change.ref.name for change in known if change.ref.kind == "Node"}
     single = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
     for target in seen.context.targets:
-        says = target.facts is not None and labels.VALIDATED in target.facts.labels
-        if says and target.name in running - written and target.name in single:
+        is_labelled = target.facts is not None and labels.VALIDATED in target.facts.labels
+        if is_labelled and target.name in running - written and target.name in single:
             name, manifest = validation.STARTUP_TAINT, single[target.name]
             effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def _waits(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
+def _wait_changes(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
     members, wanted = seen.observed.members, {name: map(ref_of, items) for name, items in seen.desired.items()}
     lacking = {name for name, refs in wanted.items() if any(r.kind not in _PER_NODE and r not in members for r in refs)}
     for (component, node), state in known.items():
         if state.state is State.READY or state.reason == NO_NODE or component in lacking:
             continue
-        if state.reason == OUTDATED and component in changing:  # the change already says which pods restart
+        if state.reason == OUTDATED and component in changing:  # the change already names the pods that restart
             continue
-        ref = _what_is_awaited(component, node, seen)
-        lacks_gpu = component == "node_labels" and state.state is State.PROGRESSING and state.reason != TO_BE_LABELLED
+        ref = _awaited_ref(component, node, seen)
+        lacks_gpu = component == "node_labels" and state.state is State.PROGRESSING and state.reason != LABELS_PENDING
         if ref in seen.observed.members or lacks_gpu:
             nodes.setdefault((component, ref, state.reason), []).append(node)
     for (component, ref, reason), found in nodes.items():
-        where = _sorted(filter(None, found))
+        where = _sort_names(filter(None, found))
         yield Change(component=component, action=Action.WAIT, ref=ref, nodes=where, effects=(reason,))
 
 
-def _what_is_awaited(component: str, node: str, seen: ClusterState) -> ObjectRef:
+def _awaited_ref(component: str, node: str, seen: ClusterState) -> ObjectRef:
     for manifest in seen.desired[component]:
         if manifest["kind"] == "DaemonSet" if node else shared_problem(manifest, seen):
             return ref_of(manifest)
@@ -250,39 +250,39 @@ def _what_is_awaited(component: str, node: str, seen: ClusterState) -> ObjectRef
 _TEMPLATE = ("spec", "template", "metadata")
 _MAPS = ("labels", "annotations")
 Marks = Mapping[str, Mapping[str, str | None]]
-"""``labels`` and ``annotations`` -> key -> value; None for a key that goes."""
+"""``labels`` and ``annotations`` -> key -> value; None removes a key."""
 
 
 def pod_changes(seen: ClusterState) -> Iterator[Change]:
-    """Yield a change for each driver pod that lacks labels or annotations of its template, or has earlier ones.
+    """Yield a change for each driver pod whose labels or annotations differ from its template.
 
-    Pods are patched whatever their installation: one that waits for its rollout, or keeps its driver, is no exception.
+    This includes pods that wait for the rollout, and pods that keep their driver.
     """
     for component, part in seen.parts.items():
         for daemonset in filter(is_rolled_out, part.daemonsets):
             marks = _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
             for pod in (pod for (name, _), pods in seen.pods.items() if name == component for pod in pods):
                 if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
-                    yield from _change(component, pod, marks)
+                    yield from _pod_change(component, pod, marks)
 
 
-def as_applied(daemonset: Manifest) -> Manifest:
-    """Return what a DaemonSet gives its pods for metadata, as a partial Pod."""
+def applied_metadata(daemonset: Manifest) -> Manifest:
+    """Return the metadata that a DaemonSet gives its pods, as a partial Pod."""
     return {"metadata": _marks(daemonset, {})}
 
 
 def _marks(daemonset: Manifest, live: Manifest) -> Marks:
-    """Return what the pods of a DaemonSet are to have, and not to have any more.
+    """Return the labels and annotations that a DaemonSet adds to its pods or removes from them.
 
-    Left out are labels that select pods, and the digest, which names the template that a pod was made from.
+    Labels of the selector are left out, and the digest, which names the template of a pod.
     """
     template = daemonset["spec"]["template"]["metadata"]
     fixed = {*daemonset["spec"]["selector"]["matchLabels"], DIGEST}
-    found = {key: dict.fromkeys(owned_keys(live, *_TEMPLATE, key)) | template.get(key, {}) for key in _MAPS}
-    return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in found.items()}
+    maps = {key: dict.fromkeys(owned_keys(live, *_TEMPLATE, key)) | template.get(key, {}) for key in _MAPS}
+    return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in maps.items()}
 
 
-def _change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
+def _pod_change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
     live: Marks = {key: pod["metadata"].get(key) or {} for key in _MAPS}
     patch = {key: {name: value for name, value in marks[key].items() if live[key].get(name) != value} for key in _MAPS}
     if not any(patch.values()):

@@ -1,4 +1,4 @@
-"""From an inventory and what is known of a cluster to marked manifests of a part, and the problems on the way."""
+"""Render the labelled manifests of an inventory, or of a selection of it, and find problems of the inventory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_provision.planning.states import Desired
 
 
 def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL) -> tuple[RenderContext, Desired]:
-    """Return the context and the manifests of every component of a part, marked as members of the stack."""
+    """Return the context and the manifests of every selected component, labelled as members of the stack."""
     known = context(inventory, facts)
     stack, namespace = inventory.name, inventory.cluster.namespace
     marked = {
@@ -30,22 +30,22 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL)
     members = (ref_of(manifest) for manifests in marked.values() for manifest in manifests)
     applied = (ref for ref in members if ref.kind not in {"Node", "Pod"})
     marked["prerequisites"] = [*marked["prerequisites"], parent(stack, namespace, applied)]
-    return limit_to(known, marked, part)
+    return limit_to_part(known, marked, part)
 
 
-def findings(known: RenderContext) -> tuple[Finding, ...]:
-    """Return what a reader of a plan should know about the inventory, nodes and components."""
+def inventory_findings(known: RenderContext) -> tuple[Finding, ...]:
+    """Return the findings of a plan about the inventory, nodes and components."""
     return (
         *known.inventory.warnings,
-        *_unverified(known),
-        *_left_out(known),
-        *too_many_nodes(known),
-        *_missing_nodes(known),
+        *_unverified_findings(known),
+        *_left_out_findings(known),
+        *too_many_nodes_findings(known),
+        *_missing_node_findings(known),
         *components.problems(known),
     )
 
 
-def _unverified(known: RenderContext) -> Iterator[Finding]:
+def _unverified_findings(known: RenderContext) -> Iterator[Finding]:
     if known.facts.unverified:
         yield Finding(
             code="GP313",
@@ -59,7 +59,7 @@ def _unverified(known: RenderContext) -> Iterator[Finding]:
         )
 
 
-def _missing_nodes(known: RenderContext) -> Iterator[Finding]:
+def _missing_node_findings(known: RenderContext) -> Iterator[Finding]:
     for name in [target.name for target in known.targets if target.facts is None and known.facts.version]:
         yield Finding(
             code="GP201",
@@ -70,12 +70,12 @@ def _missing_nodes(known: RenderContext) -> Iterator[Finding]:
 
 
 MOST_OF_VALUES, MOST_OF_OBJECT = 1024 * 1024, 1536 * 1024
-_VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and the book's marks
-_ROOM = 0.97  # for what else is in the object
+_VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and managedFields
+_ROOM = 0.97  # share of the limits that validations may use
 
 
-def too_many_nodes(known: RenderContext) -> Iterator[Finding]:
-    """Yield that the record of a stack's validations would not fit: the API server would refuse it in mid-run."""
+def too_many_nodes_findings(known: RenderContext) -> Iterator[Finding]:
+    """Yield an error if the record of a stack's validations exceeds the API server's limits of an object."""
     names = [target.name for target in (*known.targets, *known.others)]
     whole = sum(2 * len(name) + _AROUND_NAMES + _VALUE for name in names)
     share = max(len(names) * _VALUE / MOST_OF_VALUES, whole / MOST_OF_OBJECT) / _ROOM
@@ -84,7 +84,7 @@ def too_many_nodes(known: RenderContext) -> Iterator[Finding]:
     name, fit = known.inventory.name, int(len(names) / share)
     yield Finding(
         code=TOO_MANY_NODES,
-        what=f"the stack has {len(names)} GPU nodes, and what passed on them fits in no ConfigMap",
+        what=f"too many GPU nodes ({len(names)}): validation results exceed the limit of a ConfigMap",
         where=f"ConfigMap {known.namespace}/{name}-validations",
         evidence=f"with names as long as these there is room for {fit} nodes",
         consequence="nothing was written",
@@ -93,30 +93,30 @@ def too_many_nodes(known: RenderContext) -> Iterator[Finding]:
 
 
 class PodReference(NamedTuple):
-    """That the pods of an object refer to another object."""
+    """A reference from the pods of an object to another object."""
 
     ref: ObjectRef
     user: ObjectRef  # the object with the pods, or the pod
-    component: str  # what that belongs to
-    is_required: bool = True  # whether the pods do not start without. Images are pulled without a pull secret, too.
+    component: str  # of the user
+    is_required: bool = True  # whether the pods need it to start; a pull secret is not required
 
 
-def references(desired: Desired) -> tuple[PodReference, ...]:
-    """Return what pods refer to, but for what is optional or made by the stack itself."""
+def find_references(desired: Desired) -> tuple[PodReference, ...]:
+    """Return the references of pods, without optional ones and without objects of the stack itself."""
     kinds = frozenset(_FIELDS.values())
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
-    found: list[PodReference] = []
+    refs_of_pods: list[PodReference] = []
     for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
         spec, user = manifest.get("spec", {}), ref_of(manifest)
         pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
-        named = [(kind, name, True) for kind, name in _required(pod)]
+        named = [(kind, name, True) for kind, name in _required_refs(pod)]
         named += [("Secret", secret["name"], False) for secret in pod.get("imagePullSecrets", ())]
         refs = ((ObjectRef("v1", kind, user.namespace, name), needed) for kind, name, needed in named)
-        found += (PodReference(ref, user, component, needed) for ref, needed in refs)
-    return tuple(dict.fromkeys(each for each in found if each.ref not in made))
+        refs_of_pods += (PodReference(ref, user, component, needed) for ref, needed in refs)
+    return tuple(dict.fromkeys(each for each in refs_of_pods if each.ref not in made))
 
 
-def _required(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _required_refs(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     volumes = pod.get("volumes", ())
     projected = (source for volume in volumes for source in volume.get("projected", {}).get("sources", ()))
     containers = (*pod.get("initContainers", ()), *pod.get("containers", ()))
@@ -137,11 +137,11 @@ _FIELDS = {
     "secretRef": "Secret",
     "secretKeyRef": "Secret",
 }
-"""Field of a volume, of a projected source or of an environment -> kind of what it names."""
+"""Field of a volume, of a projected source or of an environment -> kind of the object that the field names."""
 
 
 def missing_findings(
-    found: Iterable[PodReference],
+    references: Iterable[PodReference],
     missing: Collection[ObjectRef],
     changing: Collection[ObjectRef],
     namespaces: Collection[str],
@@ -151,7 +151,7 @@ def missing_findings(
     ``changing`` are the objects whose pods a run would start or replace, ``namespaces`` those that exist.
     """
     uses_of: dict[ObjectRef, list[PodReference]] = {}
-    for reference in found:
+    for reference in references:
         if reference.ref in missing:
             uses_of.setdefault(reference.ref, []).append(reference)
     for ref, uses in uses_of.items():
@@ -181,40 +181,40 @@ _CREATE = {
     ("Secret", True): "secret generic {name} --from-file=FILE",
     ("Secret", False): "secret docker-registry {name} --docker-server=HOST --docker-username=USER",
 }
-"""Kind, and whether pods do not start without -> how kubectl creates it."""
+"""Kind, and whether pods need the object to start -> arguments of kubectl create."""
 
 
-def unread_finding(unread: Collection[ObjectRef]) -> Iterator[Finding]:
-    """Yield one warning about objects that our user may not read."""
+def unread_findings(unread: Collection[ObjectRef]) -> Iterator[Finding]:
+    """Yield one warning about objects that the user may not read."""
     if unread:
         yield Finding(
             code=EXISTENCE_UNKNOWN,
-            what="whether everything exists that pods refer to is not known: the right to read it is missing",
+            what="references of pods not checked: read permission missing",
             where=", ".join(sorted(map(str, unread))),
-            consequence="a pod that refers to what does not exist does not start",
-            fix="gpu-provision rbac prints the rights, also this one: get, of these names alone",
+            consequence="a pod that refers to a missing object does not start",
+            fix="grant the roles that gpu-provision rbac prints, with get for these names",
             severity=Severity.WARNING,
         )
 
 
-# What a component needs besides what has to be ready before it: a driver that is replaced has to prove itself.
-_BESIDES = {driver.NAME: (driver_validation.NAME,)}
+# Components that a selection includes besides the requirements: a replaced driver needs its validation.
+_ALSO_REQUIRES = {driver.NAME: (driver_validation.NAME,)}
 
 
-def part_of(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
-    """Return the part of these components, with all that they require, and of these nodes; none of either is all."""
+def select_part(inventory: Inventory, targets: Iterable[str], nodes: Iterable[str]) -> RunSelection:
+    """Return the selection of these components with their requirements, and of these nodes; none selects all."""
     requires, wanted = components.requirements(inventory), set[str]()
     left = list(targets)
     while left:
         name = left.pop()
         if name not in wanted:
             wanted.add(name)
-            left += (*requires[name], *(needed for needed in _BESIDES.get(name, ()) if needed in requires))
+            left += (*requires[name], *(needed for needed in _ALSO_REQUIRES.get(name, ()) if needed in requires))
     return RunSelection(components=frozenset(wanted), nodes=frozenset(nodes))
 
 
-def limit_to(known: RenderContext, desired: Desired, part: RunSelection) -> tuple[RenderContext, Desired]:
-    """Return what is wanted of a part. Objects that serve all nodes are not narrowed to some of them."""
+def limit_to_part(known: RenderContext, desired: Desired, part: RunSelection) -> tuple[RenderContext, Desired]:
+    """Return the context and manifests of a selection; objects that serve all nodes stay as they are."""
     if part.is_all:
         return known, desired
     context = replace(
@@ -223,28 +223,28 @@ def limit_to(known: RenderContext, desired: Desired, part: RunSelection) -> tupl
         others=tuple(target for target in known.targets if not part.has_node(target.name)),
         part=part,
     )
-    kept = {component: list(_kept(component, manifests, part)) for component, manifests in desired.items()}
-    return context, {name: manifests for name, manifests in kept.items() if manifests or part.has_component(name)}
+    limited = {name: list(_limit_manifests(name, manifests, part)) for name, manifests in desired.items()}
+    return context, {name: manifests for name, manifests in limited.items() if manifests or part.has_component(name)}
 
 
-def _kept(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
-    """Yield what a part has of a component; of the validator all, also where only the proof of its pod is awaited."""
-    is_awaited = component == validator.NAME and part.has_component(driver_validation.NAME)
-    for manifest in manifests if is_awaited or part.has_component(component) else ():
+def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSelection) -> Iterator[Manifest]:
+    """Yield the selected manifests of a component; the driver's validation needs all of the validator."""
+    is_needed = component == validator.NAME and part.has_component(driver_validation.NAME)
+    for manifest in manifests if is_needed or part.has_component(component) else ():
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind not in {"Node", "Pod"} or part.has_node(name if kind == "Node" else node_of(manifest)):
             yield manifest
 
 
-def _left_out(known: RenderContext) -> Iterator[Finding]:
+def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
     missing = [name for name in components.requirements(known.inventory) if not known.part.has_component(name)]
-    told = [f"components {', '.join(missing)} (--target)"] if missing else []
-    told += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
-    if told:
+    left_out = [f"components {', '.join(missing)} (--target)"] if missing else []
+    left_out += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
+    if left_out:
         yield Finding(
             code=PART_ONLY,
             what="a part of the inventory is left out",
-            evidence="; ".join(told),
+            evidence="; ".join(left_out),
             consequence="nothing of it is changed, removed or validated; objects that serve all nodes are as declared",
             fix="run again without --target and --limit",
             severity=Severity.WARNING,

@@ -1,4 +1,4 @@
-"""What a run deletes: objects that are no longer wanted, emptied DaemonSets, and pods of earlier validations."""
+"""The deletions of a run: undeclared objects, DaemonSets without nodes, and pods of earlier validations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.applyset import belongs, component_of
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.upgrades import DRIVER, Pods, _stays
+from gpu_provision.planning.upgrades import DRIVER, Pods, is_staying
 from gpu_provision.planning.validation import VALIDATIONS
 
 
 def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
-    """Yield the validation pods that a run deletes: of other content, where none is wanted any more, or succeeded."""
+    """Yield the validation pods that a run deletes: succeeded, with other content, or no longer declared."""
     for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.part.has(*key)):
         part = seen.parts.get(key[0])
         wanted = part.single.get(key[1]) if part else None
@@ -26,47 +26,45 @@ def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
 
 
 def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
-    """Yield the deletions of validation pods in whose place none is run."""
+    """Yield the deletions of validation pods that no new pod replaces."""
     for key, pod in superseded_pods(seen):
         if key not in running:
             yield Change(component=key[0], action=Action.DELETE, ref=ref_of(pod))
 
 
 def deletions(seen: ClusterState) -> Iterator[Change]:
-    """Yield the deletions of what is no longer wanted, nor in use until something else has taken its place."""
-    for ref, live in _unwanted(seen):
+    """Yield the deletions of undeclared objects that are not in use."""
+    for ref, live in _unwanted_objects(seen):
         if not is_in_use(live, seen.context, seen.pods):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
 
 
 def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:
-    """Yield the deletions of DaemonSets that serve no node once these nodes have gone over to others, or left."""
-    for ref, live in _unwanted(seen):
+    """Yield the deletions of DaemonSets that have no node once the ``moved`` nodes have moved to others, or left."""
+    for ref, live in _unwanted_objects(seen):
         if is_in_use(live, seen.context, seen.pods) and not is_in_use(live, seen.context, seen.pods, without=moved):
             yield Change(component=component_of(live), action=Action.DELETE, ref=ref, certain=False)
 
 
-def _unwanted(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]]:
+def _unwanted_objects(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]]:
     manifests = (manifest for each in seen.desired.values() for manifest in each)
     wanted = {ref_of(manifest) for manifest in manifests if manifest["kind"] not in {"Node", "Pod"}}
     for ref, live in seen.observed.members.items():
-        is_looked_at = seen.context.part.has_component(component_of(live))
-        if is_looked_at and ref not in wanted and not live["metadata"].get("deletionTimestamp"):
+        is_selected = seen.context.part.has_component(component_of(live))
+        if is_selected and ref not in wanted and not live["metadata"].get("deletionTimestamp"):
             yield ref, live
 
 
 FOLLOWS_NODES = frozenset({DRIVER, "toolkit"})
-"""Components that have DaemonSets for some nodes only, so that one goes with the last of these nodes."""
+"""Components with a DaemonSet for each group of nodes, which is deleted with its last node."""
 
 
 def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Collection[str] = ()) -> bool:
-    """Return whether an object is a DaemonSet that nodes, but for those ``without`` it by then, still need for now."""
+    """Whether an object is a DaemonSet that nodes still need, not counting the nodes in ``without``."""
     component = component_of(live)
     if live["kind"] != "DaemonSet" or component not in FOLLOWS_NODES:
         return False
-    going_over = context.targets if component == DRIVER else ()
-    names = {target.name for target in going_over if target.driver_group} | {
-        node.name for node in leaving_nodes(context)
-    }
+    moving = context.targets if component == DRIVER else ()
+    names = {target.name for target in moving if target.driver_group} | {node.name for node in leaving_nodes(context)}
     served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(_stays(pod) and belongs(pod, live) for found in served for pod in found)
+    return any(is_staying(pod) and belongs(pod, live) for own in served for pod in own)

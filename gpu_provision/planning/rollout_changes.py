@@ -1,4 +1,4 @@
-"""What a rollout brings about besides new drivers, and what becomes of nodes that left, as changes of a plan."""
+"""The changes of a plan that follow from a rollout of drivers, and from nodes that left the inventory."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.plan import (
     key_of_pod,
     label_path,
+    label_withdrawals,
     node_change,
     sort_changes,
     validation_change,
-    withdrawn_labels,
 )
 from gpu_provision.planning.prune import emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import ClusterState, vector_add_of
-from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STAYS
+from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STACK_KEPT
 from gpu_provision.planning.validation import VALIDATIONS, NodePatch
 from gpu_provision.rollout import states as upgrade
 
 
 def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifest]:
-    """Yield the stack's pods on a node that left the inventory, but for those that run on nodes without its labels."""
+    """Yield the stack's pods on a leaving node that end when the node loses its labels."""
     daemonsets = {ref.name: live for ref, live in seen.observed.members.items() if ref.kind == "DaemonSet"}
     after = {**node.labels, **seen.node_labels.get(node.name, {})}
     for pod in (pod for each in components.COMPONENTS for pod in seen.pods.get((each.name, node.name), ())):
@@ -41,28 +41,28 @@ def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifes
 
 
 def with_departures(
-    plan: Plan, seen: ClusterState, found: Schedule, users: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    plan: Plan, seen: ClusterState, schedule: Schedule, users: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> Plan:
-    """Return a plan that says what each node that left the inventory loses, or why it keeps the stack.
+    """Return a plan with the departure of each node that left the inventory, or why the node keeps the stack.
 
-    ``users`` has the pods that lose a GPU, by node; nodes whose pods could not be read are missing.
+    ``users``: node -> pods that lose a GPU; nodes whose pods could not be read are absent.
     """
     nodes = {node.name: node for node in leaving_nodes(seen.context)}
     if not nodes:
         return plan
-    kept = {name: why for name, why in found.skipped if name in nodes}
-    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes}
+    kept = {name: why for name, why in schedule.skipped if name in nodes}
+    later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes}
     changes = list[Change]()
     for change in plan.changes:
         name = change.ref.name
         if change.component != NAME or name not in nodes:
             changes.append(change)
         elif name in kept:
-            why = f"{STAYS}: {kept[name]}"
+            why = f"{STACK_KEPT}: {kept[name]}"
             changes.append(Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(why,)))
         else:
-            changes.append(_leaving(change, nodes[name], seen, users.get(name), certain=name not in later))
-    rollout = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in nodes))
+            changes.append(_departure_change(change, nodes[name], seen, users.get(name), certain=name not in later))
+    rollout = replace(schedule, skipped=tuple(each for each in schedule.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
     moving |= nodes.keys() - kept.keys()
@@ -70,7 +70,7 @@ def with_departures(
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 
-def _leaving(
+def _departure_change(
     change: Change, node: NodeFacts, seen: ClusterState, users: tuple[str, ...] | None, *, certain: bool
 ) -> Change:
     marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
@@ -82,37 +82,36 @@ def _leaving(
 
 
 def with_rollout_changes(
-    plan: Plan, found: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
+    plan: Plan, schedule: Schedule, seen: ClusterState, *, proven: Collection[str] = (), outdated: Collection[str] = ()
 ) -> Plan:
-    """Return a plan with its rollout, and with what follows from it: what is validated again, labelled and deleted.
+    """Return a plan with its rollout, and with the validations, labels and deletions that follow from the rollout.
 
-    What comes after a driver that is replaced later, or perhaps never, is not certain. Where no driver is replaced, no
-    pod of it restarts. ``proven`` are nodes under way whose new driver has been validated; ``outdated`` have another
-    driver than the wanted one: one that is left out is not validated.
+    Changes after a driver of a later wave are not certain. ``proven``: nodes under way whose new driver is validated.
+    ``outdated``: nodes with another driver than the desired one; those left out are not validated.
     """
-    # The first driver of a node waits for no turn.
+    # The first driver of a node needs no slot.
     group = label_path(labels.DRIVER_GROUP)
     of_nodes = [change for change in plan.changes if change.ref.kind == "Node"]
     first = {each.ref.name for each in of_nodes if any(f.path == group and f.old is None for f in each.fields)}
-    found = replace(found, skipped=tuple(each for each in found.skipped if each[0] not in first))
-    kept = {node for node, _ in found.skipped}
-    later = {outlook.node for wave in found.waves[1:] for outlook in wave.nodes} | kept
-    going = {*found.under_way, *(outlook.node for outlook in found.nodes)}
+    schedule = replace(schedule, skipped=tuple(each for each in schedule.skipped if each[0] not in first))
+    kept = {node for node, _ in schedule.skipped}
+    later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes} | kept
+    going = {*schedule.under_way, *(outlook.node for outlook in schedule.nodes)}
     unproven = kept.intersection(outdated)
-    changes = [_foreseen(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
-    changes += _proofs(changes, going.difference(proven), seen)
-    changes = [*_with_groups(changes, going, seen)]
+    changes = [_limit_restarts(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
+    changes += _repeated_validations(changes, going.difference(proven), seen)
+    changes = [*_with_group_labels(changes, going, seen)]
     known = {change.ref for change in changes}
     running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     changes += (change for change in superseded_pod_changes(seen, running) if change.ref not in known)
     moved = going.union(node for change in changes if change.ref.kind == "Node" for node in change.nodes)
-    changes += withdrawn_labels(changes, seen)
+    changes += label_withdrawals(changes, seen)
     changes += (change for change in emptied_daemonsets(seen, moved) if change.ref not in known)
-    certain = (replace(each, certain=each.certain and _about(each) not in later) for each in changes)
-    return replace(plan, rollout=found, changes=sort_changes(certain, plan.components))
+    certain = (replace(each, certain=each.certain and _node_of(each) not in later) for each in changes)
+    return replace(plan, rollout=schedule, changes=sort_changes(certain, plan.components))
 
 
-def _foreseen(change: Change, kept: Collection[str]) -> Change:
+def _limit_restarts(change: Change, kept: Collection[str]) -> Change:
     if change.component != DRIVER or change.action is not Action.UPDATE or not change.nodes:
         return change
     nodes = tuple(node for node in change.nodes if node not in kept)
@@ -120,21 +119,21 @@ def _foreseen(change: Change, kept: Collection[str]) -> Change:
 
 
 def _is_moot(change: Change, unproven: Collection[str]) -> bool:
-    """Whether a change is not made, or worked out again: a validation that does not run, and what it does to labels."""
+    """Whether a change is dropped, or computed again: a validation that does not run, and its label."""
     if change.component == validation.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     is_run = change.action is Action.RUN
-    return _about(change) in unproven if is_run else change.ref.kind == "Node" and not change.fields
+    return _node_of(change) in unproven if is_run else change.ref.kind == "Node" and not change.fields
 
 
-def _about(change: Change) -> str:
+def _node_of(change: Change) -> str:
     if change.action is Action.RUN:
         return key_of_pod(change)[1]
     return change.ref.name if change.ref.kind == "Node" and change.nodes else ""
 
 
-def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
-    """Yield the validations that run again, also of content that has passed: all of them stand on the driver's pod."""
+def _repeated_validations(changes: Iterable[Change], nodes: Collection[str], seen: ClusterState) -> Iterator[Change]:
+    """Yield the validations that run again, also of passed content, as they depend on the driver's pod."""
     running = {key_of_pod(change) for change in changes if change.action is Action.RUN}
     for component in filter(VALIDATIONS.__contains__, seen.desired):
         for target in seen.context.targets:
@@ -143,13 +142,13 @@ def _proofs(changes: Iterable[Change], nodes: Collection[str], seen: ClusterStat
                 yield validation_change(component, target, seen)
 
 
-def _with_groups(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
-    """Yield changes, and that nodes go over to another DaemonSet when their turn comes, as a change of their labels."""
+def _with_group_labels(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
+    """Yield changes, with the labels that move nodes to another driver DaemonSet."""
     regrouped: dict[ObjectRef, Change] = {}
     for target in seen.context.targets:
         group = seen.node_labels.get(target.name, {}).get(labels.DRIVER_GROUP)
         if target.facts and target.name in going and group not in {None, target.facts.labels.get(labels.DRIVER_GROUP)}:
-            write = NodePatch({labels.DRIVER_GROUP: group}, frees=False)
+            write = NodePatch({labels.DRIVER_GROUP: group}, removes_taint=False)
             regroup = node_change(NAME, seen.parts[NAME].single[target.name], target.facts, write, seen)
             regrouped[regroup.ref] = regroup
     for change in changes:

@@ -1,4 +1,4 @@
-"""Where every component stands on every node, read off one observation; pure, without clocks or memory."""
+"""The state of every component on every node, from one observation; no clock and no memory."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from gpu_provision.planning.upgrades import DRIVER, is_kept, is_rolled_out
 from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 Desired = Mapping[str, Sequence[Manifest]]
-"""Component name -> its manifests, in dependency order, marked as members."""
+"""Component name -> its manifests, in dependency order, labelled as members."""
 
 Key = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
-TO_BE_LABELLED = "labels are not written yet"
-"""Reason of the state of a node that NFD has labelled and we have not."""
+LABELS_PENDING = "labels are not written yet"
+"""Reason of a node that NFD has labelled, and that lacks labels of the stack."""
 
-LEFT = "no longer in the inventory"
-"""Beginning of the reason of the state of a node that left the inventory, and that the stack has yet to leave."""
+NOT_IN_INVENTORY = "no longer in the inventory"
+"""Beginning of the reason of a node that left the inventory and still has the stack."""
 
 NO_NODE = "the cluster has no node of this name"
-"""Reason of every state on a node that has not joined the cluster."""
+"""Reason of all states of a node that has not joined the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything that states are read off: pods by component and node, and the labels each node is to have."""
+    """An observed cluster, indexed: pods by component and node, and the desired labels of each node."""
 
     context: RenderContext
     desired: Desired
     observed: ObservedState
     pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
-    """In the end; ``desired`` has those for now, see `planning.upgrades`."""
+    """The final labels; ``desired`` has those for now, see `planning.upgrades`."""
     parts: Mapping[str, NodeObjects] = field(default_factory=dict)
-    """Of ``desired``, see `per_node`."""
+    """See `per_node`; of ``desired``."""
 
 
 def cluster_state(
     context: RenderContext, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
 ) -> ClusterState:
-    """Index an observation for reading states off it; ``parts``: those of ``desired``, if they are known already."""
+    """Index an observation; ``parts``: those of ``desired``, if they are known already."""
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
-    stay = upgrades.groups_that_stay(context.targets, desired, by_key)
+    stay = upgrades.kept_driver_groups(context.targets, desired, by_key)
     expired = validation.expired_labels(context, desired, known, observed, by_key)
     for other in filter(None, (stay, expired)):
         desired = upgrades.with_node_labels(desired, other)
@@ -63,56 +63,58 @@ def cluster_state(
 
 
 def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
-    found: dict[Key, list[Manifest]] = {}
+    by_key: dict[Key, list[Manifest]] = {}
     for pod in pods:
-        # Without calls: there are thousands of pods, and each look groups them.
+        # Without calls: each iteration groups thousands of pods.
         node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
         key = str(marks.get(labels.COMPONENT, "")), node or pod_view.node_of(pod)
-        found.setdefault(key, []).append(pod)
-    return {key: tuple(each) for key, each in found.items()}
+        by_key.setdefault(key, []).append(pod)
+    return {key: tuple(each) for key, each in by_key.items()}
 
 
-def states(seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None) -> dict[Key, NodeState]:
+def evaluate_states(
+    seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None
+) -> dict[Key, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
-    ``on_nodes`` is what `states_of` returns of each node, if that is known already.
+    ``on_nodes``: results of `evaluate_node` by node, if they are known already.
     """
     if on_nodes is None:
-        on_nodes = {target.name: states_of(target, seen) for target in seen.context.targets}
-    found: dict[Key, NodeState] = {}
+        on_nodes = {target.name: evaluate_node(target, seen) for target in seen.context.targets}
+    by_key: dict[Key, NodeState] = {}
     for component in seen.desired:
-        found[component, ""] = _shared_state(component, seen)
-        for node, own in on_nodes.items():
+        by_key[component, ""] = _shared_state(component, seen)
+        for name, own in on_nodes.items():
             if component in own:
-                found[component, node] = own[component]
-    # Whether pods of others use the GPUs of nodes that left is not known here.
-    for left in node_labels.leaving_nodes(seen.context):
-        if left.name in seen.node_labels:
-            reason = ": ".join((LEFT, *upgrades.upgrade_of(left)))
-            leaving = NodeState(component=node_labels.NAME, node=left.name, state=State.LEAVING, reason=reason)
-            found[node_labels.NAME, left.name] = leaving
-    return found
+                by_key[component, name] = own[component]
+    # Pods of others that use the GPUs of leaving nodes are not known here.
+    for node in node_labels.leaving_nodes(seen.context):
+        if node.name in seen.node_labels:
+            reason = ": ".join((NOT_IN_INVENTORY, *upgrades.upgrade_of(node)))
+            leaving = NodeState(component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=reason)
+            by_key[node_labels.NAME, node.name] = leaving
+    return by_key
 
 
 def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
-    """Return for each target all of a situation that `states_of` reads: while it is equal, so are the states."""
+    """Return for each target all inputs of `evaluate_node`: equal inputs have equal states."""
     observed, components, runs_in = seen.observed, tuple(seen.desired), tuple(RUNS_IN)
     shared = (components, [part.daemonsets for part in seen.parts.values()], tuple(seen.parts), seen.context.part)
     single = [part.single for part in seen.parts.values() if part.single]
-    found: dict[str, tuple[object, ...]] = {}
+    by_node: dict[str, tuple[object, ...]] = {}
     for target in seen.context.targets:
         node = target.name
         pods = [seen.pods.get((component, node)) for component in components]
         own = [each.get(node) for each in single]
         passed = [observed.passed.get((component, node)) for component in runs_in]
-        found[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
-    return found
+        by_node[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
+    return by_node
 
 
 def per_node(desired: Desired) -> dict[str, NodeObjects]:
-    """Return what each component has on nodes; those without anything there are left out."""
-    found = {component: _on_nodes(manifests) for component, manifests in desired.items()}
-    return {component: part for component, part in found.items() if part.daemonsets or part.single}
+    """Return the objects that each component has on nodes; components without any are absent."""
+    parts = {component: _on_nodes(manifests) for component, manifests in desired.items()}
+    return {component: part for component, part in parts.items() if part.daemonsets or part.single}
 
 
 def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
@@ -122,26 +124,28 @@ def _on_nodes(manifests: Sequence[Manifest]) -> NodeObjects:
     return NodeObjects(daemonsets, nodes | pods)
 
 
-def states_of(target: Target, seen: ClusterState) -> dict[str, NodeState]:
-    """Return where each component stands on one node."""
+def evaluate_node(target: Target, seen: ClusterState) -> dict[str, NodeState]:
+    """Return the state of each component on one node."""
     parts = seen.parts
     if target.facts is None:
         first = next((name for name in ("nfd", "node_labels") if name in parts), "")
         concerned = [name for name in seen.desired if name in parts or RUNS_IN.get(name) in parts]
         broken = {component: State.FAILED if component == first else State.PENDING for component in concerned}
-        return {component: _state(component, target, state, NO_NODE) for component, state in broken.items()}
-    found: dict[str, NodeState] = {}
+        return {component: _node_state(component, target, state, NO_NODE) for component, state in broken.items()}
+    by_component: dict[str, NodeState] = {}
     for component in seen.desired:
-        if state := _state_of(component, target, seen, found):
-            found[component] = state
-    if is_kept(driver := found.get(DRIVER)):
-        return {component: validation.postpone_validation(state, driver) for component, state in found.items()}
-    return found
+        if state := _evaluate_component(component, target, seen, by_component):
+            by_component[component] = state
+    if is_kept(driver := by_component.get(DRIVER)):
+        return {component: validation.postpone_validation(state, driver) for component, state in by_component.items()}
+    return by_component
 
 
-def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]) -> NodeState | None:
+def _evaluate_component(
+    component: str, target: Target, seen: ClusterState, known: Mapping[str, NodeState]
+) -> NodeState | None:
     if component in VALIDATIONS:
-        return _validation_state(component, target, seen, found)
+        return _validation_state(component, target, seen, known)
     part = seen.parts.get(component)
     if part is None or not seen.context.part.has_component(component):
         return None
@@ -149,10 +153,10 @@ def _state_of(component: str, target: Target, seen: ClusterState, found: Mapping
         facts, inventory = target.facts, seen.context.inventory
         is_written = facts is None or validation.node_patch(manifest, facts, inventory).is_empty
         if component == validation.STARTUP_TAINT:
-            return validation.node_state(target, found, is_reported=is_written)
+            return validation.node_state(target, known, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
-        if selects(daemonset, _labels_to_be(target, seen)):
+        if selects(daemonset, _desired_labels(target, seen)):
             state = _daemon_state(component, target, daemonset, seen)
             return upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
     return None
@@ -168,7 +172,7 @@ def _shared_state(component: str, seen: ClusterState) -> NodeState:
 
 
 def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
-    """Say why an object that is not per node is not ready; an empty string if it is, or if it is per node."""
+    """Return why an object that is not per node is not ready; empty if it is ready, or per node."""
     if manifest["kind"] in {"Node", "Pod"}:
         return ""
     ref = ref_of(manifest)
@@ -192,7 +196,7 @@ def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
 
 
 def is_observed(live: Manifest) -> bool:
-    """Whether the controller of a workload has observed its present spec, by ``status.observedGeneration``."""
+    """Whether the controller of a workload has observed its current spec, by ``status.observedGeneration``."""
     status = live.get("status") or {}
     return bool(status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0))
 
@@ -201,42 +205,42 @@ def _label_state(component: str, target: Target, *, is_written: bool) -> NodeSta
     facts = target.facts
     if facts is None or is_written:
         if upgrades.has_stale_rollout(target):
-            reason = f"{upgrades.AT_WORK}: the node has a driver of its own"
+            reason = f"{upgrades.UPGRADE_UNFINISHED}: the node has a driver of its own"
         elif facts is not None and labels.has_nfd_labels(facts.labels) and not labels.has_gpu(facts.labels):
             declared = validation.gpu_text(target)
             reason = f"the inventory declares a GPU ({declared}), but NFD sees no NVIDIA device on the PCI bus"
         else:
-            return _state(component, target, State.READY)
-        return _state(component, target, State.PROGRESSING, reason)
+            return _node_state(component, target, State.READY)
+        return _node_state(component, target, State.PROGRESSING, reason)
     if not labels.has_nfd_labels(facts.labels):
-        return _state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
-    return _state(component, target, State.PROGRESSING, TO_BE_LABELLED)
+        return _node_state(component, target, State.PENDING, "waits for Node Feature Discovery to label the node")
+    return _node_state(component, target, State.PROGRESSING, LABELS_PENDING)
 
 
 def _validation_state(
-    component: str, target: Target, seen: ClusterState, found: Mapping[str, NodeState]
+    component: str, target: Target, seen: ClusterState, known: Mapping[str, NodeState]
 ) -> NodeState | None:
     wanted = vector_add_of(component, target, seen)
     if wanted is None:
         return None
     is_second = component == DEVICE_PLUGIN_VALIDATION
     if is_second and (problem := validation.count_problem(target, seen.context)):
-        return _state(component, target, State.PENDING, problem)
+        return _node_state(component, target, State.PENDING, problem)
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
-        return _state(component, target, State.PENDING, validation.REPEATED)
-    shown = validation.last_verdict(component, target.name, seen.observed, seen.pods)
-    doubtful = validation.doubt(component, target, wanted.content, shown, seen.pods, below=found)
+        return _node_state(component, target, State.PENDING, validation.REPEAT_REQUESTED)
+    verdict = validation.last_verdict(component, target.name, seen.observed, seen.pods)
+    doubtful = validation.expiry_reason(component, target, wanted.content, verdict, seen.pods, below=known)
     if doubtful and pod is not None and digest_of(pod) == wanted.content and validation.verdict_of(pod) is None:
-        kept_off = "" if pod["spec"].get("nodeName") else _kept_off(target, wanted.spec)
-        return _state(component, target, State.PROGRESSING, kept_off or pod_view.cause(pod))
-    if doubtful or shown is None:
-        return _state(component, target, State.PENDING, doubtful)
-    return _state(component, target, *((State.READY, "") if shown.passed else (State.FAILED, shown.failure)))
+        taint = "" if pod["spec"].get("nodeName") else _untolerated_taint(target, wanted.spec)
+        return _node_state(component, target, State.PROGRESSING, taint or pod_view.cause(pod))
+    if doubtful or verdict is None:
+        return _node_state(component, target, State.PENDING, doubtful)
+    return _node_state(component, target, *((State.READY, "") if verdict.passed else (State.FAILED, verdict.failure)))
 
 
 class WantedProof(NamedTuple):
-    """What a node has to show: the digest of its content, the spec of the pod that shows it, and that pod."""
+    """The vectorAdd that a node needs: the digest of its content, the spec of its pod, and the pod if it exists."""
 
     content: str
     spec: Mapping[str, Any]
@@ -244,7 +248,7 @@ class WantedProof(NamedTuple):
 
 
 def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedProof | None:
-    """Return what a validation has to show on a node; None if it does not concern the node."""
+    """Return the vectorAdd of a validation on a node; None if the validation does not concern the node."""
     part, runs_in = seen.parts.get(RUNS_IN[component]), RUNS_IN[component]
     if part is None or component not in seen.desired:
         return None
@@ -253,7 +257,7 @@ def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedP
         pod = next((each for each in staying if ref_of(each) == ref_of(manifest)), None)
         return WantedProof(digest_of(manifest), manifest["spec"], pod)
     for daemonset in part.daemonsets:
-        if selects(daemonset, _labels_to_be(target, seen)):
+        if selects(daemonset, _desired_labels(target, seen)):
             template = daemonset["spec"]["template"]
             pod = next((each for each in staying if belongs(each, daemonset)), None)
             return WantedProof(digest_of(template), template["spec"], pod)
@@ -268,31 +272,31 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
     else:
         current = [pod for pod in pods if digest_of(pod) == digest_of(daemonset["spec"]["template"])]
     if any(pod_view.is_ready(pod) for pod in current):
-        return _state(component, target, State.READY)
+        return _node_state(component, target, State.READY)
     silent = "" if target.facts and target.facts.ready else "; the node is NotReady"
     if current:
-        return _state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
+        return _node_state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
     if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
-        # Either a driver's content is behind, or only the DaemonSet that its pod is of.
+        # The driver's content is outdated, or only the DaemonSet of its pod is another one.
         moves = is_rolled_out(daemonset) and all(upgrades.has_installed(pod, daemonset) for pod in staying_pods)
         reason = "goes over to another DaemonSet" if moves else upgrades.OUTDATED
-        return _state(component, target, State.PROGRESSING, reason)
+        return _node_state(component, target, State.PROGRESSING, reason)
     if pods:
-        return _state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
-    kept_off = _kept_off(target, daemonset["spec"]["template"]["spec"])
-    return _state(component, target, State.PENDING, kept_off or f"no pod on this node yet{silent}")
+        return _node_state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
+    taint = _untolerated_taint(target, daemonset["spec"]["template"]["spec"])
+    return _node_state(component, target, State.PENDING, taint or f"no pod on this node yet{silent}")
 
 
-def _kept_off(target: Target, spec: Mapping[str, Any]) -> str:
+def _untolerated_taint(target: Target, spec: Mapping[str, Any]) -> str:
     taints = target.facts.taints if target.facts else ()
     taint = first_untolerated_taint(taints, spec.get("tolerations", ()))
     return f"the pods do not tolerate the node's taint {{{taint}}}" if taint else ""
 
 
-def _labels_to_be(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
+def _desired_labels(target: Target, seen: ClusterState) -> Mapping[str, str | None]:
     live: dict[str, str | None] = dict(target.facts.labels) if target.facts else {}
     return live | seen.node_labels.get(target.name, {})
 
 
-def _state(component: str, target: Target, state: State, reason: str = "") -> NodeState:
+def _node_state(component: str, target: Target, state: State, reason: str = "") -> NodeState:
     return NodeState(component=component, node=target.name, state=state, reason=reason)

@@ -1,6 +1,6 @@
-"""Where a node's driver stands between two contents, as far as its pod and its Node object tell.
+"""States of a node's driver between two contents, from its pod and its Node object.
 
-A node that moves to another driver DaemonSet stays with its own until the rollout reaches it.
+A node that moves to another driver DaemonSet keeps its current one until the rollout reaches the node.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ DRIVER = "driver"
 """Name of the component whose pods a rollout replaces."""
 
 OUTDATED = "the pod still runs the previous content"
-"""Reason of a state whose pod is older than its DaemonSet."""
+"""Reason of a component whose pod is older than its DaemonSet."""
 
-KEEPS = "keeps the previous content"
-"""Beginning of the reason of a driver that is not replaced in this run. It does its work all the same."""
+DRIVER_KEPT = "keeps the previous content"
+"""Beginning of the reason of a working driver that this run does not replace."""
 
-STAYS = "keeps the stack"
-"""Beginning of the reason of a node that left the inventory, and that this run does not take the stack off."""
+STACK_KEPT = "keeps the stack"
+"""Beginning of the reason of a leaving node that this run does not remove the stack from."""
 
-AT_WORK = "its upgrade is not over"
-"""Beginning of the reason of a driver on a node that a rollout has left in the middle, or that asks for one."""
+UPGRADE_UNFINISHED = "its upgrade is not over"
+"""Beginning of the reason of a driver whose rollout is unfinished, or requested on the node."""
 
 _UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
-_FAILED = f"{AT_WORK}: {UpgradeState.FAILED.value}"
+_FAILED = f"{UPGRADE_UNFINISHED}: {UpgradeState.FAILED.value}"
 NO_DRIVER_RESTART = "no driver restart"
-"""Effect of a change on which no installation depends, of a driver's DaemonSet or pod."""
+"""Effect of a change of a driver's DaemonSet or pod that does not change the installation."""
 
 
 def is_rolled_out(daemonset: Manifest) -> bool:
-    """Whether the pods of a DaemonSet are replaced by a rollout, and not by its controller."""
+    """Whether a rollout, and not the DaemonSet controller, replaces the pods of a DaemonSet."""
     strategy = daemonset["spec"].get("updateStrategy", {}) if daemonset["kind"] == "DaemonSet" else {}
     return bool(strategy.get("type") == "OnDelete")
 
 
 def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
-    """Whether a driver pod is as its DaemonSet has it in all that its installation depends on."""
+    """Whether a driver pod has the same installation digest as its DaemonSet."""
     return installation_digest(pod) == installation_digest(daemonset["spec"]["template"])
 
 
@@ -54,72 +54,72 @@ def _keep_reason(target: Target) -> str:
 
 
 def with_upgrade(state: NodeState, target: Target) -> NodeState:
-    """Return the state of a driver with what its Node object says of upgrades."""
+    """Return the state of a driver, with the rollout state of its Node object."""
     why = _keep_reason(target) if state.reason == OUTDATED else ""
-    if reason := _at_work(target, is_kept=bool(why)):
-        told = ": ".join(filter(None, (reason, state.reason)))
-        return replace(state, state=State.PROGRESSING, reason=f"{AT_WORK}: {told}")
-    return replace(state, state=State.READY, reason=f"{KEEPS}: {why}") if why else state
+    if reason := _unfinished_upgrade(target, is_kept=bool(why)):
+        reasons = ": ".join(filter(None, (UPGRADE_UNFINISHED, reason, state.reason)))
+        return replace(state, state=State.PROGRESSING, reason=reasons)
+    return replace(state, state=State.READY, reason=f"{DRIVER_KEPT}: {why}") if why else state
 
 
-def _at_work(target: Target, *, is_kept: bool) -> str:
+def _unfinished_upgrade(target: Target, *, is_kept: bool) -> str:
     if target.facts is None:
         return ""
     labels, notes = target.facts.labels, target.facts.annotations
-    found = upgrade.state_named(labels.get(upgrade.STATE, ""))
-    if found is UpgradeState.FAILED:
-        return ": ".join(filter(None, (found.value, notes.get(upgrade.REASON, ""))))
-    if found in EARLY | LATE or (found is UpgradeState.UPGRADE_REQUIRED and not is_kept):
-        return found.value
+    state = upgrade.parse_state(labels.get(upgrade.STATE, ""))
+    if state is UpgradeState.FAILED:
+        return ": ".join(filter(None, (state.value, notes.get(upgrade.REASON, ""))))
+    if state in EARLY | LATE or (state is UpgradeState.UPGRADE_REQUIRED and not is_kept):
+        return state.value
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         marked = upgrade.STATE in labels or any(key in notes for key in upgrade.ALL_ANNOTATIONS)
         return "what it wrote on the node is not taken back yet" if marked else ""
-    asked = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
-    return "it asks for one" if asked and not is_kept else ""
+    is_requested = notes.get(upgrade.REQUESTED) == "true" or upgrade.SAFE_LOAD in notes or upgrade.CORDONED in notes
+    return "it asks for one" if is_requested and not is_kept else ""
 
 
 def upgrade_of(node: NodeFacts) -> tuple[str, ...]:
-    """Return the state that a rollout has written on a node that it has not finished, and why it failed."""
-    found = node.labels.get(upgrade.STATE, "")
-    if upgrade.state_named(found) not in _UNFINISHED:
+    """Return the state of an unfinished rollout on a node, and why it failed; empty without one."""
+    value = node.labels.get(upgrade.STATE, "")
+    if upgrade.parse_state(value) not in _UNFINISHED:
         return ()
-    return tuple(filter(None, (found, node.annotations.get(upgrade.REASON, ""))))
+    return tuple(filter(None, (value, node.annotations.get(upgrade.REASON, ""))))
 
 
 def has_stale_rollout(target: Target) -> bool:
-    """Whether a rollout began with a node that has a driver of its own now, so that no driver of the stack comes."""
+    """Whether a node with a host driver has an unfinished rollout of the stack's driver."""
     return target.driver.on_host and target.facts is not None and bool(upgrade_of(target.facts))
 
 
-def between_runs(state: NodeState) -> NodeState:
-    """Return the state of a driver while no run is at work: an upgrade that failed goes on when one begins."""
+def state_between_runs(state: NodeState) -> NodeState:
+    """Return the state of a driver between runs, where a failed upgrade is failed; a run retries it."""
     return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
 
 
-def needs_rollout(found: Mapping[tuple[str, str], NodeState]) -> bool:
-    """Whether there is something to roll out: see `nodes_to_upgrade`."""
-    return any(nodes_to_upgrade(found))
+def needs_rollout(states: Mapping[tuple[str, str], NodeState]) -> bool:
+    """Whether any node needs a rollout: see `nodes_to_upgrade`."""
+    return any(nodes_to_upgrade(states))
 
 
-def nodes_to_upgrade(found: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
-    """Yield the nodes that need another driver, that leave, or that a rollout left in the middle."""
-    for (component, node), state in found.items():
+def nodes_to_upgrade(states: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
+    """Yield the nodes that need another driver, that leave, or that have an unfinished rollout."""
+    for (component, node), state in states.items():
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
-        if is_outdated or state.reason.startswith(AT_WORK) or state.state is State.LEAVING:
+        if is_outdated or state.reason.startswith(UPGRADE_UNFINISHED) or state.state is State.LEAVING:
             yield node
 
 
 def is_kept(state: NodeState | None) -> bool:
-    """Whether a driver works on with previous content."""
-    return state is not None and state.reason.startswith(KEEPS)
+    """Whether a driver keeps its previous content."""
+    return state is not None and state.reason.startswith(DRIVER_KEPT)
 
 
 Desired = Mapping[str, Sequence[Manifest]]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
 
 
-def groups_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, dict[str, str | None]]:
-    """Return the label of the driver group that nodes keep for now, by node: another driver is installed there."""
+def kept_driver_groups(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, dict[str, str | None]]:
+    """Return the labels of the driver groups that nodes keep until their driver is replaced, by node."""
     by_group = {
         each["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: each
         for each in desired.get(DRIVER, ())
@@ -130,16 +130,17 @@ def groups_that_stay(targets: Iterable[Target], desired: Desired, pods: Pods) ->
         for target in targets
         if (wanted := by_group.get(target.driver_group)) is not None
         if target.facts and (group := target.facts.labels.get(labels.DRIVER_GROUP, "")) not in {"", target.driver_group}
-        if any(not has_installed(pod, wanted) for pod in pods.get((DRIVER, target.name), ()) if _stays(pod))
+        if any(not has_installed(pod, wanted) for pod in pods.get((DRIVER, target.name), ()) if is_staying(pod))
     }
 
 
-def _stays(pod: Manifest) -> bool:
+def is_staying(pod: Manifest) -> bool:
+    """Whether a pod is not terminating."""
     return not pod["metadata"].get("deletionTimestamp")
 
 
 def with_node_labels(desired: Desired, other: Mapping[str, Mapping[str, str | None]]) -> Desired:
-    """Return what is desired for now: with other labels than in the end on some nodes."""
+    """Return the manifests with other labels on some nodes."""
     changed = [
         {**item, "metadata": {**metadata, "labels": {**metadata["labels"], **other[metadata["name"]]}}}
         if (metadata := item["metadata"])["name"] in other

@@ -1,12 +1,12 @@
-"""What a vectorAdd has shown, for how long that holds, and what a node says of it: its label and its startup taint.
+"""Verdicts of vectorAdds, their expiry, and the label and the startup taint of a validated node.
 
-The termination message of the container tells the boot and the driver; its status tells when it started. What it has
-shown holds for the same content, in the same boot, while nothing that it stands on has started since: the containers of
-driver, toolkit and, for the second validation, device plugin. All of these times are of one clock, the kubelet's, in
-whole seconds; of two starts in the same second the order is not known, so that one does not prove the other.
+The container's termination message has the boot ID and the driver version; its status has the start time. A verdict
+holds for the same content, in the same boot, until a container that it depends on starts again: those of driver,
+toolkit and, for the second validation, device plugin. All times are of the kubelet's clock, in whole seconds, so that
+of two starts in the same second neither proves the other.
 
-The label that names what was validated holds as long as the verdicts that earned it: it goes with a reboot, or with a
-pod that is replaced. A node that waits for another driver keeps it until that one comes.
+The label of a validated node is removed when its verdicts expire, such as by a reboot or a replaced pod. A node that
+waits for another driver keeps its label until the driver is replaced.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from gpu_provision.model.cluster import (
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import digest_of, selects
-from gpu_provision.planning.upgrades import DRIVER, KEEPS, has_installed, is_kept
+from gpu_provision.planning.upgrades import DRIVER, DRIVER_KEPT, has_installed, is_kept
 
 VALIDATIONS: Mapping[str, tuple[str, ...]] = {
     driver_validation.NAME: ("driver", "toolkit"),
     device_plugin_validation.NAME: ("driver", "toolkit", "device_plugin"),
 }
-"""Validation -> the components whose pods on the node it stands on."""
+"""Validation -> the components whose pods on the node it depends on."""
 
 RUNS_IN: Mapping[str, str] = {
     driver_validation.NAME: validator.NAME,
@@ -46,19 +46,19 @@ RUNS_IN: Mapping[str, str] = {
 """Validation -> the component whose pods run its vectorAdd."""
 
 NOT_RUN = "has not run"
-"""Beginning of the reason of the state of a validation that is still to be started."""
+"""Beginning of the reason of a validation that has not started."""
 
-NOT_VALIDATED = f"not validated: the driver {KEEPS}"
-"""Reason of a validation of content that its node has not got."""
+NOT_VALIDATED = f"not validated: the driver {DRIVER_KEPT}"
+"""Reason of a validation of content that its node does not have."""
 
 NEVER_RUN = f"{NOT_RUN} for this content"
 FAILED_WITH = "the validation failed: "
-REPEATED = f"{NOT_RUN} again, as was asked for"
+REPEAT_REQUESTED = f"{NOT_RUN} again, as was asked for"
 _BOOT = re.compile(r"^boot (\S+)$", re.MULTILINE)
 _DRIVER = re.compile(r"^driver (\S+)$", re.MULTILINE)
-_FROM_OUTSIDE = frozenset({137, 143, 255})  # exit codes of a container that something ended: SIGKILL, SIGTERM, a reboot
+_KILLED_EXIT_CODES = frozenset({137, 143, 255})  # SIGKILL, SIGTERM, a reboot
 _OUT_OF_MEMORY = "OOMKilled"
-_NOT_STARTED = "StartError"  # its container is said to have started in 1970
+_NOT_STARTED = "StartError"  # startedAt of such a container is in 1970
 Desired = Mapping[str, Sequence[Manifest]]
 Parts = Mapping[str, NodeObjects]
 Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
@@ -70,23 +70,23 @@ class Verdict:
 
     content: str  # digest of the pod that ran it, or of the template of that pod
     boot: str  # ID of the node's boot
-    began: str  # when its container started, as RFC 3339 in UTC, which is in order as text
+    began: str  # when its container started, as RFC 3339 in UTC, which sorts as text
     driver: str = ""  # version of the kernel module; empty if unknown
     passed: bool = True
-    lines: tuple[str, ...] = ()  # what it printed
+    lines: tuple[str, ...] = ()  # its output
 
     def __str__(self) -> str:
-        """Return what a record keeps of it: up to 70 bytes."""
+        """Return the verdict as a record has it: up to 70 bytes."""
         return f"{self.content}.{self.boot}.{self.began}"
 
     @property
     def failure(self) -> str:
-        """Why it failed, in the last line that it printed."""
+        """Why it failed: the last line of its output."""
         return FAILED_WITH + next((line for line in reversed(self.lines) if line.strip()), "no output")
 
 
 def parse_verdict(text: str) -> Verdict | None:
-    """Return a verdict of a record; None if there is none, or one of a version that recorded other things."""
+    """Parse a verdict of a record; None for an empty text, or one of another version."""
     match text.split("."):
         case [content, boot, began]:
             return Verdict(content, boot, began)
@@ -94,9 +94,9 @@ def parse_verdict(text: str) -> Verdict | None:
 
 
 def verdict_of(pod: Manifest) -> Verdict | None:
-    """Return what a pod's vectorAdd has shown last; None if it has not ended, or was kept from it.
+    """Return the last verdict of a pod's vectorAdd; None if it has not ended, or was killed from outside.
 
-    A failure counts until another try has ended: the kubelet tries again and again in the validator's pod.
+    A failure counts until another try has ended: the kubelet repeats the init container of the validator's pod.
     """
     found = pod.get("status") or {}
     inits = (each for each in found.get("initContainerStatuses") or () if each["name"] == validator.VECTOR_ADD)
@@ -106,7 +106,7 @@ def verdict_of(pod: Manifest) -> Verdict | None:
     now, before = status.get("state") or {}, status.get("lastState") or {}
     failed = before.get("terminated") if (before.get("terminated") or {}).get("exitCode") else None
     ended: dict[str, Any] | None = now.get("terminated") or failed
-    if ended is None or (ended["exitCode"] in _FROM_OUTSIDE and ended.get("reason") != _OUT_OF_MEMORY):
+    if ended is None or (ended["exitCode"] in _KILLED_EXIT_CODES and ended.get("reason") != _OUT_OF_MEMORY):
         return None
     message = ended.get("message", "")
     boot, driver = _BOOT.search(message), _DRIVER.search(message)
@@ -123,9 +123,9 @@ def verdict_of(pod: Manifest) -> Verdict | None:
 
 
 def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods) -> Verdict | None:
-    """Return what a node's last vectorAdd has shown, of whichever content: that of a pod, or of the record.
+    """Return the last verdict on a node, of any content, from a pod or the record.
 
-    Pods that are on their way out do not count, as nothing runs again in their place before they are gone.
+    Terminating pods do not count, as no pod replaces them before they have ended.
     """
     staying = (pod for pod in pods.get((RUNS_IN[component], node), ()) if not pod["metadata"].get("deletionTimestamp"))
     counts = (pod for pod in staying if pod["metadata"]["uid"] not in observed.void)
@@ -133,13 +133,13 @@ def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods)
     return max(filter(None, known), key=lambda each: each.began, default=None)
 
 
-def doubt(  # noqa: PLR0913 - what a verdict is held against
+def expiry_reason(  # noqa: PLR0913 - everything that a verdict depends on
     component: str, target: Target, content: str, verdict: Verdict | None, pods: Pods, *, below: Collection[str]
 ) -> str:
-    """Say why a verdict does not hold on a node today; an empty string if it does.
+    """Return why a verdict does not hold on a node; empty if it holds.
 
-    ``content`` is the digest of what the node has to show, empty for whatever the verdict is about; ``below`` has those
-    of the components that the validation stands on that have a pod on this node.
+    ``content``: the desired digest, empty for that of the verdict. ``below``: the components with a pod on this node
+    that the validation depends on.
     """
     if verdict is None or (content and verdict.content != content):
         return NEVER_RUN
@@ -147,7 +147,7 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
     if boot and boot != verdict.boot and (verdict.boot or verdict.passed):
         return f"{NOT_RUN} since the node booted"
     for name in (name for name in VALIDATIONS[component] if name in below):
-        starts = list(_starts(pods.get((name, target.name), ())))
+        starts = list(_container_starts(pods.get((name, target.name), ())))
         if not starts or max(starts) >= verdict.began:
             return f"{NOT_RUN} since the {name.replace('_', ' ')} pod was replaced or restarted"
     of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
@@ -156,8 +156,8 @@ def doubt(  # noqa: PLR0913 - what a verdict is held against
     return ""
 
 
-def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
-    """Yield when the first container, which does a pod's work, of each pod that stays started to run."""
+def _container_starts(pods: Iterable[Manifest]) -> Iterator[str]:
+    """Yield the start time of the main container, the first one, of each pod that is not terminating."""
     for pod in pods:
         if pod["metadata"].get("deletionTimestamp"):
             continue
@@ -168,9 +168,9 @@ def _starts(pods: Iterable[Manifest]) -> Iterator[str]:
 
 
 def count_problem(target: Target, context: RenderContext) -> str:
-    """Say which GPU counts of a node differ; an empty string if all agree.
+    """Return which GPU counts of a node differ; empty if all agree.
 
-    With a sharing configuration a GPU is offered several times, so more than declared is right there.
+    With a sharing configuration the device plugin may offer more GPUs than declared.
     """
     if target.facts is None or target.pool.gpu is None:
         return ""
@@ -190,50 +190,50 @@ def gpu_text(target: Target) -> str:
 
 
 def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState:
-    """Return the state of a validation, put off where the driver that it is to prove is not there; others as is."""
+    """Return the state of a validation, postponed if its node keeps the previous driver."""
     is_needless = state.reason.startswith(NOT_RUN) and is_kept(driver)
     return replace(state, state=State.READY, reason=NOT_VALIDATED) if is_needless else state
 
 
 def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
-    """Return the states with validations put off where the driver that they are to prove is not there."""
+    """Return the states, with the validations of nodes that keep the previous driver postponed."""
     drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
     return {key: postpone_validation(state, drivers.get(key[1])) for key, state in found.items()}
 
 
 STARTUP_TAINT = startup_taint.NAME
 
-TO_BE_TOLD = "its label is not written yet"
-"""Reason of the state of a node that is validated, and does not say so yet."""
+LABEL_PENDING = "its label is not written yet"
+"""Reason of a validated node that does not have the label yet."""
 
 
 class NodePatch(NamedTuple):
-    """Labels that are to change, None removes one; ``frees`` says that the startup taint goes with the same write."""
+    """Labels to change, None to remove one; ``removes_taint``: whether the write removes the startup taint as well."""
 
     labels: dict[str, str | None]
-    frees: bool
+    removes_taint: bool
 
     @property
     def is_empty(self) -> bool:
-        """Whether the node is as desired."""
-        return not (self.labels or self.frees)
+        """Whether the patch changes nothing."""
+        return not (self.labels or self.removes_taint)
 
 
 def node_patch(manifest: Manifest, node: NodeFacts, inventory: Inventory) -> NodePatch:
-    """Return what makes a node as a partial Node of an inventory's components says.
+    """Return the patch that makes a node as a partial Node of an inventory's components.
 
-    The label that says what was validated ends the startup taint. Where it never comes, since the inventory turns it
-    off or has the node no more, the taint goes with the other labels: no other program would ever take it off.
+    The startup taint is removed with the label of the validation, or if the inventory turns the taint off or no longer
+    has the node, as no other program would remove it.
     """
     wanted: Mapping[str, str | None] = manifest["metadata"].get("labels", {})
     mark = wanted.get(labels.INVENTORY, "")
     is_off = mark is None or (bool(mark) and not inventory.specs.startup_taint.enabled)
-    frees = bool(wanted.get(labels.VALIDATED)) or is_off
-    return NodePatch(label_changes(manifest, node), frees and has_startup_taint(node))
+    removes_taint = bool(wanted.get(labels.VALIDATED)) or is_off
+    return NodePatch(label_changes(manifest, node), removes_taint and has_startup_taint(node))
 
 
 def label_changes(manifest: Manifest, node: NodeFacts) -> dict[str, str | None]:
-    """Return the labels of a node that are not as a partial Node says; None means: to be removed."""
+    """Return the labels of a node that differ from a partial Node; None removes a label."""
     wanted: Mapping[str, str | None] = manifest["metadata"].get("labels", {})
     return {key: value for key, value in wanted.items() if node.labels.get(key) != value}
 
@@ -244,25 +244,25 @@ def has_startup_taint(node: NodeFacts) -> bool:
 
 
 def other_taints(node: NodeFacts) -> tuple[Mapping[str, Any], ...]:
-    """Return the taints of a node but for the startup taint."""
+    """Return the taints of a node without the startup taint."""
     return tuple(taint for taint in node.taints if taint.get("key") != labels.NOT_VALIDATED)
 
 
-def node_state(target: Target, found: Mapping[str, NodeState], *, is_reported: bool) -> NodeState:
-    """Return where a node stands on its way to say that it is validated; ``found``: where its other components do."""
-    if is_kept(found.get(DRIVER)):
+def node_state(target: Target, known: Mapping[str, NodeState], *, is_reported: bool) -> NodeState:
+    """Return the state of a node's validation label; ``known``: the states of its other components."""
+    if is_kept(known.get(DRIVER)):
         state, reason = State.READY, NOT_VALIDATED
-    elif reason := _waits(found):
+    elif reason := _pending_reason(known):
         state = State.PENDING
     else:
-        state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, TO_BE_TOLD)
+        state, reason = (State.READY, "") if is_reported else (State.PROGRESSING, LABEL_PENDING)
     return NodeState(component=STARTUP_TAINT, node=target.name, state=state, reason=reason)
 
 
-def _waits(found: Mapping[str, NodeState]) -> str:
-    proofs = [found[name] for name in VALIDATIONS if name in found]
-    # A driver that is only configured otherwise is validated without another validation.
-    missing = not proofs or (DRIVER in found and found[DRIVER].state is not State.READY)
+def _pending_reason(known: Mapping[str, NodeState]) -> str:
+    proofs = [known[name] for name in VALIDATIONS if name in known]
+    # A driver with another configuration and the same installation needs no new validation.
+    missing = not proofs or (DRIVER in known and known[DRIVER].state is not State.READY)
     waits = (proof.reason or NEVER_RUN for proof in proofs if proof.state is not State.READY)
     return next(waits, NEVER_RUN if missing else "")
 
@@ -270,42 +270,44 @@ def _waits(found: Mapping[str, NodeState]) -> str:
 def expired_labels(
     context: RenderContext, desired: Desired, parts: Parts, observed: ObservedState, pods: Pods
 ) -> dict[str, dict[str, str | None]]:
-    """Return the label that says what does not hold any more, as one to remove, by node."""
+    """Return the removal of the validation label, for each node whose verdicts have expired."""
     if STARTUP_TAINT not in desired:
         return {}
-    told = (target for target in context.targets if target.facts and labels.VALIDATED in target.facts.labels)
-    return {each.name: {labels.VALIDATED: None} for each in told if not _holds(each, parts, observed, pods)}
+    labelled = (each for each in context.targets if each.facts and labels.VALIDATED in each.facts.labels)
+    expired = (each for each in labelled if not _is_label_valid(each, parts, observed, pods))
+    return {each.name: {labels.VALIDATED: None} for each in expired}
 
 
-def _holds(target: Target, parts: Parts, observed: ObservedState, pods: Pods) -> bool:
+def _is_label_valid(target: Target, parts: Parts, observed: ObservedState, pods: Pods) -> bool:
     if STARTUP_TAINT not in parts or target.name not in parts[STARTUP_TAINT].single:
-        return False  # validations do not run there any more
-    shown = {
+        return False  # no validations run there
+    verdicts = {
         name: last_verdict(name, target.name, observed, pods)
         for name, runs_in in RUNS_IN.items()
-        if _concerns(parts.get(runs_in), target)
+        if _serves_node(parts.get(runs_in), target)
     }
-    known = {name: verdict for name, verdict in shown.items() if verdict}
+    known = {name: verdict for name, verdict in verdicts.items() if verdict}
     if not known or not all(verdict.passed for verdict in known.values()):
         return False
-    below = [name for name, part in parts.items() if _concerns(part, target)]
-    if len(known) == len(shown) and _hold(known, target, pods, below):
+    below = [name for name, part in parts.items() if _serves_node(part, target)]
+    if len(known) == len(verdicts) and _are_verdicts_valid(known, target, pods, below):
         return True
-    # A validator's pod that was replaced has no verdict yet; that of the pod before it is gone with it.
-    return _hold(known, target, pods, {DRIVER}.intersection(below)) and _waits_for_driver(target, parts, pods)
+    # A replaced pod of the validator has no verdict yet.
+    is_driver_valid = _are_verdicts_valid(known, target, pods, {DRIVER}.intersection(below))
+    return is_driver_valid and _waits_for_driver(target, parts, pods)
 
 
-def _hold(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
-    return not any(doubt(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
+def _are_verdicts_valid(shown: Mapping[str, Verdict], target: Target, pods: Pods, below: Collection[str]) -> bool:
+    return not any(expiry_reason(name, target, "", verdict, pods, below=below) for name, verdict in shown.items())
 
 
-def _concerns(part: NodeObjects | None, target: Target) -> bool:
+def _serves_node(part: NodeObjects | None, target: Target) -> bool:
     live = target.facts.labels if target.facts else {}
     return part is not None and (target.name in part.single or any(selects(each, live) for each in part.daemonsets))
 
 
 def _waits_for_driver(target: Target, parts: Parts, pods: Pods) -> bool:
-    """Whether the driver is still to be replaced. Its validation waits for that, whatever else is replaced before."""
+    """Whether the driver is still to be replaced; its validation waits for the new one."""
     daemonsets = parts[DRIVER].daemonsets if DRIVER in parts else ()
     groups = ((each, each["spec"]["template"]["spec"]["nodeSelector"].get(labels.DRIVER_GROUP)) for each in daemonsets)
     wanted = next((each for each, group in groups if group == target.driver_group), None)

@@ -19,7 +19,7 @@ from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef,
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.specs import OperandSpec, Specs
-from gpu_provision.planning.prepare import prepare, references
+from gpu_provision.planning.prepare import find_references, prepare
 from gpu_provision.rbac.roles import permissions_of
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C is ten times faster; not every wheel has it
@@ -186,7 +186,7 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
 def _optional(inventory: Inventory) -> Iterator[Permission]:
     """Yield what no run fails without: ResourceClaims, and whether the objects exist that pods refer to."""
     yield from _rows(inventory, *(["claims"] if inventory.may_evict else ()))
-    for reference in references(prepare(inventory, _FACTS)[1]):
+    for reference in find_references(prepare(inventory, _FACTS)[1]):
         yield from on_object(reference.ref, "get")
 
 

@@ -1,4 +1,4 @@
-"""Drift: what is not as declared, and whether that was edited since, or is an inventory that was not applied yet."""
+"""Drift: differences between declared and live objects, and their origin: an edit, or an inventory not yet applied."""
 
 from __future__ import annotations
 
@@ -16,51 +16,59 @@ from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Difference, Drift, FieldChange, FieldDrift, Origin
 from gpu_provision.planning.applyset import belongs, digest_of
 from gpu_provision.planning.diff import differences
-from gpu_provision.planning.managed_fields import Owners, is_ours, last_of_others, overlap, owners, writers_of
-from gpu_provision.planning.plan import as_applied, plan
+from gpu_provision.planning.managed_fields import (
+    Owners,
+    is_own_field,
+    last_other_writer,
+    owners_by_path,
+    paths_overlap,
+    writers_of,
+)
+from gpu_provision.planning.plan import applied_metadata, plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
-_ALARMING = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
+_WORST_FIRST = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownState:
-    """What tells drift from a changed inventory."""
+    """Live and applied objects, which distinguish drift from a changed inventory."""
 
-    live: Mapping[ObjectRef, Manifest]  # objects as they are, those of changed nodes included
-    applied: Mapping[ObjectRef, Manifest] | None = None  # objects as the last run applied them; None if no record tells
+    live: Mapping[ObjectRef, Manifest]  # live objects, those of changed nodes included
+    applied: Mapping[ObjectRef, Manifest] | None = None  # objects as the last run applied them; None without a record
 
 
 def find_drift(changes: Iterable[Change], known: KnownState) -> tuple[Difference, ...]:
     """Return every change of a plan with its origin.
 
-    With a record of what was applied, drift is what differs from that. Without one the field managers tell: a field
-    that is ours has the value that we applied; one that another manager owns has not. A field or an object that is not
-    there has no manager, and may be either; of a pod template the digest tells.
+    With a record of the applied objects, drift is a difference from that record. Without one the field managers decide:
+    a field of this tool has the applied value, a field of another manager was edited. A missing field or object has no
+    manager and may be either; for a pod template the digest decides.
     """
-    found = tuple(_difference(change, known) for change in changes)
-    if known.applied is None and any(each.origin is Origin.PENDING for each in found):
-        # A validation that has not run is of the content that is pending, as far as anything tells.
-        return tuple(replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each for each in found)
-    return found
+    drifts = tuple(_difference(change, known) for change in changes)
+    if known.applied is None and any(each.origin is Origin.PENDING for each in drifts):
+        # A validation that has not run belongs to the pending content, unless there is a record.
+        return tuple(replace(each, origin=Origin.PENDING) if each.action is Action.RUN else each for each in drifts)
+    return drifts
 
 
 def _difference(change: Change, known: KnownState) -> Difference:
-    fields = tuple(_fields(change, known)) if change.action is Action.UPDATE else ()
+    fields = tuple(_field_drifts(change, known)) if change.action is Action.UPDATE else ()
+    origins = sorted((each.origin for each in fields), key=_WORST_FIRST.index)
     return Difference(
         component=change.component,
         ref=change.ref,
         action=change.action,
-        origin=min((each.origin for each in fields), key=_ALARMING.index) if fields else _of_object(change, known),
+        origin=origins[0] if origins else _object_origin(change, known),
         fields=fields,
         notes=() if change.action is Action.UPDATE else change.effects,
         nodes=change.nodes if change.action is Action.WAIT else (),
     )
 
 
-def _of_object(change: Change, known: KnownState) -> Origin:
+def _object_origin(change: Change, known: KnownState) -> Origin:
     was_applied = None if known.applied is None else change.ref in known.applied
     if change.action is Action.CREATE and was_applied is None:
         return Origin.EITHER if known.live else Origin.PENDING
@@ -71,56 +79,58 @@ def _of_object(change: Change, known: KnownState) -> Origin:
     return Origin.PENDING if change.action is Action.RUN and was_applied is False else Origin.NOT_READY
 
 
-def _fields(change: Change, known: KnownState) -> Iterable[FieldDrift]:
+def _field_drifts(change: Change, known: KnownState) -> Iterable[FieldDrift]:
     live = known.live.get(change.ref, {})
-    books = owners(live)
+    by_path = owners_by_path(live)
     changed_since: frozenset[str] | None = None
     if known.applied is not None:
         applied = known.applied.get(change.ref)
         changed = differences(applied, live) if applied else ()
         changed_since = frozenset(each.path for each in changed if each.old != each.new)
-    template = _of_template(change.manifest, live)
+    template = _template_origin(change.manifest, live)
     for field in change.fields:
-        yield _field(field, books, changed_since, template)
+        yield _field_drift(field, by_path, changed_since, template)
 
 
-def _field(field: FieldChange, books: Owners, changed_since: frozenset[str] | None, template: Origin) -> FieldDrift:
-    writers = writers_of(field.path, books)
+def _field_drift(
+    field: FieldChange, by_path: Owners, changed_since: frozenset[str] | None, template: Origin
+) -> FieldDrift:
+    writers = writers_of(field.path, by_path)
     if changed_since is not None:
-        origin = Origin.DRIFT if any(overlap(field.path, each) for each in changed_since) else Origin.PENDING
+        origin = Origin.DRIFT if any(paths_overlap(field.path, each) for each in changed_since) else Origin.PENDING
     elif field.old is None:
         origin = template if field.path.startswith("spec.template.") else Origin.EITHER
-    elif is_ours(writers):
+    elif is_own_field(writers):
         origin = Origin.PENDING
     else:
         origin = Origin.DRIFT if writers else Origin.EITHER
-    writer = last_of_others(writers) if origin is Origin.DRIFT and field.old is not None else None
+    writer = last_other_writer(writers) if origin is Origin.DRIFT and field.old is not None else None
     return FieldDrift(path=field.path, declared=field.new, found=field.old, origin=origin, writer=writer)
 
 
-def _of_template(declared: Manifest | None, live: Manifest) -> Origin:
-    """Return the origin of what a pod template lacks: its digest, which is ours, says which content was applied."""
+def _template_origin(declared: Manifest | None, live: Manifest) -> Origin:
+    """Return the origin of a missing field of a pod template, whose digest names the applied content."""
     wanted, applied = (digest_of(each.get("spec", {}).get("template") or {}) for each in (declared or {}, live))
     if not (wanted and applied):
         return Origin.EITHER
     return Origin.DRIFT if wanted == applied else Origin.PENDING
 
 
-_APPLIED = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # all objects are applied before anything is awaited
-_CONFLICT, _NOT_TRIED = "GP304", "GP311"
+_ENDINGS_AFTER_APPLY = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # endings of runs that applied all objects
+_CONFLICT, _DRY_RUN_SKIPPED = "GP304", "GP311"
 
 
 def read_drift(session: Session) -> Drift:
-    """Return the drift of a stack; what the API server refuses to try is judged without its word, and said so.
+    """Return the drift of a stack; a finding names the changes whose dry run the API server refused.
 
-    Raises UnreachableError, ForbiddenError: the cluster cannot be asked.
+    Raises UnreachableError, ForbiddenError.
     """
     reading = session.reading()
-    changes = tuple(_changes(reading))
+    changes = tuple(_find_changes(reading))
     name, objects = _last_run(session.cluster, reading) or ("", None)
     installed = reading.observed.is_installed or objects is not None
-    live = {**reading.observed.members, **reading.observed.pods, **_nodes(session.cluster, changes)}
-    applied = None if objects is None else {**objects, **_pods(changes, reading, objects)}
+    live = {**reading.observed.members, **reading.observed.pods, **_live_nodes(session.cluster, changes)}
+    applied = None if objects is None else {**objects, **_applied_pods(changes, reading, objects)}
     return Drift(
         inventory=reading.plan.inventory,
         release=reading.plan.release,
@@ -134,13 +144,13 @@ def read_drift(session: Session) -> Drift:
 
 
 def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:
-    """Return the last run and what it applied; None if no record tells, or if it did not get to apply everything.
+    """Return the last run and the objects that it applied; None without a record of a run that applied all objects.
 
-    Another version of the tool may have made other objects of the same inventory; then the field managers tell more.
+    Another version of the tool may render other objects from the same inventory; then the field managers are better.
     """
     now = reading.context.inventory
     last = rollback.read_history(cluster, now).last
-    if last is None or last.ending not in _APPLIED or last.tool != version("gpu-provision"):
+    if last is None or last.ending not in _ENDINGS_AFTER_APPLY or last.tool != version("gpu-provision"):
         return None
     name = f"run {last.number}, {last.began}"
     desired = reading.desired
@@ -152,8 +162,8 @@ def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[O
     return name, {ref_of(manifest): manifest for manifests in desired.values() for manifest in manifests}
 
 
-def _changes(reading: ClusterPlan) -> Iterator[Change]:
-    """Yield what differs: as the server confirmed it, and what it did not since another manager has the field."""
+def _find_changes(reading: ClusterPlan) -> Iterator[Change]:
+    """Yield the changes that the server confirmed, and those in conflict with another field manager."""
     yield from reading.plan.changes
     in_conflict = {finding.where for finding in reading.plan.findings if finding.code == _CONFLICT}
     for change in plan(reading.context, reading.desired, reading.observed).changes:
@@ -165,20 +175,21 @@ _WRITTEN = frozenset({Action.CREATE, Action.UPDATE})
 
 
 def _is_reported(finding: Finding, reading: ClusterPlan) -> bool:
-    """Leave out advice on the inventory, which is for plans; a conflict is among the differences."""
+    """Whether drift reports a finding: no advice on the inventory, and no conflict, which is a difference already."""
     if finding.code == _CONFLICT:
         return finding.where not in {str(ref) for ref in reading.observed.members}
-    return finding.severity is Severity.ERROR or finding.code == _NOT_TRIED
+    return finding.severity is Severity.ERROR or finding.code == _DRY_RUN_SKIPPED
 
 
-def _pods(
+def _applied_pods(
     changes: Iterable[Change], reading: ClusterPlan, applied: Mapping[ObjectRef, Manifest]
 ) -> Mapping[ObjectRef, Manifest]:
     pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
     daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
-    return {ref: as_applied(item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item)}
+    owned = ((ref, item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item))
+    return {ref: applied_metadata(item) for ref, item in owned}
 
 
-def _nodes(cluster: KubeClient, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
+def _live_nodes(cluster: KubeClient, changes: tuple[Change, ...]) -> Mapping[ObjectRef, Manifest]:
     wanted = {change.ref for change in changes if change.ref.kind == NODE.kind}
     return {ref_of(node): node for node in cluster.list(NODE).items if ref_of(node) in wanted} if wanted else {}

@@ -1,4 +1,4 @@
-"""What pods have to say: logs of containers that crash, verdicts of validations, and at the end why a run failed."""
+"""Evidence from pods: logs of crashed containers, verdicts of validations, and the causes of a failed run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.prune import superseded_pods
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.upgrades import KEEPS, OUTDATED, STAYS, is_kept
+from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, STACK_KEPT, is_kept
 from gpu_provision.planning.validation import (
     RUNS_IN,
     STARTUP_TAINT,
@@ -35,18 +35,18 @@ from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import NOT_VALIDATED
 from gpu_provision.reconcile.steps import ReadLog
-from gpu_provision.rollout.states import NOT_READY, nodes_left_behind
+from gpu_provision.rollout.states import NOT_READY, unfinished_node_findings
 
 if TYPE_CHECKING:
     from gpu_provision.reconcile.run import Outcome
 
 LOG_LINES = 30
-MOST_LOGS = 20
-"""Pods of one component whose logs are read: a fleet-wide failure has one cause, and the first ones tell it."""
+MAX_LOGS = 20
+"""Maximum of pods of one component whose logs are read: a failure of the whole fleet has one cause."""
 
 
 class CrashLog(NamedTuple):
-    """The last lines of a container that ended by itself, and the name of its pod."""
+    """The last lines of a crashed container, and the name of its pod."""
 
     pod: str
     crash: Crash
@@ -55,53 +55,54 @@ class CrashLog(NamedTuple):
 
 @dataclass(slots=True)
 class Crashes:
-    """Reads logs through steps, so that nothing waits for them.
+    """Reads logs of crashed containers through steps, in threads of the executor.
 
-    What a pod said stands until its log has been read after the next restart.
+    The log of a pod stays until it has been read again after the next restart.
     """
 
     cluster: KubeClient
-    _asked: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
-    _said: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
-    _alike: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and how its container ended
+    _requested: dict[str, dict[str, int]] = field(default_factory=dict)  # component -> uid -> restarts
+    _logs: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
+    _logs_by_exit: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and exit
 
-    def unread(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
-        """Yield a step for each container that has ended by itself since its log was asked for."""
-        for key, pod, crash in _crashing(states, seen):
-            asked, uid = self._asked.setdefault(key[0], {}), pod["metadata"]["uid"]
-            if asked.get(uid, -1) < crash.restarts and (uid in asked or len(asked) < MOST_LOGS):
-                asked[uid] = crash.restarts
+    def start_reading(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
+        """Yield a step for each container that has crashed since its log was requested."""
+        for key, pod, crash in _crashing_pods(states, seen):
+            requested, uid = self._requested.setdefault(key[0], {}), pod["metadata"]["uid"]
+            if requested.get(uid, -1) < crash.restarts and (uid in requested or len(requested) < MAX_LOGS):
+                requested[uid] = crash.restarts
                 yield ReadLog(key, ref_of(pod), uid, crash)
 
-    def read(self, step: ReadLog) -> None:
-        """Read one log; one that cannot be read says nothing."""
+    def read_log(self, step: ReadLog) -> None:
+        """Read one log; ignore errors."""
         crash = step.crash
         try:
             lines = self.cluster.log(step.ref, crash.container, lines=LOG_LINES, previous=crash.is_over)
         except ProvisionError:
             return
         if any(map(str.strip, lines)):
-            self._said[step.uid] = self._alike[step.key[0], str(crash)] = CrashLog(step.ref.name, crash, lines)
+            self._logs[step.uid] = self._logs_by_exit[step.key[0], str(crash)] = CrashLog(step.ref.name, crash, lines)
 
-    def told(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
-        """Return the states with what crashed containers said in place of how often they were started again."""
-        known = {key: _with(states[key], pod, said) for key, pod, said in self._known(states, seen)}
+    def add_crash_reasons(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
+        """Return the states with the last log lines of crashed containers in place of their restart counts."""
+        known = {key: _with_crash_reason(states[key], pod, log) for key, pod, log in self._find_logs(states, seen)}
         return {**states, **known} if known else states
 
-    def said_of(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
-        """Return what the pods that states are about have said."""
-        return {key: said for key, _, said in self._known(states, seen)}
+    def find_crash_logs(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
+        """Return the logs of the crashed pods of states."""
+        return {key: log for key, _, log in self._find_logs(states, seen)}
 
-    def _known(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, CrashLog]]:
-        for key, pod, crash in _crashing(states, seen) if self._said else ():
-            uid, alike = pod["metadata"]["uid"], self._alike.get((key[0], str(crash)))
-            said = self._said.get(uid) if uid in self._asked.get(key[0], {}) else alike
-            if said:
-                yield key, pod, said
+    def _find_logs(
+        self, states: Mapping[Key, NodeState], seen: ClusterState
+    ) -> Iterator[tuple[Key, Manifest, CrashLog]]:
+        for key, pod, crash in _crashing_pods(states, seen) if self._logs else ():
+            uid, similar = pod["metadata"]["uid"], self._logs_by_exit.get((key[0], str(crash)))
+            if log := self._logs.get(uid) if uid in self._requested.get(key[0], {}) else similar:
+                yield key, pod, log
 
 
 def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
-    """Yield the pods that a state is about: a component's on a node, or those of its Deployments, wherever they are."""
+    """Yield the pods of a state: those of a component on a node, or those of its Deployments on any node."""
     if state.node:
         yield from seen.pods.get((state.component, state.node), ())
         return
@@ -109,17 +110,17 @@ def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
         yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
-def _crashing(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
+def _crashing_pods(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
     for key, state in states.items():
         if state.state is not State.PROGRESSING and state.state is not State.FAILED:
             continue
-        found = ((pod, crash) for pod in pods_of(state, seen) if (crash := pod_view.crash(pod)))
-        yield from ((key, *crashed) for crashed in islice(found, 1))
+        crashing = ((pod, crash) for pod in pods_of(state, seen) if (crash := pod_view.crash(pod)))
+        yield from ((key, *crashed) for crashed in islice(crashing, 1))
 
 
-def _with(state: NodeState, pod: Manifest, said: CrashLog) -> NodeState:
-    """Return a state that says what its pod said. One that is about something else, such as a turn, stays."""
-    words, cause = failures.describe_exit(str(said.crash), said.lines), pod_view.cause(pod)
+def _with_crash_reason(state: NodeState, pod: Manifest, log: CrashLog) -> NodeState:
+    """Return a state with the log of its pod in its reason, unless the reason is about something else."""
+    words, cause = failures.describe_exit(str(log.crash), log.lines), pod_view.cause(pod)
     if cause in state.reason:
         return replace(state, reason=state.reason.replace(cause, words))
     is_about_it = not state.node or state.reason.startswith(NOT_READY)
@@ -130,29 +131,29 @@ _RUN_BY = {runs_in: validation for validation, runs_in in RUNS_IN.items()}
 
 
 class Validations:
-    """Takes verdicts off pods, and keeps on record those whose pods are deleted at the end."""
+    """Collects verdicts from pods, and records those whose pods are deleted at the end."""
 
     def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
-        """Start from the record as it was read."""
+        """Start from the record in the cluster."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
         self.passed: dict[Key, str] = dict(reading.observed.passed)  # the verdict as text, see `planning.validation`
-        self.evidence: dict[Key, Evidence] = {}  # what vectorAdds printed in this run
+        self.evidence: dict[Key, Evidence] = {}  # output of vectorAdds in this run
         self._verdicts = Memo[str, Verdict | None]()
-        self._taken: dict[str, Verdict] = {}
+        self._collected: dict[str, Verdict] = {}
         self._is_first = True
         self._repeats = reading.revalidate
         self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
 
-    def take(self, seen: ClusterState) -> None:
-        """Take what vectorAdds have shown since the last look; what they had shown before the run is no evidence."""
+    def collect(self, seen: ClusterState) -> None:
+        """Collect the verdicts since the last call; a verdict from before the run is no evidence."""
         is_old, self._is_first = self._is_first, False
         ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
         by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
-        found = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
-        for uid, verdict in found.items():
-            if verdict and uid not in seen.observed.void and self._taken.get(uid) != verdict:
-                self._taken[uid] = verdict
+        by_pod = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
+        for uid, verdict in by_pod.items():
+            if verdict and uid not in seen.observed.void and self._collected.get(uid) != verdict:
+                self._collected[uid] = verdict
                 key, pod = by_uid[uid]
                 if verdict.passed and key[0] == device_plugin_validation.NAME:
                     self.passed[key] = str(verdict)
@@ -160,12 +161,12 @@ class Validations:
                     self.evidence[key] = verdict_evidence(key, pod, verdict)
 
     def forget_repeated(self) -> None:
-        """Take what runs again off the record: if it fails, no reader may find the old success there."""
+        """Remove repeated validations from the record, so that a failure does not leave the old success there."""
         if self._repeats:
             self.record()
 
     def record(self) -> None:
-        """Write the record if it is behind: one request, however many nodes. Until then the pods tell what passed."""
+        """Write the record if it has changed: one request for any number of nodes."""
         if self.passed != self._recorded:
             # A node that left the inventory leaves the record, too.
             of_targets = {key: verdict for key, verdict in self.passed.items() if key[1] in self._targets}
@@ -173,9 +174,9 @@ class Validations:
             self._recorded = dict(self.passed)
 
     def remove_succeeded(self, seen: ClusterState) -> bool:
-        """Delete all pods that have succeeded in one request; return whether there were any.
+        """Delete all succeeded pods in one request; return whether there were any.
 
-        Pods of the first validation are of an earlier version, whose validator has left some of its own.
+        Pods of the first validation come from an earlier version, whose validator left some.
         """
         names = {component for (component, _), _ in superseded_pods(seen)}
         selected = [f"{STACK}={self._inventory.name},{COMPONENT} in ({','.join(VALIDATIONS)})"] if names else []
@@ -187,51 +188,51 @@ class Validations:
 
 
 def verdict_evidence(key: Key, pod: Manifest, verdict: Verdict) -> Evidence:
-    """Return what a vectorAdd of a validation printed on a node."""
+    """Return the output of a validation's vectorAdd on a node."""
     name = pod["metadata"]["name"]
     return Evidence(component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines)
 
 
 def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
-    """Return what went wrong, and what is left half done; empty if every component is ready on every node."""
+    """Return findings about failures and unfinished nodes; empty if every component is ready on every node."""
     states = outcome.result.states
-    staying_there = [state for state in states if state.reason.startswith(STAYS)]
-    failed = [state for state in states if state.state is State.FAILED and state not in staying_there]
-    # Pods that were to be replaced after that of another node, which failed, are a consequence.
+    stack_kept = [state for state in states if state.reason.startswith(STACK_KEPT)]
+    failed = [state for state in states if state.state is State.FAILED and state not in stack_kept]
+    # An outdated pod whose component failed on another node is a consequence.
     outdated = [state for state in failed if state.reason.startswith(OUTDATED)]
     broken = {state.component for state in failed if state not in outdated}
     waiting = [state for state in outdated if state.component in broken]
     causes = [state for state in failed if state not in waiting]
-    symptoms = [_symptom(cluster, outcome, state, read=index < MOST_LOGS) for index, state in enumerate(causes)]
-    elsewhere = (state for state in states if not (is_kept(state) or state in staying_there))
+    symptoms = [_symptom(cluster, outcome, state, read=index < MAX_LOGS) for index, state in enumerate(causes)]
+    elsewhere = (state for state in states if not (is_kept(state) or state in stack_kept))
     blocked = (state for state in elsewhere if state.state is State.BLOCKED)
     awaited = {state.node for state in states if state.component == STARTUP_TAINT and state.node}
     targets = outcome.seen.context.targets if awaited else ()
     tainted = [each.name for each in targets if each.name in awaited and each.facts and has_startup_taint(each.facts)]
     return (
         *failures.failure_findings(symptoms, (*waiting, *blocked)),
-        *failures.driver_kept_findings(states, KEEPS),
-        *failures.stack_kept_findings(staying_there, STAYS),
+        *failures.driver_kept_findings(states, DRIVER_KEPT),
+        *failures.stack_kept_findings(stack_kept, STACK_KEPT),
         *failures.deferred_validation_findings(states, NOT_VALIDATED),
         *failures.taint_findings(tainted),
-        *nodes_left_behind(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
+        *unfinished_node_findings(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
     )
 
 
 def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: bool) -> FailedState:
     key = (state.component, state.node)
-    shown = (each for each in outcome.result.evidence if not each.passed and (each.component, each.node) == key)
-    if evidence := next(shown, None):
+    failed = (each for each in outcome.result.evidence if not each.passed and (each.component, each.node) == key)
+    if evidence := next(failed, None):
         return FailedState(state, evidence.pod, evidence.lines)
-    if said := outcome.said.get(key):
-        return FailedState(state, said.pod, said.lines)
+    if log := outcome.crash_logs.get(key):
+        return FailedState(state, log.pod, log.lines)
     pod = next((pod for pod in pods_of(state, outcome.seen) if not pod_view.is_ready(pod)), None)
     if pod is None:
         return FailedState(state, "", ())
-    told: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
     container, ended = pod_view.failing_container(pod)
     with contextlib.suppress(ProvisionError):
-        told += pod_view.relevant_events(pod, cluster.events(pod)) if read else ()
+        lines += pod_view.relevant_events(pod, cluster.events(pod)) if read else ()
     with contextlib.suppress(ProvisionError):
-        told += cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended) if read and container else ()
-    return FailedState(state, pod["metadata"]["name"], told or (pod_view.cause(pod),))
+        lines += cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended) if read and container else ()
+    return FailedState(state, pod["metadata"]["name"], lines or (pod_view.cause(pod),))

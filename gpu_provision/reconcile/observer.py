@@ -1,4 +1,4 @@
-"""A stack as live copies show it: its state at each look of a run, and between two runs whether it needs one."""
+"""The state of a stack from the informer cache, for each iteration of a run, and between runs the pending changes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from gpu_provision.planning.states import (
     ClusterState,
     Key,
     cluster_state,
+    evaluate_node,
+    evaluate_states,
     inputs_of_states,
     per_node,
-    states,
-    states_of,
 )
-from gpu_provision.planning.upgrades import between_runs, nodes_to_upgrade
+from gpu_provision.planning.upgrades import nodes_to_upgrade, state_between_runs
 from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
 from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.reconcile.steps import next_actions
@@ -51,24 +51,24 @@ Value = TypeVar("Value")
 class Memo(Generic[Name, Value]):
     """The results of one function by key, such as the name of a node.
 
-    A watch replaces objects and never changes them. So most inputs are the very same objects as before, which costs
-    nothing to see. Equal results are one object as well, so that a memo of what follows sees it as fast.
+    A watch replaces objects and never changes them, so most inputs are the same objects as before. Equal results are
+    the same object as well, for the next memo.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._known: dict[Name, tuple[object, Value]] = {}  # replaced and never changed, so that a copy is another memo
 
     def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
-        """Return the result for each key, of which all that ``work`` reads is given; other results are forgotten."""
+        """Return the result for each key; ``inputs`` has everything that ``work`` reads. Other results are dropped."""
         known: dict[Name, tuple[object, Value]] = {}
-        for key, given in inputs.items():
+        for key, value in inputs.items():
             before = self._known.get(key)
-            if before is not None and (before[0] is given or before[0] == given):
+            if before is not None and (before[0] is value or before[0] == value):
                 known[key] = before
             else:
-                found = work(key)
-                known[key] = given, before[1] if before is not None and before[1] == found else found
+                result = work(key)
+                known[key] = value, before[1] if before is not None and before[1] == result else result
         self._known = known
         return {key: value for key, (_, value) in known.items()}
 
@@ -76,7 +76,7 @@ class Memo(Generic[Name, Value]):
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
 _DEFINITIONS = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 WATCHED = (Kind("apps/v1", "DaemonSet"), Kind("apps/v1", "Deployment"), _DEFINITIONS)
-"""Kinds whose objects a run follows."""
+"""Kinds whose objects a run watches."""
 
 DEFINITION = ObjectRef(*_DEFINITIONS, "", SERVICE_MONITORS)
 
@@ -85,25 +85,25 @@ _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
 _IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
 _RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present")
 _PER_NODE = frozenset({"Node", "Pod"})
-_SERVED_SECONDS = 2.0  # after a definition is in force, until every API server says so
+_SERVED_SECONDS = 2.0  # from the establishment of a CRD until every API server serves its kind
 
 
 def run_scopes(inventory: Inventory) -> tuple[Scope, ...]:
-    """Return what a run follows: nodes, its pods, and its objects that get ready by themselves."""
+    """Return the scopes that a run watches: nodes, its pods, and its objects that become ready by themselves."""
     pods = f"{STACK}={inventory.name}"
-    return Scope(NODE), Scope(POD, pods), *(Scope(kind, _members_of(inventory)) for kind in WATCHED)
+    return Scope(NODE), Scope(POD, pods), *(Scope(kind, _member_selector(inventory)) for kind in WATCHED)
 
 
-def _members_of(inventory: Inventory) -> str:
+def _member_selector(inventory: Inventory) -> str:
     return f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
 
 
 class SituationBuilder:
-    """Builds the state of the cluster at each look: as a whole; what a node alone decides is kept in memos."""
+    """Builds the state of the cluster in each iteration; memos keep what depends on one node only."""
 
     def __init__(self, reading: ClusterPlan) -> None:
-        """Start from what was read; of what is followed, live copies are current and that is not."""
-        self._read, self._host_drivers = _not_followed(reading), dict(reading.context.facts.host_drivers)
+        """Start from the observed state; watched objects come from the informer cache instead."""
+        self._read, self._host_drivers = _unwatched_state(reading), dict(reading.context.facts.host_drivers)
         self._nodes: Mapping[str, NodeFacts] = {}
         self._facts = Memo[str, tuple[NodeFacts, object]]()
         self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
@@ -113,25 +113,25 @@ class SituationBuilder:
         self._parts: Mapping[str, NodeObjects] = {}
 
     def copy(self, reading: ClusterPlan) -> SituationBuilder:
-        """Return a builder for the run of a reading that was made of what this one sees, in another thread."""
+        """Return a builder for a run of this stack in another thread."""
         other = copy(self)
         memos = {name: copy(value) for name, value in vars(self).items() if isinstance(value, Memo)}
-        vars(other).update(memos, _read=_not_followed(reading), _host_drivers=dict(self._host_drivers))
+        vars(other).update(memos, _read=_unwatched_state(reading), _host_drivers=dict(self._host_drivers))
         return other
 
     def build(
         self, mirror: InformerCache, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]
     ) -> ClusterState:
-        """Return the state of the cluster as it is now.
+        """Return the state of the cluster.
 
-        ``members``: objects of the stack; of kinds that are followed the mirror's count. ``passed``: as on record.
+        ``members``: objects of the stack; objects of watched kinds come from the cache. ``passed``: from the record.
         """
         live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
-        found = self._facts.of(live, lambda name: _with_needs(observe.node_facts(live[name])))
-        nodes = {name: facts for name, (facts, _) in found.items()}
-        self._believe_the_manager(nodes)
+        by_name = self._facts.of(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
+        nodes = {name: facts for name, (facts, _) in by_name.items()}
+        self._drop_outdated_host_drivers(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
-        self._prepare(facts, [needs for _, needs in found.values()])
+        self._prepare(facts, [needs for _, needs in by_name.values()])
         now = ((target, nodes.get(target.name)) for target in self._context.targets)
         targets = tuple(each if each.facts is known else replace(each, facts=known) for each, known in now)
         self._context = replace(self._context, facts=facts, targets=targets)
@@ -141,9 +141,10 @@ class SituationBuilder:
         return cluster_state(self._context, self.desired, observed, self._parts)
 
     def states(self, seen: ClusterState) -> dict[Key, NodeState]:
-        """Return the state of every component at a look; see `planning.states.states`."""
+        """Return the state of every component; see `planning.states.evaluate_states`."""
         targets = {target.name: target for target in seen.context.targets}
-        return states(seen, self._states.of(inputs_of_states(seen), lambda name: states_of(targets[name], seen)))
+        on_nodes = self._states.of(inputs_of_states(seen), lambda name: evaluate_node(targets[name], seen))
+        return evaluate_states(seen, on_nodes)
 
     def _prepare(self, facts: ClusterFacts, needs: list[object]) -> None:
         inputs = replace(facts, nodes=()), needs
@@ -153,14 +154,14 @@ class SituationBuilder:
         self._context, desired = prepare(self._context.inventory, facts, self._context.part)
         # By component as well: two write labels to one Node.
         made = {(component, ref_of(item)): item for component, items in desired.items() for item in items}
-        kept = self._manifests.of(made, made.__getitem__)
-        self.desired = {name: [kept[name, ref_of(item)] for item in items] for name, items in desired.items()}
+        manifests = self._manifests.of(made, made.__getitem__)
+        self.desired = {name: [manifests[name, ref_of(item)] for item in items] for name, items in desired.items()}
         self._parts = per_node(self.desired)
 
-    def _believe_the_manager(self, nodes: Mapping[str, NodeFacts]) -> None:
-        """Forget what was read of a host once the driver manager there has found a driver that works.
+    def _drop_outdated_host_drivers(self, nodes: Mapping[str, NodeFacts]) -> None:
+        """Forget the driver read from a host once its driver manager has found a working driver.
 
-        It ran the host's nvidia-smi later than the host phase, so its answer counts.
+        The driver manager ran the host's nvidia-smi after the host phase.
         """
         before, self._nodes = self._nodes, nodes
         for name in [name for name in self._host_drivers if name in before and name in nodes]:
@@ -169,19 +170,19 @@ class SituationBuilder:
                 del self._host_drivers[name]
 
 
-def _not_followed(reading: ClusterPlan) -> ObservedState:
+def _unwatched_state(reading: ClusterPlan) -> ObservedState:
     facts = replace(reading.context.facts, nodes=())
     return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})
 
 
-def _with_needs(facts: NodeFacts) -> tuple[NodeFacts, object]:
+def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
     needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
-    kept = {key: facts.labels[key] for key in needed}
-    return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, kept)
+    inputs = {key: facts.labels[key] for key in needed}
+    return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, inputs)
 
 
 class LiveState(NamedTuple):
-    """Live copies of what a run follows, and what was worked out of them; ``ready`` was so at the last look."""
+    """The informer cache of a run and the results derived from it; ``ready``: the ready states of the last look."""
 
     mirror: InformerCache
     situations: SituationBuilder
@@ -194,47 +195,47 @@ _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at a stack."""
+    """The state of a stack at one time, and its pending changes."""
 
     seen: ClusterState
     states: Mapping[Key, NodeState]  # the state of each component, as a whole and on each node
     objects: frozenset[str]  # names of objects that are not as declared
-    edited: frozenset[str]  # those of them that were, and that were edited by hand or deleted since
-    steps: frozenset[str]  # names of what else can be done: labels, a validation, a driver to be replaced
+    edited: frozenset[str]  # those that were as declared, and were edited by hand or deleted since
+    steps: frozenset[str]  # names of other pending steps: labels, a validation, a driver to be replaced
 
     @property
     def needs(self) -> frozenset[str]:
-        """All that a run would do."""
+        """Names of everything that a run would change."""
         return self.objects | self.steps
 
 
 class StackObserver:
-    """Looks at one stack between two runs; sends no request."""
+    """Observes one stack between two runs; sends no request."""
 
     def __init__(self, reading: ClusterPlan, mirror: InformerCache) -> None:
-        """Start from what was read; the mirror follows `watched_scopes` of it."""
+        """Start from the observed state; the cache watches its `watched_scopes`."""
         inventory = reading.context.inventory
-        self._mirror, self._members = mirror, _members(reading)
-        self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _inputs(inventory)
+        self._mirror, self._members = mirror, _member_scopes(reading)
+        self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _input_scopes(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
-        self._situations, self._settler = SituationBuilder(reading), deadline_tracker(reading)
+        self._situations, self._deadlines = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._ready: dict[Key, NodeState] = {}
-        self._held: dict[ObjectRef, Manifest] = {}
+        self._as_declared: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
     def look(self, now: float) -> Observation:
         """Return the state of the stack. ``now`` is of a monotonic clock, for deadlines."""
-        seen, raw = self._see()
-        found = {key: between_runs(state) for key, state in self._settler.settle(raw, now).items()}
+        seen, raw = self._read_state()
+        settled = {key: state_between_runs(state) for key, state in self._deadlines.settle(raw, now).items()}
         of_stack = [(name, each) for name, items in seen.desired.items() for each in items if _is_of_stack(each)]
         different = frozenset(change.ref for name, item in of_stack for change in object_change(name, item, seen))
         objects = different | {change.ref for change in deletions(seen)}
-        edited = self._edited(different, {ref_of(item): item for _, item in of_stack}, seen)
-        named, steps = (frozenset(map(str, objects)), frozenset(map(str, edited))), frozenset(_steps(seen, raw, found))
-        return Observation(seen, found, *named, steps)
+        edited = self._find_edited(different, {ref_of(item): item for _, item in of_stack}, seen)
+        steps = frozenset(_step_names(seen, raw, settled))
+        return Observation(seen, settled, frozenset(map(str, objects)), frozenset(map(str, edited)), steps)
 
-    def _see(self) -> tuple[ClusterState, dict[Key, NodeState]]:
+    def _read_state(self) -> tuple[ClusterState, dict[Key, NodeState]]:
         record = next(iter(self._mirror.of(self._record).values()), {})
         members = {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
         seen = self._situations.build(self._mirror, members, observe.validations_of(record.get("data") or {}))
@@ -243,41 +244,41 @@ class StackObserver:
         return seen, raw
 
     def live(self, reading: ClusterPlan) -> LiveState:
-        """Return what a run of a reading continues with; failed validations do not count, so that it repeats them."""
+        """Return the live state for a run; failed validations are void, so that the run repeats them."""
         return LiveState(self._mirror.shared(), self._situations.copy(without_failures(reading)), self._ready)
 
     def read(self, cluster: KubeClient) -> ClusterPlan:
-        """Return what is wanted and seen now, and the plan: one request, and one more for each object that differs.
+        """Return desired and observed state and the plan: one request, and one more for each changed object.
 
-        Raises UnreachableError, ForbiddenError, InvalidError: as the API server answers.
+        Raises UnreachableError, ForbiddenError, InvalidError.
         """
-        lease = lock.read_lock(cluster, self._inventory)  # first: what others have written since then counts as theirs
-        seen, raw = self._see()
+        lease = lock.read_lock(cluster, self._inventory)  # first: a run since then makes the plan outdated
+        seen, raw = self._read_state()
         namespaces = seen.observed.namespaces | {ref.namespace for ref in seen.observed.members}
         observed = replace(seen.observed, namespaces=namespaces, lock=lease.lock, lock_version=lease.version)
         return build_plan(cluster, self._situations.desired, replace(seen, observed=observed), raw)
 
-    def _edited(
+    def _find_edited(
         self, different: frozenset[ObjectRef], wanted: Mapping[ObjectRef, Manifest], seen: ClusterState
     ) -> Iterator[ObjectRef]:
-        once_held = {ref for ref in different if self._held.get(ref) == wanted[ref]}
-        self._held = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
+        once_held = {ref for ref in different if self._as_declared.get(ref) == wanted[ref]}
+        self._as_declared = {ref: wanted[ref] for ref in (wanted.keys() - different) | once_held}
         live = seen.observed.members
         return (ref for ref in once_held if ref not in live or manual_editors(live[ref]))
 
     def is_outdated(self) -> bool:
-        """Whether what the inventory refers to, such as a ConfigMap, or what is served is not as it was read."""
+        """Whether a ConfigMap or Secret of the inventory, or the set of served kinds, has changed."""
         live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
         config_maps = observe.config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
         inputs = config_maps, observe.secrets_of(item for item in live if item["kind"] == SECRET.kind)
-        return inputs != self._read_with or self._outdated_in(time.monotonic()) <= 0
+        return inputs != self._read_with or self._seconds_until_outdated(time.monotonic()) <= 0
 
     def next_deadline(self, now: float) -> float:
-        """Return in how many seconds to look again although nothing has happened."""
-        left = self._outdated_in(now)
-        return min(self._settler.next_deadline(now), left if left > 0 else float("inf"))
+        """Return the seconds until the next look without an event."""
+        left = self._seconds_until_outdated(now)
+        return min(self._deadlines.next_deadline(now), left if left > 0 else float("inf"))
 
-    def _outdated_in(self, now: float) -> float:
+    def _seconds_until_outdated(self, now: float) -> float:
         if _wants_service_monitors(self._inventory):
             live = self._mirror.of(scope_of_object(DEFINITION)).values()
             if any(map(_serves_service_monitors, live)) != (SERVICE_MONITORS in self._resources):
@@ -286,8 +287,8 @@ class StackObserver:
 
 
 def _wants_service_monitors(inventory: Inventory) -> bool:
-    found = inventory.specs.dcgm_exporter
-    return found.enabled and found.service_monitor.enabled
+    exporter = inventory.specs.dcgm_exporter
+    return exporter.enabled and exporter.service_monitor.enabled
 
 
 def _serves_service_monitors(definition: Manifest) -> bool:
@@ -297,11 +298,11 @@ def _serves_service_monitors(definition: Manifest) -> bool:
 
 
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
-    """Return what an observer looks at: all that a run follows, the stack's objects, its record, and its inputs."""
+    """Return the scopes of an observer: those of a run, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
     single = [observe.validations_ref(inventory), *([DEFINITION] if _wants_service_monitors(inventory) else [])]
-    scopes = (*run_scopes(inventory), *_members(reading), *map(scope_of_object, single), *_inputs(inventory))
-    return tuple(dict.fromkeys(scopes))
+    objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
+    return tuple(dict.fromkeys((*run_scopes(inventory), *objects)))
 
 
 def scope_of_object(ref: ObjectRef) -> Scope:
@@ -310,15 +311,15 @@ def scope_of_object(ref: ObjectRef) -> Scope:
     return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
 
 
-def _members(reading: ClusterPlan) -> tuple[Scope, ...]:
-    selector = _members_of(reading.context.inventory)
+def _member_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
+    selector = _member_selector(reading.context.inventory)
     wanted = {ref_of(item).type for items in reading.desired.values() for item in filter(_is_of_stack, items)}
     kinds = wanted | {ref.type for ref in reading.observed.members}
     parent = ref_of(reading.desired["prerequisites"][-1])
     return (*(Scope(kind, selector) for kind in sorted(kinds)), scope_of_object(parent))
 
 
-def _inputs(inventory: Inventory) -> tuple[Scope, ...]:
+def _input_scopes(inventory: Inventory) -> tuple[Scope, ...]:
     named, home = (
         ((CONFIG_MAP, observe.named_config_maps), (SECRET, observe.named_secrets)),
         inventory.cluster.namespace,
@@ -331,7 +332,7 @@ def _is_of_stack(manifest: Manifest) -> bool:
     return manifest["kind"] not in _PER_NODE
 
 
-def _steps(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
+def _step_names(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
     yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, settled))
     yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -1,4 +1,4 @@
-"""Read a cluster and plan: what is wanted and seen, and what the API server's dry run says of each change."""
+"""Read a cluster and plan: desired and observed state, and the API server's dry run of each change."""
 
 from __future__ import annotations
 
@@ -22,62 +22,69 @@ from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
 from gpu_provision.planning.diff import changes_between, manual_editors
 from gpu_provision.planning.plan import plan_state, with_effects
-from gpu_provision.planning.prepare import findings, missing_findings, prepare, references, unread_finding
-from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, states
+from gpu_provision.planning.prepare import (
+    find_references,
+    inventory_findings,
+    missing_findings,
+    prepare,
+    unread_findings,
+)
+from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
 from gpu_provision.planning.validation import RUNS_IN, verdict_of
 from gpu_provision.rbac import review
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")
 _PARALLEL_DRY_RUNS = 12
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 _FORBIDDEN = "GP303"
 
 
 def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tuple[Plan, str]:
-    """Return a plan as the server sees it, and what it said to who may not ask; empty if it answered all."""
+    """Return the plan after the API server's dry run, and its refusal; empty if the server refused none."""
     with RequestPool(cluster, _PARALLEL_DRY_RUNS) as pool:
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
     owners = dict[str, ObjectRef]()  # a stack that is gone owns nothing
     for set_id in sorted({answer.set_id for answer in answers if isinstance(answer, _Foreign)}):
-        for found in cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
-            owners[set_id] = ref_of(found)
+        for owner in cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
+            owners[set_id] = ref_of(owner)
     taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)
     refusals = [answer.findings[0].evidence for answer in answers if isinstance(answer, ForbiddenError)]
-    problems += [_unconfirmed(refusals)] if refusals else []
-    for change, given in zip(draft.changes, answers, strict=True):
-        if isinstance(given, _Foreign) and given.set_id in owners:
-            taken.setdefault(given.set_id, []).append(change.ref)
+    problems += [_skipped_dry_run_finding(refusals)] if refusals else []
+    for change, result in zip(draft.changes, answers, strict=True):
+        if isinstance(result, _Foreign) and result.set_id in owners:
+            taken.setdefault(result.set_id, []).append(change.ref)
             continue
-        answer = given.change if isinstance(given, _Foreign) else given
+        answer = result.change if isinstance(result, _Foreign) else result
         if answer is None or isinstance(answer, ForbiddenError):
             changes.append(change)
         elif isinstance(answer, Finding):
             problems.append(answer)
         elif answer.fields:
             undone = tuple(f"undoes an edit by {manager}" for manager in answer.takes_back_from)
-            told = with_effects(answer, seen)
-            changes.append(replace(told, effects=(*undone, *told.effects)))
-    problems += [_taken(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()]
+            update = with_effects(answer, seen)
+            changes.append(replace(update, effects=(*undone, *update.effects)))
+    problems += [
+        _shared_objects_finding(owners[set_id], refs, seen.context.inventory) for set_id, refs in taken.items()
+    ]
     return replace(draft, changes=tuple(changes), findings=tuple(problems)), next(iter(refusals), "")
 
 
 class _Foreign(NamedTuple):
-    """A change of an object that is marked as a member of another stack."""
+    """A change of an object that belongs to another stack."""
 
     set_id: str
     change: Change
 
 
-def _unconfirmed(refusals: list[str]) -> Finding:
-    """A reader gets a plan, too; what only the server knows, such as conflicts, is not in it."""
+def _skipped_dry_run_finding(refusals: list[str]) -> Finding:
     number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
     return Finding(
         code="GP311",
-        what=f"the API server was not asked about {number}: its dry run needs the right to write",
+        what=f"server-side dry run of {number} skipped: write permission missing",
         evidence=refusals[0],
-        fix="nothing, for a look; for apply, gpu-provision rbac prints the rights that it needs",
+        fix="nothing for plan; for apply, grant the roles that gpu-provision rbac prints",
         severity=Severity.WARNING,
     )
 
@@ -85,9 +92,9 @@ def _unconfirmed(refusals: list[str]) -> Finding:
 def _dry_run(  # noqa: PLR0911 - one answer after the other
     cluster: KubeClient, change: Change, observed: ObservedState
 ) -> Change | _Foreign | Finding | ForbiddenError | None:
-    """Return None if the change stands as it is, the change as the server sees it, or why there is no answer.
+    """Return None if the dry run confirms the change, the change as the server answers it, or the error.
 
-    A user may plan who may not write; one whom the server does not know may nothing.
+    A user without write permission may plan; an unknown user may not.
     """
     applies = change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind not in {"Node", "Pod"}
     if not applies or change.manifest is None or observed.is_absent(change.ref):
@@ -104,17 +111,16 @@ def _dry_run(  # noqa: PLR0911 - one answer after the other
     except NotFoundError:
         return None
     except FieldConflictError as error:
-        return _drift(cluster, change, observed, error)
+        return _resolve_conflict(cluster, change, observed, error)
     except InvalidError as error:
         return replace(error.findings[0], where=str(change.ref))
-    as_seen = _as_seen(change, before, applied.object)
-    found = before.get("metadata", {}).get("labels", {}).get(PART_OF)
-    wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, found)
-    return _Foreign(found, as_seen) if found and found != wanted else as_seen
+    as_seen = _server_change(change, before, applied.object)
+    set_id = before.get("metadata", {}).get("labels", {}).get(PART_OF)
+    wanted = change.manifest["metadata"].get("labels", {}).get(PART_OF, set_id)
+    return _Foreign(set_id, as_seen) if set_id and set_id != wanted else as_seen
 
 
-def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
-    """Two stacks that apply one object would undo each other for ever."""
+def _shared_objects_finding(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) -> Finding:
     number = f"{len(refs)} objects" if len(refs) > 1 else "an object"
     fleet = inventory.cluster.sandbox
     reset = shlex.join(("gpu-provision", "sandbox", "reset", *(() if fleet == "default" else ("--fleet", fleet))))
@@ -122,20 +128,22 @@ def _taken(owner: ObjectRef, refs: Sequence[ObjectRef], inventory: Inventory) ->
         code="GP309",
         what=f"stack {owner.name} owns {number} that stack {inventory.name} declares, too",
         where=f"stack {owner.name} in namespace {owner.namespace}",
-        evidence=join_limited(map(str, refs), _MOST_NAMED),
-        consequence="nothing is changed: each of both would undo the other's changes",
+        evidence=join_limited(map(str, refs), _MAX_NAMED),
+        consequence="nothing is changed: each stack would undo the other's changes",
         fix=f"remove stack {owner.name} first: gpu-provision destroy -i FILE, its inventory (name: {owner.name})"
-        f"{f', or {reset}' if fleet else ''}. If it is this one under its old name: give the inventory that name back",
+        f"{f', or {reset}' if fleet else ''}. If the inventory was renamed: give it the name {owner.name} again",
     )
 
 
-def _as_seen(change: Change, before: Manifest, after: Manifest) -> Change:
+def _server_change(change: Change, before: Manifest, after: Manifest) -> Change:
     kind = {"apiVersion": before.get("apiVersion"), "kind": before.get("kind")} if before else {}
     return replace(change, action=Action.UPDATE, fields=changes_between(before, {**after, **kind}))
 
 
-def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError) -> Change | Finding:
-    """A hand edit of our own object is drift, and is undone; a field of any other manager is a conflict."""
+def _resolve_conflict(
+    cluster: KubeClient, change: Change, observed: ObservedState, error: FieldConflictError
+) -> Change | Finding:
+    """Return the change that undoes a manual edit of a stack's object; a field of another manager is a conflict."""
     live = observed.members.get(change.ref)
     is_by_hand = live is not None and bool(error.managers) and error.managers <= manual_editors(live)
     if live is None or change.manifest is None or not is_by_hand:
@@ -146,7 +154,7 @@ def _drift(cluster: KubeClient, change: Change, observed: ObservedState, error: 
         applied = cluster.apply(manifest, dry_run=True, take_back=True)
     except InvalidError as refused:
         return replace(refused.findings[0], where=str(change.ref))
-    seen = _as_seen(change, live, applied.object)
+    seen = _server_change(change, live, applied.object)
     return replace(seen, manifest=manifest, takes_back_from=tuple(sorted(error.managers)))
 
 
@@ -160,11 +168,10 @@ def read_and_plan(
 ) -> ClusterPlan:
     """Read a cluster and plan.
 
-    A cluster that is as declared costs a fixed number of requests; objects that differ cost one more each: the server's
-    own dry run, which has the last word on what an apply would change. Objects of a stack that is new cost nothing if
-    nothing has their names. Drivers that a run replaces cost a fixed number more.
+    A cluster that is as declared costs a fixed number of requests. Each changed object costs one more, its server-side
+    dry run; a new object costs none. Drivers that a run replaces cost a fixed number more.
 
-    ``revalidate``: forget which validations have passed, so that they run again. ``host_drivers``: as in ClusterFacts.
+    ``revalidate``: repeat passed validations. ``host_drivers``: as in ClusterFacts.
     Raises UnreachableError, ForbiddenError, InvalidError.
     """
     listed: Listed = {}
@@ -174,9 +181,9 @@ def read_and_plan(
     parent = ref_of(desired["prerequisites"][-1])
     observed = observe(cluster, inventory, facts, wanted, parent, listed)
     if revalidate:
-        observed = _unvalidated(observed, part)
+        observed = _void_validations(observed, part)
     seen = cluster_state(context, desired, observed)
-    return replace(build_plan(cluster, desired, seen, states(seen), revalidate=revalidate), listed=listed)
+    return replace(build_plan(cluster, desired, seen, evaluate_states(seen), revalidate=revalidate), listed=listed)
 
 
 def build_plan(
@@ -187,38 +194,38 @@ def build_plan(
     *,
     revalidate: bool = False,
 ) -> ClusterPlan:
-    """Plan for what is known already; of that, nothing is read again.
+    """Plan for an observed state, without another read.
 
-    ``desired`` is so in the end, and ``known`` are the states of what was seen, which has what is desired for now.
+    ``desired``: the final manifests, while ``seen`` has those for now. ``known``: the states of ``seen``.
     """
-    draft = plan_state(seen, known, findings(seen.context))
-    draft = replace(draft, findings=(*draft.findings, *_absent(cluster, desired, seen, draft, known)))
-    answered, refused = server_dry_run(cluster, draft, seen)
-    reading = ClusterPlan(seen.context, desired, seen.observed, answered, revalidate, refused)
-    # A driver that changes and yet stays as it is has to be told, too.
-    kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
-    if not needs_rollout(known) and not (kept and reading.plan.changes_of(DRIVER)):
+    draft = plan_state(seen, known, inventory_findings(seen.context))
+    draft = replace(draft, findings=(*draft.findings, *_absent_findings(cluster, desired, seen, draft, known)))
+    confirmed, refusal = server_dry_run(cluster, draft, seen)
+    reading = ClusterPlan(seen.context, desired, seen.observed, confirmed, revalidate, refusal)
+    # The rollout also reports a changed driver that keeps its previous content.
+    is_driver_kept = any(is_kept(state) for (component, _), state in known.items() if component == DRIVER)
+    if not needs_rollout(known) and not (is_driver_kept and reading.plan.changes_of(DRIVER)):
         return reading
     from gpu_provision.reconcile.rollout import with_rollout
 
     return with_rollout(cluster, reading, seen, known)
 
 
-def _absent(
+def _absent_findings(
     cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
 ) -> Iterator[Finding]:
-    found = references(desired)
+    pod_references = find_references(desired)
     starts_pods = {Action.CREATE, Action.UPDATE, Action.RUN}
     changing = {change.ref for change in draft.changes if change.action in starts_pods}
     if needs_rollout(known):
         changing |= {ref_of(manifest) for manifest in desired[DRIVER]}
     inventory, facts = seen.context.inventory, seen.context.facts
-    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in found))
-    yield from missing_findings(found, missing, changing, seen.observed.namespaces)
-    yield from unread_finding(unread)
+    missing, unread = find_absent(cluster, inventory, facts, (each.ref for each in pod_references))
+    yield from missing_findings(pod_references, missing, changing, seen.observed.namespaces)
+    yield from unread_findings(unread)
 
 
-def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
+def _void_validations(observed: ObservedState, part: RunSelection) -> ObservedState:
     void = frozenset(
         pod["metadata"]["uid"]
         for pod in observed.pods.values()
@@ -231,19 +238,19 @@ def _unvalidated(observed: ObservedState, part: RunSelection) -> ObservedState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What was wanted, what was seen, and the plan between the two."""
+    """Desired state, observed state, and the plan from one to the other."""
 
     context: RenderContext
     desired: Desired
     observed: ObservedState
     plan: Plan
     revalidate: bool = False  # whether validations run again although they have passed
-    refused: str = ""  # what the server said to a dry run that our user may not ask for; empty if it did all of them
-    listed: Listed = field(default_factory=dict)  # what a run of it can follow from there, without asking for it again
+    dry_run_refusal: str = ""  # the server's message if the user may not do a dry run
+    listed: Listed = field(default_factory=dict)  # lists from which a run can start its watches
 
 
 def without_failures(reading: ClusterPlan) -> ClusterPlan:
-    """Return a reading in which failed vectorAdds do not count, so that a run repeats them."""
+    """Return a plan in which failed vectorAdds are void, so that a run repeats them."""
     void = reading.observed.void | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()
@@ -253,16 +260,16 @@ def without_failures(reading: ClusterPlan) -> ClusterPlan:
 
 
 def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
-    """Return why no run may begin: what was found before the first write."""
-    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _REFUSE)
+    """Return the errors of a plan that block a run."""
+    return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _BLOCKING)
 
 
-_REFUSE = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
+_BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382"})
 
 
 def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:
-    """Return what the account lacks to carry the plan of a reading out; None if nothing is missing."""
+    """Return the permissions that the account lacks to execute a plan; None if it has all."""
     inventory, namespaces = reading.context.inventory, reading.observed.namespaces
     return review.missing_for_run(
-        cluster, inventory, reading.plan, reading.desired, namespaces=namespaces, refused=reading.refused
+        cluster, inventory, reading.plan, reading.desired, namespaces=namespaces, refused=reading.dry_run_refusal
     )

@@ -1,4 +1,4 @@
-"""What would go wrong: every host judged, what the cluster knows of its nodes, and what the registry has."""
+"""Preflight: checks of every host, of the cluster's nodes, and of images in the registry."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
-from gpu_provision.planning.prepare import findings
+from gpu_provision.planning.prepare import inventory_findings
 from gpu_provision.reconcile.session import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What preflight has to say before a run."""
+    """The result of preflight."""
 
-    hosts: HostsResult  # the hosts that were read, also those without a GPU
+    hosts: HostsResult  # the hosts that were read, including those without a GPU
     findings: tuple[Finding, ...]  # errors first, then by the inventory's order of nodes
 
     @property
@@ -39,39 +39,40 @@ class Judgement:
 
 
 def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> Judgement:
-    """Read and judge; nothing is changed. Raises what the cluster and pyinfra raise."""
+    """Read and check hosts and cluster without a change. Raises the errors of the cluster and of pyinfra."""
     hosts = judge(inventory, limit=limit, listen=listen)
     facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
     known = context(inventory, facts)
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
-    ours = (*(_unread(host) for host in hosts.failed if not host.errors), *_images(inventory, known, read))
-    of_cluster = findings(known)
-    of_hosts = (*hosts.errors, *hosts.findings)  # each host has been judged with what is ignored
+    unread = (_unread_host_finding(host) for host in hosts.failed if not host.errors)
+    own = (*unread, *_image_findings(inventory, known, read))
+    of_cluster = inventory_findings(known)
+    of_hosts = (*hosts.errors, *hosts.findings)  # without ignored findings already
     found = (
         *drop_reported_by_cluster(of_hosts, of_cluster),
         *of_cluster,
-        *apply_ignored(ours, frozenset(inventory.preflight.ignore)),
+        *apply_ignored(own, frozenset(inventory.preflight.ignore)),
     )
     return Judgement(hosts=hosts, findings=tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR)))
 
 
-def _unread(host: HostOutcome) -> Finding:
+def _unread_host_finding(host: HostOutcome) -> Finding:
     return Finding(
         code=codes.HOST_UNREAD,
         where=host.name,
         what="the host could not be read",
         evidence=host.reason,
-        consequence="a run fails on it, and holds the cluster phase back",
-        fix="see that it is up and that ssh to it works; to connect to no host: host_prerequisites: {enabled: false}",
+        consequence="a run fails on this host, and does not start the cluster phase",
+        fix="check that the host is up and that ssh to it works; to use no SSH: host_prerequisites: {enabled: false}",
     )
 
 
-def _images(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:
-    """Yield what registries say about the driver images of nodes whose hosts were not read, by the cluster's word."""
+def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) -> Iterator[Finding]:
+    """Yield findings about driver images of nodes whose hosts were not read, from the cluster's facts."""
     listed = {node.name: node for node in inventory.nodes}
     for target in known.targets:
-        # A node may be one that only a pool's node_selector names.
+        # The inventory may declare a node only through a pool's node_selector.
         expected = expected_of(inventory, listed.get(target.name) or Node(name=target.name, pool=target.pool.name))
         image = image_of(target)
         if target.name in read or not image or not expected.ask_registry:

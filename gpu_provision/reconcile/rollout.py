@@ -23,8 +23,16 @@ from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.nodes.drain import Evictor
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_departures, with_rollout_changes
-from gpu_provision.planning.states import TO_BE_LABELLED, ClusterState, Key, is_observed
-from gpu_provision.planning.upgrades import AT_WORK, DRIVER, KEEPS, STAYS, has_stale_rollout, is_kept, needs_rollout
+from gpu_provision.planning.states import LABELS_PENDING, ClusterState, Key, is_observed
+from gpu_provision.planning.upgrades import (
+    DRIVER,
+    DRIVER_KEPT,
+    STACK_KEPT,
+    UPGRADE_UNFINISHED,
+    has_stale_rollout,
+    is_kept,
+    needs_rollout,
+)
 from gpu_provision.planning.validation import FAILED_WITH
 from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -38,30 +46,30 @@ from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import (
     Evict,
     FleetNode,
+    RemoveLabels,
     Restart,
     RollBack,
     Snapshot,
     StackPresence,
     StateTransition,
-    TakeOff,
     Validate,
     ValidationResult,
 )
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce, decide, retry_failed
 from gpu_provision.rollout.states import LATE, UpgradeState
 
-_Moves = Mapping[str, StateTransition]  # node -> the move that is being written to it
+_Moves = Mapping[str, StateTransition]  # node -> its transition in flight
 LEFT_OUT = "is left out by --limit"
-"""Why a rollout leaves a node alone that is not in the part that the run looks after."""
+"""Why a rollout leaves out a node that is not in the run's selection."""
 
 
 def with_rollout(
     cluster: KubeClient, reading: ClusterPlan, seen: ClusterState, known: Mapping[Key, NodeState]
 ) -> ClusterPlan:
-    """Return a reading whose plan says how drivers are replaced, and how nodes leave.
+    """Return a plan with the rollout of drivers and the departures of nodes.
 
-    That costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
-    A user who may not read the first three gets the plan without, and a warning.
+    This costs a fixed number of requests: nodes, all pods, PodDisruptionBudgets, and ResourceClaims if any pod has one.
+    Without permission to read the first three, the plan has a warning instead.
     """
     inventory, plan = reading.context.inventory, reading.plan
     try:
@@ -73,10 +81,10 @@ def with_rollout(
     except ForbiddenError as refusal:
         warning = Finding(
             code="GP320",
-            what="a run would replace drivers, and how could not be looked at: that needs rights to read",
+            what="the plan has no preview of the driver rollout: read permissions are missing",
             evidence=refusal.findings[0].evidence,
-            consequence="the plan does not say in which order, nor which pods are evicted",
-            fix="gpu-provision rbac --read-only prints the rights that a plan needs",
+            consequence="the plan has neither the order of nodes nor the pods that are evicted",
+            fix="grant the roles that gpu-provision rbac --read-only prints",
             severity=Severity.WARNING,
         )
         plan = replace(plan, findings=(*plan.findings, warning))
@@ -84,21 +92,21 @@ def with_rollout(
     proofs = validation_results(known)
     live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, proofs=proofs)
     snapshot = observe(desired_drivers(reading) | nodes_without_driver(seen), live, now=time.time())
-    found = plan_waves(snapshot, policy_of(inventory))
-    if not found.is_empty:
+    schedule = plan_waves(snapshot, policy_of(inventory))
+    if not schedule.is_empty:
         proven = {node.name for node in snapshot.nodes if node.is_under_way and predicates.is_proven(node)}
-        outdated = {node.name for node in snapshot.nodes if predicates.why(node)}
-        plan = with_rollout_changes(plan, found, seen, proven=proven, outdated=outdated)
+        outdated = {node.name for node in snapshot.nodes if predicates.upgrade_reason(node)}
+        plan = with_rollout_changes(plan, schedule, seen, proven=proven, outdated=outdated)
     users = {
         node.name: tuple(f"{pod.namespace}/{pod.name}" for pod in predicates.losing_pods(node))
         for node in snapshot.nodes
         if node.is_leaving
     }
-    return replace(reading, plan=with_departures(plan, seen, plan.rollout or found, users))
+    return replace(reading, plan=with_departures(plan, seen, plan.rollout or schedule, users))
 
 
 def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
-    """Return the driver of every node that gets one from the stack."""
+    """Return the desired driver of every node that gets one from the stack."""
     daemonsets = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item
         for item in seen.desired.get("driver", ())
@@ -123,10 +131,9 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
 
 
 def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
-    """Return the nodes that are to have no driver of the stack, and are not at rest.
+    """Return the nodes that lose the driver of the stack: they left the inventory, or have a host driver now.
 
-    These left the inventory, or came back to it half way with a driver of their own. They go by the inventory's own
-    policy.
+    The inventory's own policy applies to them.
     """
     nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
     for node in node_labels.leaving_nodes(seen.context):
@@ -141,22 +148,22 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
 
 
 def _labels_to_remove(node: NodeFacts, seen: ClusterState) -> dict[str, None]:
-    """Return the labels that a node that left the inventory loses before the stack's mark."""
+    """Return the labels that a leaving node loses before the label of its inventory."""
     wanted = seen.node_labels.get(node.name, {})
     gone = (key for key, value in wanted.items() if value is None and key != labels.INVENTORY)
     return {key: None for key in gone if key in node.labels}
 
 
 def budget_kind(cluster: KubeClient) -> Kind:
-    """Return the kind of PodDisruptionBudgets as the server has them: those of policy/v1, before 1.22 of v1beta1."""
+    """Return the kind of PodDisruptionBudgets: of policy/v1, before Kubernetes 1.22 of policy/v1beta1."""
     return Kind(cluster.eviction_version(), "PodDisruptionBudget")
 
 
 class RolloutController:
-    """The rollout of one run; another process may take over at any moment. Without a need for one it costs nothing."""
+    """The rollout of one run; another process can resume it at any moment."""
 
     def __init__(self, cluster: KubeClient, inventory: Inventory) -> None:
-        """Prepare; nothing is asked."""
+        """Prepare; send no request."""
         self._cluster, self._policy, self._evicts = cluster, policy_of(inventory), inventory.may_evict
         self._others = Scope(POD, f"{labels.STACK}!={inventory.name}")
         self._budgets: Scope | None = None
@@ -164,29 +171,29 @@ class RolloutController:
         self._budgets_seen = ""
         self._read = Memo[str, FleetNode]()
         self._snapshot: Snapshot | None = None
-        self.nodes: dict[str, FleetNode] = {}  # the fleet as last looked at
-        self.decision = Decision(phase=RolloutPhase.DONE)  # what follows from that
-        self.previous = ""  # names what the fleet can go back to; empty for nothing
+        self.nodes: dict[str, FleetNode] = {}  # the fleet in the last iteration
+        self.decision = Decision(phase=RolloutPhase.DONE)  # for these nodes
+        self.previous = ""  # digest of the content to roll back to; empty for none
 
     def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
-        """Whether there is something to roll out, or has been in this run."""
+        """Whether a node needs a rollout, or has needed one in this run."""
         return self._snapshot is not None or needs_rollout(raw)
 
     def look(
         self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
     ) -> dict[Key, NodeState]:
-        """Decide, and return the states with those of the drivers that the rollout looks after."""
+        """Decide, and return the states with those of the drivers in the rollout."""
         is_first = self._snapshot is None
         if is_first:
             mirror.follow(self._others)
-        if is_first and self._evicts:  # only who may evict needs budgets, and has the right to watch them
+        if is_first and self._evicts:  # only evictions need budgets, and the permission to watch them
             self._budgets = Scope(budget_kind(self._cluster))
             self._evictor.version = self._budgets.kind.api_version
             mirror.follow(self._budgets)
         self._snapshot = snapshot = self._observe(seen, mirror, raw)
         self.nodes = {node.name: node for node in snapshot.nodes}
-        if is_first and (chances := retry_failed(snapshot)):  # a new run is another chance for whatever failed
-            self.decision = Decision(phase=RolloutPhase.ROLLING, actions=chances)
+        if is_first and (retries := retry_failed(snapshot)):  # each new run retries failed nodes
+            self.decision = Decision(phase=RolloutPhase.ROLLING, actions=retries)
         else:
             decided = decide(snapshot, self._policy, writing)
             self.decision = replace(decided, actions=tuple(coalesce(decided.actions, snapshot, self._policy)))
@@ -216,25 +223,25 @@ class RolloutController:
 
     @property
     def should_roll_back(self) -> bool:
-        """Whether the fleet is to go back to what it had before."""
+        """Whether the policy rolls the fleet back to its previous content."""
         return any(isinstance(action, RollBack) for action in self.decision.actions)
 
-    def shown(self, settled: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, NodeState]:
-        """Return settled states with those of nodes that leave or have yet to be given back, and how far drivers are.
+    def with_rollout_states(self, settled: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, NodeState]:
+        """Return settled states with those of leaving or still cordoned nodes, and the rollout step of each driver.
 
-        A node of which the API server has refused something leaves no further.
+        A leaving node that the API server has rejected a write of stays as it is.
         """
-        found = dict(settled)
+        by_key = dict(settled)
         for node in filter(lambda each: each.is_leaving, self.nodes.values()):
-            if (state := found.get(_key(node))) and state.state is State.LEAVING:
+            if (state := by_key.get(_key(node))) and state.state is State.LEAVING:
                 policy = self._policy.domains[node.domain].policy
-                found[_key(node)] = leaving_state(node, self.decision, state, policy)
-        found |= pending_validation_states(self.nodes.values(), self.decision, found)
+                by_key[_key(node)] = leaving_state(node, self.decision, state, policy)
+        by_key |= pending_validation_states(self.nodes.values(), self.decision, by_key)
         ahead = {name: node.labels.get(upgrade.STATE, "") for name, node in self.nodes.items()}
-        return with_steps(found, seen, ahead)
+        return with_steps(by_key, seen, ahead)
 
     def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
-        """Yield the steps to take now; none on a node of which the API server has refused something for good."""
+        """Yield the next steps; none on a node that the API server has rejected a write of."""
         for action in self.decision.actions if self._snapshot else ():
             if isinstance(action, RollBack) or (key := _key(self.nodes[action.node])) in rejected:
                 continue
@@ -244,20 +251,20 @@ class RolloutController:
                 case Evict():
                     yield EvictPod(key, ObjectRef(*POD, action.namespace, action.name), action, self._budgets_seen)
                 case Restart():
-                    yield from _restart(key, action, seen)
-                case TakeOff():
-                    yield from _take_off(key, action, seen)
+                    yield from _restart_steps(key, action, seen)
+                case RemoveLabels():
+                    yield from _remove_labels(key, action, seen)
                 case Validate():
-                    pass  # the run validates what is new in any case
+                    pass  # the run validates new content in any case
                 case _:
                     assert_never(action)
 
-    def seconds(self) -> float:
-        """Return in how many seconds to look again although nothing has happened."""
+    def seconds_until_deadline(self) -> float:
+        """Return the seconds until the next iteration without an event."""
         return max(0.05, self.decision.until - time.time())
 
     def evict(self, step: EvictPod) -> None:
-        """Ask for an eviction; the node then waits for a refused one. Raises NotFoundError, ConflictError."""
+        """Request an eviction; a refused one is repeated later. Raises NotFoundError, ConflictError."""
         self._evictor.ask(step.ref, step.evict.uid)
 
 
@@ -269,14 +276,14 @@ def _node_ref(name: str) -> ObjectRef:
     return ObjectRef(*NODE, "", name)
 
 
-def _take_off(key: Key, action: TakeOff, seen: ClusterState) -> Iterator[PatchNode]:
+def _remove_labels(key: Key, action: RemoveLabels, seen: ClusterState) -> Iterator[PatchNode]:
     facts = next((node for node in node_labels.leaving_nodes(seen.context) if node.name == action.node), None)
     if facts and (changes := _labels_to_remove(facts, seen)):
         yield PatchNode(key, _node_ref(facts.name), facts.uid, tuple(sorted(changes.items())))
 
 
-def _restart(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
-    """Delete the driver pod, or have the node go over to another DaemonSet, which does that as well."""
+def _restart_steps(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
+    """Delete the driver pod, or move the node to another DaemonSet, which deletes the pod as well."""
     group = seen.node_labels.get(action.node, {}).get(labels.DRIVER_GROUP)
     facts = next((target.facts for target in seen.context.targets if target.name == action.node), None)
     if facts and group and facts.labels.get(labels.DRIVER_GROUP) != group:
@@ -286,54 +293,54 @@ def _restart(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNod
         owners = {each["uid"] for each in pod["metadata"].get("ownerReferences", ())}
         live = (each for ref, each in seen.observed.members.items() if ref.kind == "DaemonSet")
         owned = (each for each in live if facts and each["metadata"].get("uid") in owners)
-        # A controller ends a pod whose DaemonSet does not select the node any more.
+        # The DaemonSet controller deletes a pod on a node that its DaemonSet does not select.
         if pod["metadata"]["uid"] == action.uid and all(facts and selects(each, facts.labels) for each in owned):
             yield RemovePod(key, ref_of(pod), action.uid)
 
 
 def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:  # noqa: PLR0911 - one case after the other
-    """Return the state of a driver that the rollout looks after, and how far it is.
+    """Return the state of a driver in the rollout, and its step.
 
-    A driver that has yet to prove itself is ready here, since its proof requires that; see `pending_validation_states`.
+    A driver before its validation is ready here, as the validation requires that; see `pending_validation_states`.
     """
     raw, driver = replace(raw, step=node.labels.get(upgrade.STATE, "")), node.driver
     is_up = driver is not None and driver.is_ready and predicates.is_current(node)
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
         return replace(raw, state=State.FAILED, reason=decision.failures[node.name])
     if node.state is UpgradeState.FAILED:
-        return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is tried once more")
+        return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is retried")
     if node.state is UpgradeState.UPGRADE_REQUIRED:
         is_between = driver is None or driver.is_terminating
         if is_kept(raw) or (is_between and decision.phase is not RolloutPhase.ROLLING):
             return raw
-        return _not_begun(raw, node, decision, KEEPS, "is about to start")
+        return _waiting_state(raw, node, decision, DRIVER_KEPT, "is about to start")
     if node.state in upgrade.UPGRADING:
-        serves = node.state in LATE and is_up  # what needs the driver can go on
-        return replace(raw, state=State.READY, reason="") if serves else _progressing(raw, node, decision)
+        is_usable = node.state in LATE and is_up
+        return replace(raw, state=State.READY, reason="") if is_usable else _progressing_state(raw, node, decision)
     if node.state in (UpgradeState.UNKNOWN, UpgradeState.DONE):
-        is_over = is_up and raw.reason.startswith(AT_WORK)  # although the watch may not have shown the last write yet
+        is_over = is_up and raw.reason.startswith(UPGRADE_UNFINISHED)  # the watch may lag behind the last write
         return replace(raw, state=State.READY, reason="") if is_over else raw
     if raw.state is State.READY:
         return raw
-    return replace(raw, state=State.BLOCKED, reason=f"{KEEPS}: {decision.waits.get(node.name, '')}")
+    return replace(raw, state=State.BLOCKED, reason=f"{DRIVER_KEPT}: {decision.waits.get(node.name, '')}")
 
 
 def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
-    """Return the state of a node that leaves: with its labels to be written once nothing on it would suffer."""
+    """Return the state of a leaving node; its labels are written once no pod would lose a GPU."""
     begun = replace(raw, step=node.labels.get(upgrade.STATE, ""))
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
-        return replace(begun, state=State.FAILED, reason=f"{STAYS}: {decision.failures[node.name]}")
+        return replace(begun, state=State.FAILED, reason=f"{STACK_KEPT}: {decision.failures[node.name]}")
     if node.state in upgrade.UPGRADING or node.state is UpgradeState.FAILED:
-        return _progressing(begun, node, decision)
+        return _progressing_state(begun, node, decision)
     if predicates.is_free(node) and not predicates.is_marked(node):
-        return replace(raw, state=State.PROGRESSING, reason=TO_BE_LABELLED)
+        return replace(raw, state=State.PROGRESSING, reason=LABELS_PENDING)
     if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true":
-        return replace(raw, state=State.READY, reason=f"{STAYS}: {decision.waits.get(node.name, '')}")
-    return _not_begun(raw, node, decision, STAYS, "is about to leave")
+        return replace(raw, state=State.READY, reason=f"{STACK_KEPT}: {decision.waits.get(node.name, '')}")
+    return _waiting_state(raw, node, decision, STACK_KEPT, "is about to leave")
 
 
-def _not_begun(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
-    """Return the state of a node that has not started: will it, in this run, and if not, is that as it should be?"""
+def _waiting_state(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
+    """Return the state of a node that has not started: progressing if it starts in this run."""
     wait = decision.waits.get(node.name, "")
     match decision.phase:
         case RolloutPhase.CLOSED:
@@ -346,32 +353,32 @@ def _not_begun(raw: NodeState, node: FleetNode, decision: Decision, stays: str, 
             assert_never(decision.phase)
 
 
-def _progressing(state: NodeState, node: FleetNode, decision: Decision) -> NodeState:
+def _progressing_state(state: NodeState, node: FleetNode, decision: Decision) -> NodeState:
     reason = decision.waits.get(node.name) or f"is in {node.state.value}"
     return replace(state, state=State.PROGRESSING, reason=reason)
 
 
 def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
-    """Return what validation says of the driver that each node has now; nothing where it has not ended."""
-    found = dict[str, ValidationResult]()
+    """Return the validation result of the current driver of each node; nodes without one are absent."""
+    results = dict[str, ValidationResult]()
     for node, state in ((key[1], state) for key, state in raw.items() if key[0] == "driver_validation" and key[1]):
         if state.state is State.FAILED:
-            found[node] = ValidationResult(passed=False, reason=state.reason.removeprefix(FAILED_WITH))
+            results[node] = ValidationResult(passed=False, reason=state.reason.removeprefix(FAILED_WITH))
         elif state.state is State.READY and not state.reason:
-            found[node] = ValidationResult(passed=True)
-    return found
+            results[node] = ValidationResult(passed=True)
+    return results
 
 
 def pending_validation_states(
     nodes: Iterable[FleetNode], decision: Decision, settled: Mapping[Key, NodeState]
 ) -> dict[Key, NodeState]:
-    """Return the states of ready drivers whose nodes are still to be given back."""
-    found = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
-    ready = ((node, state) for node, state in found if state is not None and state.state is State.READY)
-    return {(DRIVER, node.name): _progressing(state, node, decision) for node, state in ready}
+    """Return the states of ready drivers whose nodes are still to be validated or uncordoned."""
+    late = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
+    ready = ((node, state) for node, state in late if state is not None and state.state is State.READY)
+    return {(DRIVER, node.name): _progressing_state(state, node, decision) for node, state in ready}
 
 
 def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:
-    """Return the drivers whose time the rollout keeps, or that wait for their turn."""
-    ours = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
-    return frozenset((DRIVER, node.name) for node in nodes if node.state in ours or predicates.why(node))
+    """Return the drivers whose timeouts the rollout applies, or that wait for a slot."""
+    rolling = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
+    return frozenset((DRIVER, node.name) for node in nodes if node.state in rolling or predicates.upgrade_reason(node))

@@ -33,51 +33,48 @@ from gpu_provision.reconcile.rollout import RolloutController, drivers_without_d
 from gpu_provision.reconcile.states import ProgressReporter, deadline_tracker
 from gpu_provision.reconcile.steps import SEEN_SECONDS, Step, StepExecutor, next_actions
 from gpu_provision.rollout.state_machine import RolloutPhase
-from gpu_provision.rollout.states import nodes_left_behind
+from gpu_provision.rollout.states import unfinished_node_findings
 
 _PARALLEL = 16
-_REPAIRS = 3  # times that one run creates an object again that is deleted meanwhile
+_REPAIRS = 3  # times that one run recreates a deleted object
 _PER_NODE = frozenset({"Node", "Pod"})
 
 
 # Objects of one rank are applied at the same time, after those of lower ranks.
-# A binding comes after its role: to whom the server does not trust blindly, it compares what the role grants.
+# A binding comes after its role: the server checks that the user has the permissions that the role grants.
 # Pods come before their DaemonSet, see `pod_changes`.
 _RANKS = {"Namespace": 0, "CustomResourceDefinition": 1, "Role": 1, "ClusterRole": 1, "DaemonSet": 3, "Deployment": 3}
 _OTHER_RANK = 2
 
 
 class Applier:
-    """Applies and prunes, and remembers the outcome."""
+    """Applies and prunes objects, and keeps the results."""
 
     def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
-        """Start from what was read; nothing is written."""
+        """Start from the observed state; write nothing."""
         self._cluster = cluster
-        self._applied = _manifests(reading.desired)
+        self._applied = _manifests_by_ref(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)  # as the API server answered last
-        self.rejected: dict[Key, str] = {}  # why it refused an object of a component
+        self.rejected: dict[Key, str] = {}  # component -> why the API server rejected one of its objects
         self._repaired: Counter[ObjectRef] = Counter()
         self.written: list[ObjectRef] = []  # appended to by several threads; a count would lose some
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Apply every object to be created or updated, and patch pods, rank by rank."""
+        """Create and update objects, and patch pods, rank by rank."""
         ranked: dict[int, list[Change]] = {}
         for change in changes:
             if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind != "Node":
                 ranked.setdefault(_RANKS.get(change.ref.kind, _OTHER_RANK), []).append(change)
         for rank in sorted(ranked):
-            self._each(self._apply, ranked[rank])
+            self._write_all(self._apply, ranked[rank])
 
     def prune(self, changes: Iterable[Change]) -> None:
-        """Delete every object that is no longer wanted; what is in a namespace goes before the namespace.
-
-        The rights to delete there can go with the namespace.
-        """
-        doomed = [each for each in changes if each.action is Action.DELETE and each.ref.kind not in _PER_NODE]
+        """Delete undeclared objects; namespaces last, as they may hold the permission to delete."""
+        deleted = [each for each in changes if each.action is Action.DELETE and each.ref.kind not in _PER_NODE]
         for is_last in (False, True):
-            self._each(self._delete, [change for change in doomed if (change.ref.kind == "Namespace") is is_last])
+            self._write_all(self._delete, [change for change in deleted if (change.ref.kind == "Namespace") is is_last])
 
-    def _each(self, write: Callable[[Change], None], changes: Collection[Change]) -> None:
+    def _write_all(self, write: Callable[[Change], None], changes: Collection[Change]) -> None:
         """Write several objects at a time. Raises the first error, in the order of the changes."""
         with RequestPool(self._cluster, _PARALLEL) as pool:
             writing = [pool.submit(write, change) for change in changes]
@@ -85,11 +82,11 @@ class Applier:
             one.result()
 
     def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
-        """Apply what became wanted or changed since facts about nodes came in, and what is not ``live`` any more.
+        """Apply manifests that are new or changed since the last call, and recreate objects that are not ``live``.
 
-        What is deleted again and again stays away in the end.
+        An object that is deleted again and again is recreated only a few times.
         """
-        wanted = _manifests(desired)
+        wanted = _manifests_by_ref(desired)
         gone = {ref for ref in wanted if ref in self.members and ref not in live}
         lost = {ref for ref in gone if self._repaired[ref] < _REPAIRS}
         self._repaired.update(lost)
@@ -100,8 +97,8 @@ class Applier:
         )
         self._applied = wanted
 
-    def are_shown(self, mirror: InformerCache) -> bool:
-        """Whether live copies show what was written of the kinds that a run follows."""
+    def are_visible(self, mirror: InformerCache) -> bool:
+        """Whether the informer cache has the written objects of watched kinds."""
         written = {ref: self.members[ref] for ref in self.written if ref.type in WATCHED and ref in self.members}
         live = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()} if written else {}
         return all(ref in live and _generation(live[ref]) >= _generation(item) for ref, item in written.items())
@@ -118,7 +115,7 @@ class Applier:
         if manifest is None:
             return
         if ref.kind == "Pod":
-            with contextlib.suppress(NotFoundError, ConflictError):  # gone: the next plan looks at the one in its place
+            with contextlib.suppress(NotFoundError, ConflictError):  # gone: the next plan has its successor
                 self._cluster.merge(ref, {"metadata": manifest["metadata"]})
                 self.written.append(ref)
             return
@@ -128,7 +125,7 @@ class Applier:
 
     def _delete(self, change: Change) -> None:
         uid = self.members.pop(change.ref, {}).get("metadata", {}).get("uid", "")
-        with contextlib.suppress(ConflictError):  # it was created again: the next plan looks at that one
+        with contextlib.suppress(ConflictError):  # created again: the next plan has the new one
             self._cluster.delete(change.ref, uid=uid)
         self.written.append(change.ref)
 
@@ -137,7 +134,7 @@ def _generation(live: Manifest) -> int:
     return int(live["metadata"].get("generation") or 0)
 
 
-def _manifests(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:
+def _manifests_by_ref(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]:
     return {
         ref_of(manifest): (component, manifest)
         for component, manifests in desired.items()
@@ -150,33 +147,32 @@ Listen = Callable[[Event], None]
 OnStates = Callable[[Mapping[Key, NodeState]], None]
 
 
-# Many events, one look: after a look there is a pause of so many times its processor time, and of no more than so many
-# seconds. An event after the pause is evaluated at once. In an install a node waits for a look a few times; in a
-# rollout it does for each of its states, and the next node waits as well.
+# Factor and maximum of the pause after an iteration: a factor of its processor time, at most so many seconds. An event
+# after the pause is evaluated at once. A rollout waits for an iteration in each state of each node.
 _PAUSES, _PAUSES_OF_ROLLOUT = (40.0, 0.5), (2.0, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: the result, and the state of the cluster at its end, by which failures are explained.
+    """How a run ended: the result, and the state of the cluster at its end, which explains failures.
 
-    ``told`` are findings of a run before this one, whose rollback this is; or why a failed rollout is not rolled back.
+    ``findings``: those of the failed run that this run rolls back, or why a failed rollout is not rolled back.
     """
 
     result: RunResult
     seen: ClusterState
-    plan: Plan  # what was to be changed
-    record: Record  # as it is on record
-    unrecorded: Finding | None = None  # why it is not; None if it is
-    back: RollbackTarget | None = None  # where the cluster is to go, since the rollout failed and the policy says so
-    told: tuple[Finding, ...] = ()
-    said: Mapping[Key, CrashLog] = field(default_factory=dict)  # by pods that crashed, as told while the run waited
+    plan: Plan
+    record: Record
+    record_problem: Finding | None = None  # why the record was not written
+    rollback_target: RollbackTarget | None = None  # set if the rollout failed and the policy rolls back
+    findings: tuple[Finding, ...] = ()
+    crash_logs: Mapping[Key, CrashLog] = field(default_factory=dict)  # of crashed pods
 
 
 class Run:
-    """One run over one cluster. Make it, `execute` it once."""
+    """One run on one cluster; `execute` it once."""
 
-    going_on = ""  # without this process: nothing, as it takes the steps itself
+    continuation = ""  # nothing continues without this process
 
     def __init__(  # noqa: PLR0913 - what a run is given
         self,
@@ -188,48 +184,48 @@ class Run:
         back_to: int = 0,
         live: LiveState | None = None,
     ) -> None:
-        """Prepare; nothing is written. Both callbacks are called from the executing thread only.
+        """Prepare; write nothing. The executing thread calls both callbacks.
 
-        ``back_to``: number of the run whose versions this one brings back; 0 if it is no rollback. ``live``: copies of
-        a caller that follows `run_scopes` already; without them the run follows these itself.
+        ``back_to``: number of the run to roll back to; 0 if this is no rollback. ``live``: the informer cache of a
+        caller that watches `run_scopes` already.
         """
         inventory = reading.context.inventory
         self._cluster, self._reading, self._on_states = cluster, reading, on_states
         self._began, self._before = time.monotonic(), cluster.requests
-        self._announcer = ProgressReporter(listen, self._began, known=live.ready if live else {})
-        self._settler, self._live = deadline_tracker(reading), live
+        self._progress = ProgressReporter(listen, self._began, known=live.ready if live else {})
+        self._deadlines, self._live = deadline_tracker(reading), live
         self._situations = live.situations if live else SituationBuilder(without_failures(reading))
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = RolloutController(cluster, inventory)
         self._crashes = Crashes(cluster)
-        rejected = self._settler.rejected
+        rejected = self._deadlines.rejected
         self._steps = StepExecutor(
-            cluster, self._rollout, self._crashes, rejected=rejected, on_end=self._wake, on_written=self._note
+            cluster, self._rollout, self._crashes, rejected=rejected, on_end=self._wake, on_written=self._note_written
         )
         spec = run_spec(inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to)
-        self._book = RunRecorder(cluster, spec, say=self._announcer.say, progress=self._reached)
+        self._recorder = RunRecorder(cluster, spec, say=self._progress.report_message, progress=self._result)
         self._mirror: InformerCache | None = None
         self._cancelled, self._removed = False, 0
         self._rolls_out = False
 
     @property
     def is_following(self) -> bool:
-        """Whether the objects of the plan are applied, and what becomes of them is followed."""
+        """Whether the objects of the plan are applied, and the run watches them."""
         return self._mirror is not None
 
-    def left_behind(self) -> tuple[Finding, ...]:
-        """Return warnings about nodes that stay cordoned or halfway, as last seen or written; sends no request."""
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
+        """Return warnings about nodes that stay cordoned or in the middle of a rollout; sends no request."""
         nodes = self._mirror.of(NODE).values() if self._mirror else ()
-        return nodes_left_behind(map(node_facts, nodes), self._reading.context.inventory.name)
+        return unfinished_node_findings(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
-        """End the run after the current step, with the lock given back; may be called from any thread."""
+        """End the run after the current step and release the lock; may be called from any thread."""
         self._cancelled = True
         self._cluster.cancel_retries()
         self._wake()
 
-    def _note(self, written: Manifest) -> None:
+    def _note_written(self, written: Manifest) -> None:
         if self._mirror is not None:
             self._mirror.note(written)
 
@@ -238,24 +234,24 @@ class Run:
             self._mirror.wake()
 
     def execute(self) -> Outcome:
-        """Carry the plan out; in the outcome components may have failed on some nodes.
+        """Execute the plan; in the outcome components may have failed on some nodes.
 
         Raises:
-            LockedError: Another run writes, or has written since the plan was made, or has taken the lock away.
-            UnreachableError: The API server did not answer for as long as requests are repeated.
+            LockedError: Another run writes, or has written since the plan was made, or has broken the lock.
+            UnreachableError: The API server did not answer within the time of all retries.
         """
         self._began, self._before = time.monotonic(), self._cluster.requests
         inventory, changes = self._reading.context.inventory, self._reading.plan.changes
-        home = Action.CREATE, "Namespace", inventory.cluster.namespace  # that the lock lives in
+        home = Action.CREATE, "Namespace", inventory.cluster.namespace  # the namespace of the lock
         for change in (each for each in changes if (each.action, each.ref.kind, each.ref.name) == home):
             self._objects.write(change)
         planned_at = self._reading.observed.lock_version
         with (
-            WriteLock(self._cluster, inventory, on_wait=self._announcer.say, planned_at=planned_at) as lock,
-            self._book,
+            WriteLock(self._cluster, inventory, on_wait=self._progress.report_message, planned_at=planned_at) as lock,
+            self._recorder,
         ):
             back, barred = find_rollback_target(
-                self._reading.context, self._reading.desired, self._book.earlier, self._book.record
+                self._reading.context, self._reading.desired, self._recorder.earlier, self._recorder.record
             )
             self._rollout.previous = back.name if back else ""
             self._objects.apply(each for each in changes if (each.action, each.ref.kind, each.ref.name) != home)
@@ -268,25 +264,25 @@ class Run:
                 else InformerCache(self._cluster, scopes, keep=trim, listed=listed) as mirror
             ):
                 self._mirror = mirror
-                give_up = time.monotonic() + SEEN_SECONDS  # until copies show what was written it would look deleted
-                while not self._objects.are_shown(mirror) and time.monotonic() < give_up and not self._cancelled:
+                give_up = time.monotonic() + SEEN_SECONDS  # objects that the cache lacks would look deleted
+                while not self._objects.are_visible(mirror) and time.monotonic() < give_up and not self._cancelled:
                     mirror.wait(SEEN_SECONDS)
                 seen = self._follow(mirror, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
             back = back if self._rollout.should_roll_back else None
-            reason = reason_of(self._announcer.states.values()), f"goes back to {back.name}" if back else ""
-            self._book.end(self._ending(), changed=self._changed, reason="; ".join(filter(None, reason)))
+            reason = reason_of(self._progress.states.values()), f"goes back to {back.name}" if back else ""
+            self._recorder.end(self._ending(), changed=self._changed, reason="; ".join(filter(None, reason)))
         return Outcome(
-            result=self._reached(),
+            result=self._result(),
             seen=seen,
             plan=self._reading.plan,
-            record=self._book.record,
-            unrecorded=self._book.problem,
-            back=back,
-            told=barred if self._rollout.decision.phase in {RolloutPhase.PAUSED, RolloutPhase.FAILED} else (),
-            said=self._crashes.said_of(self._announcer.states, seen),
+            record=self._recorder.record,
+            record_problem=self._recorder.problem,
+            rollback_target=back,
+            findings=barred if self._rollout.decision.phase in {RolloutPhase.PAUSED, RolloutPhase.FAILED} else (),
+            crash_logs=self._crashes.find_crash_logs(self._progress.states, seen),
         )
 
     @property
@@ -297,19 +293,19 @@ class Run:
         if self._cancelled:
             return Ending.INTERRUPTED
         planned = any(item.severity is Severity.ERROR for item in self._reading.plan.findings)
-        ready = all(state.state is State.READY for state in self._announcer.states.values())
+        ready = all(state.state is State.READY for state in self._progress.states.values())
         return Ending.SUCCEEDED if ready and not planned else Ending.FAILED
 
-    def _reached(self) -> RunResult:
+    def _result(self) -> RunResult:
         evidence = dict(self._validations.evidence)
         return RunResult(
             changed=self._changed,
             requests=self._cluster.requests - self._before,
-            run=self._book.record.number,
+            run=self._recorder.record.number,
             seconds=time.monotonic() - self._began,
-            states=tuple(self._announcer.states.values()),
+            states=tuple(self._progress.states.values()),
             evidence=tuple(evidence[key] for key in sorted(evidence)),
-            timeline=self._announcer.timeline,
+            timeline=self._progress.timeline,
         )
 
     def _follow(self, mirror: InformerCache, lock: WriteLock) -> ClusterState:
@@ -319,41 +315,43 @@ class Run:
                 if lock.lost is not None:
                     raise lock.lost
                 now, busy = time.monotonic(), time.thread_time()
-                seen, steps = self._look(mirror, now)
+                seen, steps = self._evaluate(mirror, now)
                 if self._rollout.should_roll_back:
                     return seen
                 for step in steps:
                     self._steps.start(step, now)
-                is_over = not (steps or self._steps.is_busy) and self._announcer.is_settled
+                is_over = not (steps or self._steps.is_busy) and self._progress.is_settled
                 if self._cancelled or is_over:
                     return seen
-                self._book.save_local(now)
+                self._recorder.save_local(now)
                 looked, spent = time.monotonic(), time.thread_time() - busy
-                wait = min(self._settler.next_deadline(now), self._rollout.seconds())
+                wait = min(self._deadlines.next_deadline(now), self._rollout.seconds_until_deadline())
                 mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
                 pauses, most = _PAUSES_OF_ROLLOUT if self._rolls_out else _PAUSES
-                self._steps.rest(looked + min(pauses * spent, most) - time.monotonic())
+                self._steps.pause(looked + min(pauses * spent, most) - time.monotonic())
 
-    def _look(self, mirror: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
+    def _evaluate(self, mirror: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
         seen = self._situations.build(mirror, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
-        self._settler.rejected |= self._objects.rejected
-        self._validations.take(seen)
+        self._deadlines.rejected |= self._objects.rejected
+        self._validations.collect(seen)
         raw, rollout = self._with_rollout(seen, mirror, self._situations.states(seen)), self._rollout
-        logs = list(self._crashes.unread(raw, seen))
-        untimed = drivers_without_deadline(rollout.nodes.values())
-        settled = self._settler.settle(self._crashes.told(raw, seen), now, untimed=untimed)
-        self._announcer.show(rollout.shown(settled, seen))
-        self._on_states(self._announcer.states)
-        return seen, [*rollout.steps(seen, self._settler.rejected), *next_actions(seen, self._announcer.states), *logs]
+        logs = list(self._crashes.start_reading(raw, seen))
+        without_deadline = drivers_without_deadline(rollout.nodes.values())
+        settled = self._deadlines.settle(
+            self._crashes.add_crash_reasons(raw, seen), now, without_deadline=without_deadline
+        )
+        self._progress.report_states(rollout.with_rollout_states(settled, seen))
+        self._on_states(self._progress.states)
+        return seen, [*rollout.steps(seen, self._deadlines.rejected), *next_actions(seen, self._progress.states), *logs]
 
     def _with_rollout(
         self, seen: ClusterState, mirror: InformerCache, raw: dict[Key, NodeState]
     ) -> Mapping[Key, NodeState]:
-        is_rejected = (DRIVER, "") in self._settler.rejected  # the API server has refused the driver's DaemonSet
+        is_rejected = (DRIVER, "") in self._deadlines.rejected  # the API server has rejected the driver's DaemonSet
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected
         if self._rolls_out:
-            return postpone_validations(self._rollout.look(seen, mirror, raw, self._steps.moving))
+            return postpone_validations(self._rollout.look(seen, mirror, raw, self._steps.in_flight_moves))
         if before:
             self._rollout.stop()
         return raw

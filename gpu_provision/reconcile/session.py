@@ -1,6 +1,6 @@
-"""One run in a thread, shared by many callers: pyinfra's operations, one per component, wait on the same run.
+"""One run in a thread, shared by many callers: pyinfra's operations, one per component, wait for the same run.
 
-The reading that planning needs is made once and used until the run has written; `Outcome` has the rest.
+The plan is made once; `Outcome` has the state at the end of the run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpu_provision.reconcile.observer import LiveState, StackObserver
     from gpu_provision.reconcile.run import Outcome
 
-_TOLD_BY_STATES = "GP201"
+_REPORTED_BY_STATES = "GP201"
 _STEP_SECONDS = 10
 
 
@@ -46,50 +46,50 @@ class RunHandle(Protocol):
 
     @property
     def is_following(self) -> bool:
-        """Whether all is written, and what becomes of it is followed."""
+        """Whether all objects are applied, and the run watches them."""
 
     @property
-    def going_on(self) -> str:
-        """What goes on without this process if the run is cancelled now, as a sentence; empty if nothing does."""
+    def continuation(self) -> str:
+        """A sentence about work that continues without this process after a cancellation; empty for none."""
 
     def execute(self) -> Outcome:
-        """Carry the plan out, or see it carried out. Raises ProvisionError."""
+        """Execute the plan, or follow its execution. Raises ProvisionError."""
 
-    def left_behind(self) -> tuple[Finding, ...]:
-        """Return warnings about what stays half done if the run has ended here; from any thread."""
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
+        """Return warnings about unfinished nodes if the run has ended here; from any thread."""
 
     def cancel(self) -> None:
         """End after the current step; from any thread."""
 
 
 RunFactory = Callable[..., RunHandle]
-"""Makes the run of a plan, with the arguments of `Run`; nothing is written."""
+"""Makes the run of a plan, with the arguments of `Run`; writes nothing."""
 
 
 class Executor(Protocol):
-    """A controller in the cluster that looks after stacks, if there is one."""
+    """Executes runs through the operator, if the cluster has one."""
 
-    def reviewed(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
-        """Return a reading whose plan names the resource that carries it out, if any. Raises as the API server says."""
+    def review_plan(self, cluster: KubeClient, reading: ClusterPlan) -> ClusterPlan:
+        """Return the plan with the GPUStack that executes it, if any. Raises the errors of the API server."""
 
     @property
-    def conduct(self) -> RunFactory:
-        """Makes the run that is carried out there, of a reading that was reviewed."""
+    def run_factory(self) -> RunFactory:
+        """The factory of runs that the operator executes, for a reviewed plan."""
 
 
 @dataclass(slots=True)
 class Session:
-    """The work of one process on one stack. ``host_drivers`` may be set until the reading is made."""
+    """The work of one process on one stack. ``host_drivers`` may be set until the plan is made."""
 
     inventory: Inventory
     revalidate: bool = False  # whether validations run again although they have passed
     host_drivers: Mapping[str, str] = field(default_factory=dict)  # as just read, see ClusterFacts
     back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
-    part: RunSelection = ALL  # what to look after
-    resident: StackObserver | None = None  # who follows the stack already; what it knows is not read
-    deputy: Executor | None = None  # carries runs out if a controller looks after the stack; None: not even then
-    leadership: LeaderElector | None = None  # what the right to write rests on besides the stack's lock
-    recorded: int = 0  # number of the run that changed hosts alone; 0 if there was none
+    part: RunSelection = ALL
+    observer: StackObserver | None = None  # replaces the read of the cluster
+    executor: Executor | None = None  # for stacks that a controller manages
+    leadership: LeaderElector | None = None  # the second fence of writes, besides the stack's lock
+    recorded_run: int = 0  # number of the run that changed only hosts; 0 if there was none
     _cluster: KubeClient | None = None
     _reading: ClusterPlan | None = None
     _run: RunThread | None = None
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def cluster(self) -> KubeClient:
-        """The connection; made when it is first asked for."""
+        """The client, which connects at the first use."""
         if self._cluster is None:
             self._cluster = connect(*resolve_context(self.inventory))
             self._cluster.leadership = self.leadership
@@ -108,31 +108,31 @@ class Session:
         return self._cluster
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Tell ``listener`` of every event from now on."""
+        """Call ``listener`` for every event from now on."""
         self._listeners.append(listener)
 
     def reading(self) -> ClusterPlan:
-        """Return what was wanted and seen, and the plan; read once."""
+        """Return desired and observed state, and the plan; read once."""
         if self._reading is None:
             try:
-                self._reading = self.resident.read(self.cluster) if self.resident else self._read()
+                self._reading = self.observer.read(self.cluster) if self.observer else self._read()
             except ForbiddenError as refusal:
                 raise review.missing_for_reading(self.cluster, self.inventory, refusal) from refusal
         return self._reading
 
     def _read(self) -> ClusterPlan:
-        found = read_and_plan(
+        reading = read_and_plan(
             self.cluster, self.inventory, revalidate=self.revalidate, host_drivers=self.host_drivers, part=self.part
         )
-        return self.deputy.reviewed(self.cluster, found) if self.deputy else found
+        return self.executor.review_plan(self.cluster, reading) if self.executor else reading
 
     @property
-    def is_read(self) -> bool:
-        """Whether the reading has been made."""
+    def has_plan(self) -> bool:
+        """Whether the plan has been made."""
         return self._reading is not None
 
     def forget(self) -> None:
-        """Read again when next asked: time has passed since the plan was shown."""
+        """Drop the plan, so that the next use reads the cluster again."""
         if self._run is None:
             self._reading = None
 
@@ -141,33 +141,33 @@ class Session:
         return blocking_findings(self.reading())
 
     def missing_permissions(self) -> Finding | None:
-        """Return what the account lacks to carry the plan out; None if nothing is missing."""
+        """Return the permissions that the account lacks to execute the plan; None if it has all."""
         return missing_permissions(self.cluster, self.reading())
 
     def start(self) -> None:
-        """Begin the run if it has not begun. Nothing was written if it raises.
+        """Start the run if it has not started.
 
-        Raises RunFailedError if planning found conflicts, ForbiddenError if permissions are missing.
+        Raises before the first write: RunFailedError for conflicts, ForbiddenError for missing permissions.
         """
         if self._run is not None:
             return
         if refused := self.refusals():
             raise RunFailedError(*refused)
         reading, live = self.reading(), None
-        if self.deputy and reading.plan.resource:
-            make = self.deputy.conduct
+        if self.executor and reading.plan.resource:
+            make = self.executor.run_factory
         elif missing := self.missing_permissions():
             raise ForbiddenError(missing)
         else:
             from gpu_provision.reconcile.run import Run
 
-            live = self.resident.live(reading) if self.resident else None
+            live = self.observer.live(reading) if self.observer else None
             make = partial(Run, live=live)
-        self._run = RunThread(self.cluster, reading, self._tell, self.back_to, make=make, live=live)
+        self._run = RunThread(self.cluster, reading, self._notify, self.back_to, make=make, live=live)
         self._run.start()
 
-    def put_on_record(self, *, hosts: int) -> None:
-        """Put a run on record that changed so many hosts, where the cluster was as declared."""
+    def record_host_changes(self, *, hosts: int) -> None:
+        """Record a run that changed so many hosts, and nothing in the cluster."""
         from gpu_provision.history import recorder
 
         reading = self.reading()
@@ -175,15 +175,15 @@ class Session:
         spec = recorder.run_spec(
             reading.context.inventory, reading.plan, reading.desired, members, back_to=self.back_to
         )
-        self.recorded, self._unrecorded = recorder.record_host_changes(
+        self.recorded_run, self._unrecorded = recorder.record_host_changes(
             self.cluster, spec, hosts, planned_at=reading.observed.lock_version
         )
 
     def wait(self, component: str, *, tick: Callable[[str], None] = lambda _: None) -> tuple[NodeState, ...]:
-        """Wait until a component has settled everywhere; return what failed or is blocked of it.
+        """Wait until a component has settled everywhere; return its failed and blocked states.
 
-        If something failed, the whole run is awaited first, so that whatever can be finished is finished. ``tick`` is
-        told about once a second how far the component is: ``2/3 ready; t4-2: ImagePullBackOff``.
+        After a failure, wait for the whole run. ``tick`` gets the progress of the component about once a second:
+        ``2/3 ready; t4-2: ImagePullBackOff``.
 
         Raises ProvisionError: the run itself ended early.
         """
@@ -195,25 +195,25 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run has begun and not ended."""
+        """Whether a run has started and not ended."""
         return self._run is not None and not self._run.is_over
 
     @property
     def is_following(self) -> bool:
-        """Whether a run is under way that has applied its objects, and waits for nodes."""
+        """Whether a run has applied its objects and waits for nodes."""
         return self._run is not None and not self._run.is_over and self._run.is_following
 
     def cancel(self) -> None:
-        """End the run, if there is one, after its current step; what it has written stays."""
+        """End the run, if there is one, after its current step."""
         if self._run is not None:
             self._run.cancel()
 
     def finish(self) -> Outcome | None:
-        """Wait for the end of the run; None if nothing was started. Raises ProvisionError if it ended early."""
+        """Wait for the end of the run; None if none has started. Raises ProvisionError if it ended early."""
         return self._run.join() if self._run else None
 
     def explain(self) -> tuple[Finding, ...]:
-        """Return why the run did not end as declared, and what the plan found wrong; writes the run's record."""
+        """Return the findings about failures of the run and of the plan; writes the run's record."""
         outcome = self.finish()
         planned = self.reading().plan.findings
         if outcome is None:
@@ -221,21 +221,21 @@ class Session:
         if self._explained is None:
             from gpu_provision.reconcile.evidence import explain
 
-            told = (item for item in planned if item.code != _TOLD_BY_STATES)
-            warnings = filter(None, [outcome.unrecorded])
-            self._explained = (*outcome.told, *explain(self.cluster, outcome), *told, *warnings)
+            others = (item for item in planned if item.code != _REPORTED_BY_STATES)
+            warnings = filter(None, [outcome.record_problem])
+            self._explained = (*outcome.findings, *explain(self.cluster, outcome), *others, *warnings)
             if outcome.record.id:
                 details = partial(store.run_details, outcome.plan, outcome.result, self._explained)
                 store.write_local(outcome.record, details)
         return self._explained
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
 
 
 class RunThread:
-    """A run in a thread of its own; under gevent, in a greenlet. Callbacks are called from there."""
+    """A run in its own thread, or greenlet under gevent, which calls the callbacks."""
 
     def __init__(  # noqa: PLR0913 - what a run is made from, and who makes it
         self,
@@ -247,13 +247,13 @@ class RunThread:
         make: RunFactory,
         live: LiveState | None = None,
     ) -> None:
-        """Prepare; `start` begins. ``make`` makes the run; who else reads what is ``live`` is woken by the end."""
-        self._cluster, self._reading, self._tell, self._live = cluster, reading, tell, live
+        """Prepare. ``make`` makes the run. The end of the run wakes the readers of ``live``."""
+        self._cluster, self._reading, self._notify, self._live = cluster, reading, tell, live
         self._states: Mapping[Key, NodeState] = {}
         self._changed = threading.Condition()
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
-        self._run = self._declared = make(cluster, reading, listen=tell, on_states=self._take, back_to=back_to)
+        self._run = self._declared = make(cluster, reading, listen=tell, on_states=self._update_states, back_to=back_to)
         self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
 
     def start(self) -> None:
@@ -263,11 +263,11 @@ class RunThread:
     def _execute(self) -> None:
         try:
             outcome = self._run.execute()
-            self._outcome = self._gone_back(outcome, outcome.back) if outcome.back else outcome
-        except LockedError as error:  # the run that has the lock goes on with what this one left
+            self._outcome = self._roll_back(outcome, outcome.rollback_target) if outcome.rollback_target else outcome
+        except LockedError as error:  # the run that has the lock resumes this one
             self._error = error
         except ProvisionError as error:
-            error.findings = (*error.findings, *self._run.left_behind())
+            error.findings = (*error.findings, *self._run.unfinished_nodes())
             self._error = error
         except BaseException as error:  # noqa: BLE001 (handed to the caller that waits)
             self._error = error
@@ -276,37 +276,47 @@ class RunThread:
         if self._live:
             self._live.mirror.wake()
 
-    def _gone_back(self, failed: Outcome, back: RollbackTarget) -> Outcome:
-        """Carry out what was there before, as a run of its own, which is not rolled back in its turn."""
+    def _roll_back(self, failed: Outcome, back: RollbackTarget) -> Outcome:
+        """Roll back in a new run, whose failure is not rolled back."""
         from gpu_provision.reconcile.evidence import explain
         from gpu_provision.reconcile.run import Run
 
-        told = explain(self._cluster, failed)
-        store.write_local(failed.record, lambda: store.run_details(failed.plan, failed.result, told))
+        findings = explain(self._cluster, failed)
+        store.write_local(failed.record, lambda: store.run_details(failed.plan, failed.result, findings))
         reading = read_and_plan(self._cluster, back.inventory, host_drivers=self._reading.context.facts.host_drivers)
         missing = missing_permissions(self._cluster, reading)
         if problems := (*blocking_findings(reading), *filter(None, [missing])):
-            return replace(failed, told=(*problems, _gone(back, "the cluster could not go back to")))
-        self._run = Run(self._cluster, reading, listen=self._tell, on_states=self._take, back_to=back.record.number)
+            return replace(
+                failed, findings=(*problems, _rollback_finding(back, "the cluster could not be rolled back to"))
+            )
+        self._run = Run(
+            self._cluster, reading, listen=self._notify, on_states=self._update_states, back_to=back.record.number
+        )
         outcome = self._run.execute()
-        went = "the cluster is back at" if outcome.record.ending is Ending.SUCCEEDED else "so did the way back to"
-        return replace(outcome, result=_both(failed.result, outcome.result), told=(*told, _gone(back, went)))
+        went = (
+            "the cluster was rolled back to" if outcome.record.ending is Ending.SUCCEEDED else "so did the rollback to"
+        )
+        return replace(
+            outcome,
+            result=_join_results(failed.result, outcome.result),
+            findings=(*findings, _rollback_finding(back, went)),
+        )
 
-    def _take(self, states: Mapping[Key, NodeState]) -> None:
+    def _update_states(self, states: Mapping[Key, NodeState]) -> None:
         with self._changed:
             self._states = states
             self._changed.notify_all()
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, well or not."""
+        """Whether the run has ended."""
         return self._outcome is not None or self._error is not None
 
     def wait_for(self, component: str, tick: Callable[[str], None]) -> tuple[NodeState, ...]:
         """Wait until a component has settled everywhere; see `Session.wait`."""
         from gpu_provision.reconcile.states import TERMINAL_STATES
 
-        with self._ending_on_interrupt():
+        with self._cancel_on_interrupt():
             while not self.is_over:
                 own = [state for state in self._states.values() if state.component == component]
                 if own and all(state.state in TERMINAL_STATES for state in own):
@@ -321,7 +331,7 @@ class RunThread:
 
     @property
     def is_following(self) -> bool:
-        """See `Run.is_following`; False for a rollback: to end it would leave nodes between two drivers."""
+        """See `Run.is_following`; False for a rollback, as its end would leave nodes between two drivers."""
         return self._run is self._declared and self._run.is_following
 
     def cancel(self) -> None:
@@ -329,21 +339,21 @@ class RunThread:
         self._run.cancel()
 
     @contextlib.contextmanager
-    def _ending_on_interrupt(self) -> Iterator[None]:
-        """On Ctrl-C let the run finish its step and give the lock back before the interrupt goes on."""
+    def _cancel_on_interrupt(self) -> Iterator[None]:
+        """On Ctrl-C cancel the run and wait until it has released the lock."""
         try:
             yield
         except KeyboardInterrupt as interrupt:
-            if self._run.going_on:
-                interrupt.add_note(self._run.going_on)
+            if self._run.continuation:
+                interrupt.add_note(self._run.continuation)
             self._run.cancel()
             self._thread.join(_STEP_SECONDS)
-            attach_findings(interrupt, *self._run.left_behind())
+            attach_findings(interrupt, *self._run.unfinished_nodes())
             raise
 
     def join(self) -> Outcome:
         """Wait for the end. Raises ProvisionError if it came early."""
-        with self._ending_on_interrupt(), self._changed:
+        with self._cancel_on_interrupt(), self._changed:
             while not self.is_over:
                 self._changed.wait(1.0)
         if self._error is not None:
@@ -354,7 +364,7 @@ class RunThread:
 
 
 def summary(states: Mapping[Key, NodeState], component: str) -> str:
-    """Return how far a component is, and the first thing that is awaited: ``2/3 ready; t4-2: ImagePullBackOff``."""
+    """Return the progress of a component and the first reason to wait: ``2/3 ready; t4-2: ImagePullBackOff``."""
     own = [state for state in states.values() if state.component == component]
     counted = [state for state in own if state.node] or own
     ready = sum(state.state is State.READY for state in counted)
@@ -363,18 +373,18 @@ def summary(states: Mapping[Key, NodeState], component: str) -> str:
     return f"{ready}/{len(counted)} ready{detail}"
 
 
-def _gone(back: RollbackTarget, what: str) -> Finding:
+def _rollback_finding(back: RollbackTarget, what: str) -> Finding:
     number = back.record.number
     return Finding(
         code=codes.ROLLED_BACK,
         what=f"the rollout of the driver failed, and {what} the versions of run {number}",
         where=f"run {number}",
-        consequence="the inventory still declares what failed: the next apply tries it again",
-        fix=f"mend what failed and apply again; or gpu-provision diff {number}, and take that back in the inventory",
+        consequence="the inventory still declares the failed content: the next apply retries it",
+        fix=f"repair the cause and apply again; or revert the changes that gpu-provision diff {number} shows",
     )
 
 
-def _both(first: RunResult, then: RunResult) -> RunResult:
+def _join_results(first: RunResult, then: RunResult) -> RunResult:
     later = tuple(replace(each, at=round(each.at + first.seconds, 3)) for each in then.timeline)
     return replace(
         then,

@@ -1,4 +1,4 @@
-"""States of components in the course of a run: what waits, is blocked or too late; and the reports to listeners."""
+"""States of components in a run: dependencies, deadlines, and progress reports to listeners."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TERMINAL_STATES = frozenset({State.READY, State.FAILED, State.BLOCKED, State.LEA
 _BROKEN = frozenset({State.FAILED, State.BLOCKED})
 
 BUSY = "Insufficient nvidia.com/gpu"
-"""How the scheduler says that other pods have all GPUs of a node."""
+"""The scheduler's message if other pods have all GPUs of a node."""
 
 NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
-"""Reason of a validation that waits for a free GPU; the node is in use, so this fails no run."""
+"""Reason of a validation that waits for a free GPU; a run does not fail because of it."""
 
 STEADY_SECONDS = 30.0
-"""For how long something has to be ready before its deadline starts over: in a crash loop it is ready for moments."""
+"""How long a component has to be ready before its deadline starts over: in a crash loop it is ready for moments."""
 
 _BUSY_SECONDS, _DEFAULT_SECONDS = 30, 300
 _LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05
@@ -33,18 +33,18 @@ _LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05
 class _Clock:
     """The time that a component takes on a node."""
 
-    since: float | None = None  # when it began; None while it stands
-    spent: float = 0.0  # seconds before it stood
+    since: float | None = None  # when the clock started; None while it is stopped
+    spent: float = 0.0  # seconds before the clock was stopped
     settled_at: float | None = None  # since when the component is settled; None if it is not
-    overdue: str = ""  # why it was too late; empty if it was not
+    overdue: str = ""  # reason of the missed deadline
 
     def stop(self, now: float) -> None:
-        """Stop without forgetting: a requirement that comes and goes must not grant time for ever."""
+        """Stop and keep the time: a requirement that comes and goes must not extend the deadline for ever."""
         if self.since is not None:
             self.spent, self.since = now - self.since, None
 
     def run(self, now: float) -> float:
-        """Go on, and return since when it runs, as if it had never stood."""
+        """Continue, and return the start time as if the clock had never stopped."""
         if self.settled_at is not None and now - self.settled_at >= STEADY_SECONDS:
             self.spent = 0.0
         self.settled_at = None
@@ -57,24 +57,24 @@ class _Clock:
 class DeadlineTracker:
     """Applies requirements and deadlines to states; remembers when each clock started."""
 
-    requires: Mapping[str, tuple[str, ...]]  # component -> the components that it requires and that are on
+    requires: Mapping[str, tuple[str, ...]]  # component -> its enabled requirements
     timeouts: Mapping[str, int]  # component -> seconds
-    rejected: dict[Key, str] = field(default_factory=dict)  # for good; steps add to it from their threads
+    rejected: dict[Key, str] = field(default_factory=dict)  # why the API server rejected a write; steps add to it
     _clocks: dict[Key, _Clock] = field(default_factory=dict)
     _due: list[float] = field(default_factory=list)
 
     def settle(
-        self, raw: Mapping[Key, NodeState], now: float, *, untimed: Collection[Key] = ()
+        self, raw: Mapping[Key, NodeState], now: float, *, without_deadline: Collection[Key] = ()
     ) -> dict[Key, NodeState]:
-        """Return the states with waiting, blocking and deadlines applied. ``raw`` is in dependency order.
+        """Apply requirements and deadlines to states, which are in dependency order.
 
-        ``untimed``: what has its time kept elsewhere, or waits for its turn.
+        ``without_deadline``: states with a deadline elsewhere, or that wait for a slot.
         """
         rejected, settled = dict(self.rejected), dict[Key, NodeState]()
         self._due = []
         for key, state in raw.items():
             if key not in rejected:
-                settled[key] = self._settled(key, state, settled, now, is_timed=key not in untimed)
+                settled[key] = self._settle_state(key, state, settled, now, is_timed=key not in without_deadline)
             else:
                 settled[key] = replace(state, state=State.FAILED, reason=rejected[key])
         self._clocks = {key: clock for key, clock in self._clocks.items() if key in raw}
@@ -82,14 +82,14 @@ class DeadlineTracker:
             settled[key] = NodeState(component=key[0], node=key[1], state=State.FAILED, reason=rejected[key])
         return settled
 
-    def _settled(
+    def _settle_state(
         self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
     ) -> NodeState:
         clock = self._clocks.get(key)
         is_settled = state.state in TERMINAL_STATES
-        waiting = None if is_settled else _waiting(state, self._required(key, known))
+        waiting = None if is_settled else _waiting_state(state, self._required(key, known))
         if is_timed and not is_settled and waiting is None:
-            return self._timed(key, state, now)
+            return self._apply_deadline(key, state, now)
         if clock:
             clock.stop(now)
         if clock and is_settled:
@@ -101,15 +101,15 @@ class DeadlineTracker:
         component, node = key
         required = dict[str, NodeState]()
         for name in self.requires.get(component, ()):
-            for found in (known.get((name, "")), known.get((name, node))):
-                if found is None or is_kept(found):  # previous content does what is asked of it, too
+            for state in (known.get((name, "")), known.get((name, node))):
+                if state is None or is_kept(state):  # a driver with previous content meets the requirement
                     continue
-                if name not in required or found.state is not State.READY or found.reason:
-                    required[name] = found
+                if name not in required or state.state is not State.READY or state.reason:
+                    required[name] = state
         shared = known.get((component, "")) if node else None
         return required | ({component: shared} if shared else {})
 
-    def _timed(self, key: Key, state: NodeState, now: float) -> NodeState:
+    def _apply_deadline(self, key: Key, state: NodeState, now: float) -> NodeState:
         clock = self._clocks.setdefault(key, _Clock())
         busy, limit = BUSY in state.reason, self.timeouts.get(key[0], _DEFAULT_SECONDS)
         due = clock.run(now) + (min(limit, _BUSY_SECONDS) if busy else limit)
@@ -122,16 +122,16 @@ class DeadlineTracker:
         return replace(state, state=State.FAILED, reason=clock.overdue)
 
     def next_deadline(self, now: float) -> float:
-        """Return in how many seconds the next clock runs out, at most 30."""
+        """Return the seconds until the next deadline, at most 30."""
         return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due)])
 
 
-def _waiting(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
-    if broken := next((name for name, found in required.items() if found.state in _BROKEN), ""):
+def _waiting_state(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
+    if broken := next((name for name, state_of_required in required.items() if state_of_required.state in _BROKEN), ""):
         return replace(state, state=State.BLOCKED, reason=f"needs {broken}, which is not ready here")
-    if waits := [name for name, found in required.items() if found.state is not State.READY]:
+    if waits := [name for name, state_of_required in required.items() if state_of_required.state is not State.READY]:
         return replace(state, state=State.PENDING, reason=f"waits for {', '.join(waits)}")
-    if any(found.reason == NOT_VALIDATED for found in required.values()):
+    if any(state_of_required.reason == NOT_VALIDATED for state_of_required in required.values()):
         return replace(state, state=State.READY, reason=NOT_VALIDATED)
     return None
 
@@ -145,67 +145,67 @@ def deadline_tracker(reading: ClusterPlan) -> DeadlineTracker:
 
 
 class ProgressReporter:
-    """Tells listeners of states that differ from those before, and writes each change down."""
+    """Reports changed states to listeners, and records them in the timeline."""
 
     def __init__(
         self, listen: Callable[[Event], None], began: float, *, known: Mapping[Key, NodeState] | None = None
     ) -> None:
-        """Start with nothing shown; ``known`` is not new. ``began`` is of a monotonic clock."""
+        """Start without reports; ``known`` states are reported already. ``began`` is of a monotonic clock."""
         self._listen, self._timeline = listen, Timeline(began)
-        self._known, self.states = known or {}, dict[Key, NodeState]()  # as shown last
+        self._known, self.states = known or {}, dict[Key, NodeState]()  # as reported last
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
-        """Every change until now."""
+        """All changes so far."""
         return tuple(self._timeline.transitions)
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was shown is settled."""
+        """Whether all reported states are settled."""
         return all(state.state in TERMINAL_STATES for state in self.states.values())
 
-    def say(self, message: str) -> None:
-        """Tell something that is about no component."""
+    def report_message(self, message: str) -> None:
+        """Report a message about the run as a whole."""
         self._listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
-    def show(self, states: Mapping[Key, NodeState]) -> None:
-        """Take all states, and tell what is new."""
+    def report_states(self, states: Mapping[Key, NodeState]) -> None:
+        """Report the changed ones of all states."""
         known = self._known
         on_nodes = {component for component, node in states if node} if states.keys() != known.keys() else ()
         for key, state in states.items():
             if (before := known.get(key)) is state:
                 continue
             if before is None and not state.node and state.component in on_nodes and state.state is State.READY:
-                continue  # its nodes tell
+                continue  # its nodes are reported
             if before != state:
                 name, node, reason = state.component, state.node, state.reason
-                told = Event(component=name, node=node, state=state.state, message=reason, step=state.step)
-                self._timeline.observe(told, time.monotonic())
-                self._listen(told)
+                event = Event(component=name, node=node, state=state.state, message=reason, step=state.step)
+                self._timeline.observe(event, time.monotonic())
+                self._listen(event)
         self._known = self.states = dict(states)
 
 
-MOST = 50_000
-"""Transitions that are kept: four of each of twelve components on a thousand nodes."""
+MAX_TRANSITIONS = 50_000
+"""Maximum of recorded transitions: four of each of twelve components on a thousand nodes."""
 
-_MOST_REASONS = 10_000  # from here on a new reason alone is not worth its memory
+_MAX_REASONS = 10_000  # beyond this number a new reason alone is not recorded
 
 
 @dataclass(slots=True)
 class Timeline:
-    """Writes events down. ``began`` is on the clock of `observe`."""
+    """Records events as transitions. ``began`` is on the clock of `observe`."""
 
     began: float
     transitions: list[Transition] = field(default_factory=list)
     _last: dict[Key, Transition] = field(default_factory=dict)
 
     def observe(self, event: Event, now: float) -> Transition | None:
-        """Take an event in and return the transition; None if it says nothing new, or is the run's own word."""
-        if not event.component or len(self.transitions) >= MOST:
+        """Record an event and return its transition; None if nothing has changed, or the event has no component."""
+        if not event.component or len(self.transitions) >= MAX_TRANSITIONS:
             return None
         before = self._last.get((event.component, event.node))
         stays = before is not None and (before.state, before.step) == (event.state, event.step)
-        if before and stays and (before.reason == event.message or len(self.transitions) >= _MOST_REASONS):
+        if before and stays and (before.reason == event.message or len(self.transitions) >= _MAX_REASONS):
             return None
         at, name, node = round(now - self.began, 3), event.component, event.node
         transition = Transition(
@@ -219,9 +219,9 @@ class Timeline:
 def with_steps(
     settled: Mapping[Key, NodeState], seen: ClusterState, ahead: Mapping[str, str] | None = None
 ) -> dict[Key, NodeState]:
-    """Return states in which that of a node's driver says how far its replacement is, as the node's label has it.
+    """Return states in which drivers have their rollout step, from the node's label.
 
-    ``ahead``: node -> the label, where it has been written and the watch may not have shown that yet.
+    ``ahead``: node -> the label as written, where the watch may lag behind.
     """
     steps = {target.name: target.facts.labels.get(STATE, "") for target in seen.context.targets if target.facts}
     steps |= ahead or {}

@@ -1,4 +1,4 @@
-"""What people see of a stack without a run: a row for each component and node, and what is not as declared."""
+"""The status of a stack without a run: a row for each component and each node."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
-from gpu_provision.planning.states import LEFT, ClusterState, Key, cluster_state, states
-from gpu_provision.planning.upgrades import DRIVER, between_runs
+from gpu_provision.planning.states import NOT_IN_INVENTORY, ClusterState, Key, cluster_state, evaluate_states
+from gpu_provision.planning.upgrades import DRIVER, state_between_runs
 from gpu_provision.planning.validation import RUNS_IN, has_startup_taint, verdict_of
 from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -26,32 +26,32 @@ _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.P
 
 
 def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
-    """Return a row per component, in dependency order."""
+    """Return a row for each component, in dependency order."""
     own: dict[str, list[NodeState]] = {}
     for (name, _), state in settled.items():
         own.setdefault(name, []).append(state)
-    return tuple(_component(name, own[name], seen) for name in seen.desired if name in own)
+    return tuple(_component_row(name, own[name], seen) for name in seen.desired if name in own)
 
 
 def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
-    """Return a row per node of the cluster."""
+    """Return a row for each node of the cluster."""
     own: dict[str, list[NodeState]] = {}
     for (_, node), state in settled.items():
         own.setdefault(node, []).append(state)
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     return tuple(
-        _node(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
+        _node_row(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
         for facts in seen.context.facts.nodes
     )
 
 
-def worst_of(found: Iterable[NodeState]) -> NodeState:
-    """Return the state that a reader should know of first."""
-    return min(found, key=lambda state: _WORST.index(state.state))
+def worst_of(states: Iterable[NodeState]) -> NodeState:
+    """Return the most severe state."""
+    return min(states, key=lambda state: _WORST.index(state.state))
 
 
-def _component(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
+def _component_row(name: str, own: list[NodeState], seen: ClusterState) -> ComponentStatus:
     component = next(item for item in components.COMPONENTS if item.name == name)
     pools = {each.pool.name: each.pool.driver.image.version for each in seen.context.targets if not each.driver.on_host}
     counted = [state for state in own if state.node] or own
@@ -68,13 +68,15 @@ def _component(name: str, own: list[NodeState], seen: ClusterState) -> Component
     )
 
 
-def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState) -> NodeStatus:
+def _node_row(
+    node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState
+) -> NodeStatus:
     model = target.pool.gpu.model if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     count = node.labels.get(labels.GPU_COUNT, "")
     gpus = int(count) if count.isdigit() else None
     state, reason = _state_of(node, pool, own, seen)
-    told = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
+    reason = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
     return NodeStatus(
         node=node.name,
         pool=pool,
@@ -85,14 +87,14 @@ def _node(node: NodeFacts, pool: str, target: Target | None, own: list[NodeState
         driver_on_host=bool(target and target.driver.on_host),
         allocatable=node.gpus_allocatable,
         state=state,
-        reason=told or ("" if gpu or gpus else _NO_GPU),
+        reason=reason or ("" if gpu or gpus else _NO_GPU),
         cordoned=node.unschedulable,
         cordoned_by=cordoned_by(node),
     )
 
 
 def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | Outside, str]:
-    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # which is on all nodes
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
     left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
     worst = worst_of(own) if own else None
     if worst and worst.state is State.LEAVING:
@@ -101,24 +103,24 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if worst and worst.state is not State.READY:
         return worst.state, reason
     if left and not worst:
-        return State.LEAVING, f"{LEFT}; still has {left}"
+        return State.LEAVING, f"{NOT_IN_INVENTORY}; still has {left}"
     if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return Outside.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
 
 
 def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:
-    """Return the version of the driver that is loaded; empty if nothing that is ready now shows it.
+    """Return the version of the loaded driver; empty unless a ready pod shows that one is loaded.
 
-    GPU Feature Discovery's label outlives the driver that it was written for, so it only completes what a pod says: an
-    image of a precompiled driver names its branch alone.
+    The label of GPU Feature Discovery outlives its driver, so the label only completes the tag of the pod's image: that
+    of a precompiled driver names only the branch.
     """
     label = node.labels.get(labels.DRIVER_VERSION, "")
     if not node.ready:
         return ""
     if target and target.driver.on_host:
-        is_shown = any(_ready_pod(name, node, seen) for name in _NEED_A_DRIVER)
-        return label or target.driver.version if is_shown else ""
+        is_loaded = any(_ready_pod(name, node, seen) for name in _DRIVER_USERS)
+        return label or target.driver.version if is_loaded else ""
     pod = _ready_pod(DRIVER, node, seen)
     if pod is None:
         return ""
@@ -128,25 +130,25 @@ def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -
     return label if label.startswith(loaded) else loaded
 
 
-_NEED_A_DRIVER = ("gfd", "validator")
-"""Components whose pods are ready only where a driver is loaded, also one of the host's own."""
+_DRIVER_USERS = ("gfd", "validator")
+"""Components whose pods are ready only where a driver is loaded, including a host driver."""
 
 
 def _ready_pod(component: str, node: NodeFacts, seen: ClusterState) -> Manifest | None:
     return next(filter(pod_view.is_ready, seen.pods.get((component, node.name), ())), None)
 
 
-_MOST_LOGS = 10
+_MAX_LOGS = 10
 
 
 def status(cluster: KubeClient, reading: ClusterPlan) -> Status:
-    """Return what `gpu-provision status` shows. Reads a few logs besides the reading."""
+    """Return the result of `gpu-provision status`; reads the logs of a few crashed containers."""
     seen = cluster_state(reading.context, reading.desired, reading.observed)
-    raw, crashes = states(seen), Crashes(cluster)
-    for step in islice(crashes.unread(raw, seen), _MOST_LOGS):
-        crashes.read(step)
-    found = deadline_tracker(reading).settle(crashes.told(raw, seen), 0.0)
-    settled = {key: between_runs(state) for key, state in found.items()}
+    raw, crashes = evaluate_states(seen), Crashes(cluster)
+    for step in islice(crashes.start_reading(raw, seen), _MAX_LOGS):
+        crashes.read_log(step)
+    tracked = deadline_tracker(reading).settle(crashes.add_crash_reasons(raw, seen), 0.0)
+    settled = {key: state_between_runs(state) for key, state in tracked.items()}
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,
@@ -154,14 +156,14 @@ def status(cluster: KubeClient, reading: ClusterPlan) -> Status:
         release=inventory.release,
         components=component_rows(seen, settled),
         nodes=node_rows(seen, settled),
-        evidence=tuple(evidence(seen)),
+        evidence=tuple(collect_evidence(seen)),
         lock=reading.observed.lock,
         installed=reading.observed.is_installed,
     )
 
 
-def evidence(seen: ClusterState) -> Iterator[Evidence]:
-    """Yield what vectorAdds printed last whose pods are there."""
+def collect_evidence(seen: ClusterState) -> Iterator[Evidence]:
+    """Yield the last output of each vectorAdd whose pod exists."""
     for component, runs_in in RUNS_IN.items():
         for target in seen.context.targets:
             for pod in seen.pods.get((runs_in, target.name), ()):

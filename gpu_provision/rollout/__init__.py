@@ -1,13 +1,13 @@
-"""Driver rollouts as a pure state machine: no I/O, no memory, no clock but the one of the snapshot.
+"""Driver rollouts as a pure state machine: no I/O, no memory; the snapshot has the clock.
 
-`observe.observe` builds a `snapshot.Snapshot` of the fleet from live objects; `state_machine.decide` says what each
-node does next. The state of a node is a label on it (`states`), so that any process can go on.
+`observe.observe` builds a `snapshot.Snapshot` of the fleet from live objects; `state_machine.decide` returns the next
+actions of each node. The state of a node is a label on it (`states`), so that any process can resume the rollout.
 
-    snapshot, observe   the fleet and actions as values, and how the fleet is read off live objects
-    predicates          what can be read off one node
-    steps               what a node does in each state
-    budgets, canary     which nodes may start: limits, order, maintenance window; those that go first
+    snapshot, observe   the fleet and actions as values; the fleet from live objects
+    predicates          facts about one node
+    steps               the actions of a node in each state
+    budgets, canary     which nodes may start: limits, order, maintenance window; canaries
     preview             the waves of a rollout before it begins
 
-It imports `components`, `diagnostics`, `model` and what is below them; `reconcile` carries its actions out.
+It imports `components`, `diagnostics`, `model` and what is below them; `reconcile` executes its actions.
 """

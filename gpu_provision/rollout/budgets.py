@@ -1,7 +1,6 @@
 """Which nodes may start: limits, order, failures, the maintenance window and canaries.
 
-Arithmetic on counts. Which nodes are canaries is written on them when they start, so that every later look has the
-same ones.
+Canaries have an annotation from their start, so that every later decision has the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, Policy, Snap
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
 
 
-def nodes_of(value: int | str, total: int) -> int:
+def node_count(value: int | str, total: int) -> int:
     """Return a number of nodes: as it is, or a percentage of ``total``, rounded up as the reference does."""
     if isinstance(value, int):
         return value
@@ -31,9 +30,9 @@ def nodes_of(value: int | str, total: int) -> int:
 
 @dataclass(slots=True)
 class UpgradeBudget:
-    """What a scope has left. ``scope`` is how people name it: ``the fleet``, ``pool a100``.
+    """The remaining slots of a scope, such as ``the fleet`` or ``pool a100``.
 
-    Each node counts once. One that is unavailable anyway costs no availability; every node costs a parallel slot.
+    Each starting node takes a parallel slot; a node that is unavailable already takes no availability.
     """
 
     scope: str
@@ -43,26 +42,26 @@ class UpgradeBudget:
     unavailable_limit: int
 
     def refusal(self, node: FleetNode) -> str:
-        """Say why a node may not start within this scope; empty if it may."""
+        """Return why a node may not start within this scope; empty if it may."""
         if self.parallel < 1:
             return f"{self.parallel_limit:.0f} at a time in {self.scope} (max_parallel_upgrades)"
         if self.available < 1 and not node.is_unavailable:
             return f"no more than {self.unavailable_limit} of {self.scope} unavailable (max_unavailable)"
         return ""
 
-    def take(self, node: FleetNode) -> None:
+    def acquire(self, node: FleetNode) -> None:
         """Count a node that starts."""
         self.parallel -= 1
         self.available -= 0 if node.is_unavailable else 1
 
-    def give_back(self, node: FleetNode) -> None:
-        """Count a node, as it is now, whose upgrade is over."""
+    def release(self, node: FleetNode) -> None:
+        """Count a node, in its current state, whose upgrade is over."""
         self.parallel += 1
         self.available += 0 if node.is_unavailable else 1
 
 
 def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable: int | str) -> UpgradeBudget:
-    limit, allowed = parallel or inf, nodes_of(unavailable, len(nodes))
+    limit, allowed = parallel or inf, node_count(unavailable, len(nodes))
     return UpgradeBudget(
         scope=scope,
         parallel=limit - sum(node.state in UNDER_WAY for node in nodes),
@@ -73,7 +72,7 @@ def _budget(scope: str, nodes: Collection[FleetNode], parallel: int, unavailable
 
 
 def sort_key(node: FleetNode, order: Order) -> tuple[int, tuple[tuple[str, int], ...], str]:
-    """Return what nodes are sorted by; names decide between equals, and node-2 comes before node-10."""
+    """Return the sort key of a node; equals are sorted by name, node-2 before node-10."""
     first = node.position if order is Order.LISTED else 0
     first = len(predicates.gpu_pods(node)) if order is Order.IDLE_FIRST else first
     return first, _natural(node.name), node.name
@@ -85,7 +84,7 @@ def _natural(name: str) -> tuple[tuple[str, int], ...]:
 
 
 def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -> Admission:
-    """Return who of the candidates, which are in order, may start. A node that leaves shows nothing as a canary."""
+    """Return which of the ordered candidates may start; a leaving node is no canary."""
     fleet, leaving = policy.fleet, tuple(node for node in candidates if node.is_leaving)
     canaries = admit_canaries(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
     broken = failed_nodes(snapshot)
@@ -95,35 +94,35 @@ def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -
         opening = next_opening(fleet.maintenance_window, snapshot.now)
         return Admission(HoldReason.WINDOW, "the maintenance window is closed", opening)
     if canaries.barrier is HoldReason.CANARIES:
-        return replace(canaries, open_to=(*leaving, *canaries.open_to))
-    return Admission(HoldReason.NOTHING, open_to=tuple(candidates))
+        return replace(canaries, admitted=(*leaving, *canaries.admitted))
+    return Admission(HoldReason.NOTHING, admitted=tuple(candidates))
 
 
 def failed_nodes(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the nodes that failed on the way to what is wanted now; earlier failures are no verdict on that."""
+    """Return the nodes that failed in the upgrade to the current target; earlier failures do not count."""
     return tuple(
         node.name
         for node in snapshot.nodes
-        if node.state is UpgradeState.FAILED and not node.left_out  # a new run is a new chance
-        if not node.is_leaving  # which says nothing about a driver
+        if node.state is UpgradeState.FAILED and not node.left_out
+        if not node.is_leaving
         if node.annotations.get(states.TARGET, node.wanted.digest) == node.wanted.digest
     )
 
 
 FLEET = "the fleet"
-"""How people name all nodes together."""
+"""Scope of all nodes."""
 
 
-def hand_out_slots(
+def allocate_slots(
     snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], gate: Admission
 ) -> tuple[tuple[FleetNode, ...], dict[str, str]]:
     """Return the candidates that start now, and why the others do not.
 
-    One that does not fit does not keep a later one from starting that does.
+    A candidate that does not fit does not block a later one that does.
     """
     fleet, domains = _budgets(snapshot, policy)
-    admitted, waits = {node.name for node in gate.open_to}, dict[str, str]()
-    starting = tuple(_take_slots(gate.open_to, fleet, domains, waits))
+    admitted, waits = {node.name for node in gate.admitted}, dict[str, str]()
+    starting = tuple(_take_slots(gate.admitted, fleet, domains, waits))
     closed = {node.name: gate.waits for node in candidates if node.name not in admitted}
     return starting, closed | waits
 
@@ -131,9 +130,9 @@ def hand_out_slots(
 def plan_rounds(
     snapshot: Snapshot, policy: Policy, candidates: tuple[FleetNode, ...], over: Callable[[FleetNode], FleetNode]
 ) -> Iterator[tuple[FleetNode, ...]]:
-    """Yield who starts in each round, were every round over before the next begins.
+    """Yield the nodes that start in each round, as if every round ended before the next.
 
-    ``candidates`` are in order, with nothing but slots in their way; ``over`` returns a node after its upgrade.
+    ``candidates`` are in order and wait only for slots; ``over`` returns a node after its upgrade.
     """
     fleet, domains = _budgets(snapshot, policy)
     while started := tuple(_take_slots(candidates, fleet, domains)):
@@ -142,7 +141,7 @@ def plan_rounds(
         candidates = tuple(node for node in candidates if node.name not in names)
         for node in map(over, started):
             for scope in (domains[node.domain], fleet):
-                scope.give_back(node)
+                scope.release(node)
 
 
 def _take_slots(
@@ -151,9 +150,9 @@ def _take_slots(
     domains: Mapping[str, UpgradeBudget],
     waits: dict[str, str] | None = None,
 ) -> Iterator[FleetNode]:
-    """Take slots, and yield who has one. ``waits``: gets why the others do not start.
+    """Take slots, and yield the nodes that have one. ``waits``: gets why the others do not start.
 
-    Where one node is refused, so are all after it of the same domain that are as available as it is.
+    A refusal of one node holds for all later nodes of the same domain and availability.
     """
     refused = dict[tuple[str, bool], str]()
     for node in candidates:
@@ -167,12 +166,12 @@ def _take_slots(
                 waits[node.name] = refusal
             continue
         for scope in scopes:
-            scope.take(node)
+            scope.acquire(node)
         yield node
 
 
 def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[UpgradeBudget, dict[str, UpgradeBudget]]:
-    """Return what the fleet and each domain have left. A node that leaves at once counts nowhere."""
+    """Return the budgets of the fleet and of each domain, without nodes that leave at once."""
     shared = policy.fleet
     nodes = [node for node in snapshot.nodes if not (node.is_leaving and predicates.is_free(node))]
     members: dict[str, list[FleetNode]] = {name: [] for name in policy.domains}
@@ -180,13 +179,13 @@ def _budgets(snapshot: Snapshot, policy: Policy) -> tuple[UpgradeBudget, dict[st
         members[node.domain].append(node)
     rules = {name: domain.policy for name, domain in policy.domains.items()}
     return _budget(FLEET, nodes, shared.max_parallel_upgrades, shared.max_unavailable), {
-        name: _budget(name, found, rules[name].max_parallel_upgrades, rules[name].max_unavailable)
-        for name, found in members.items()
+        name: _budget(name, nodes_of_domain, rules[name].max_parallel_upgrades, rules[name].max_unavailable)
+        for name, nodes_of_domain in members.items()
     }
 
 
 SHARED = "nodes without a policy of their own"
-"""Domain of the pools that go by the inventory's own upgrade policy."""
+"""Domain of the pools with the inventory's own upgrade policy."""
 
 
 def policy_of(inventory: Inventory) -> Policy:
@@ -200,7 +199,7 @@ def policy_of(inventory: Inventory) -> Policy:
 
 
 def domain_of(pool: NodePool) -> str:
-    """Return the name of the domain that a pool's nodes are in."""
+    """Return the name of the domain of a pool's nodes."""
     return f"pool {pool.name}" if pool.overrides_upgrades else SHARED
 
 
@@ -221,8 +220,8 @@ def next_opening(window: MaintenanceWindow, now: float) -> float:
 def _openings(window: MaintenanceWindow, now: float) -> Iterator[float]:
     """Yield the openings from the day before ``now`` to a week after it.
 
-    The wall clock counts: where summer time skips the hour, a window opens as if it had not; where it repeats one,
-    at the first.
+    The wall clock counts: a skipped hour of summer time opens the window as if it were not skipped, a repeated hour at
+    its first occurrence.
     """
     zone = window.zone
     hour, minute = (int(part) for part in window.start.split(":"))

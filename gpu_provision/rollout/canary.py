@@ -1,4 +1,4 @@
-"""Canaries: the nodes that go first, how long they have to stay well, and who waits for them meanwhile."""
+"""Canaries: the first nodes of a rollout, their soak time, and the nodes that wait for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_provision.rollout.states import UpgradeState
 
 
 class HoldReason(StrEnum):
-    """What keeps nodes from starting."""
+    """Why nodes may not start."""
 
     NOTHING = "nothing"
     FAILURES = "failures"
@@ -24,16 +24,18 @@ class HoldReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Who may start."""
+    """The nodes that may start."""
 
     barrier: HoldReason
-    waits: str = ""  # why those who may not have to wait
-    until: float = inf  # when waiting ends by itself, in unix seconds
-    open_to: tuple[FleetNode, ...] = ()  # the candidates that may start, in order; as canaries if these are the barrier
+    waits: str = ""  # why the others wait
+    until: float = inf  # when the others may start by themselves, in unix seconds
+    admitted: tuple[
+        FleetNode, ...
+    ] = ()  # the candidates that may start, in order; as canaries if these are the barrier
 
 
 def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:
-    """Return the canaries that are done and have to stay well, since not all of them have for long enough."""
+    """Return the canaries that are done and still in their soak time."""
     chosen = _canaries(snapshot, canary)
     if canary is None or snapshot.now >= _soaked_at(chosen, canary):
         return frozenset()
@@ -41,27 +43,27 @@ def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str
 
 
 def admit_canaries(snapshot: Snapshot, canary: Canary | None, candidates: Sequence[FleetNode]) -> Admission:
-    """Return who may start as far as canaries are concerned; ``candidates`` are in order."""
+    """Return which of the ordered candidates may start under the canary policy."""
     chosen = _canaries(snapshot, canary)
     if canary is None or snapshot.is_rolling_back:
         return Admission(HoldReason.NOTHING)
     if failed := tuple(node for node in chosen if node.state is UpgradeState.FAILED):
         return Admission(HoldReason.FAILURES, f"canary {_names_of(failed)} failed")
-    again = tuple(node for node in candidates if node in chosen)  # the fleet went back meanwhile: they go first again
+    again = tuple(node for node in candidates if node in chosen)  # after a rollback the same canaries go first
     fresh = [node for node in candidates if node not in again]
     eligible = [node for node in fresh if canary.node_selector.items() <= node.labels.items()]
     if not (eligible or chosen):
-        eligible = fresh[:1]  # the selector has no node that needs the upgrade, so the first one has to do
+        eligible = fresh[:1]  # no candidate matches the selector
     left = (canary.nodes or len(eligible) + len(chosen)) - len(chosen)
     first = eligible[: max(left, 0)]
     over = _soaked_at(chosen, canary)
     if again or first or over == inf:
         waits = f"canaries go first: {_names_of((*chosen, *first))}"
-        return Admission(HoldReason.CANARIES, waits, open_to=(*again, *first))
+        return Admission(HoldReason.CANARIES, waits, admitted=(*again, *first))
     if snapshot.now < over:
         waits = f"canaries have to stay well for {over - snapshot.now:.0f} s more: {_names_of(chosen)}"
         return Admission(HoldReason.CANARIES, waits, over)
-    if unwell := [node for node in chosen if not predicates.is_well(node)]:
+    if unwell := [node for node in chosen if not predicates.is_healthy(node)]:
         return Admission(HoldReason.CANARIES, f"canaries are not well: {_names_of(unwell)}")
     return Admission(HoldReason.NOTHING)
 
@@ -76,7 +78,7 @@ def _canaries(snapshot: Snapshot, canary: Canary | None) -> tuple[FleetNode, ...
 def _soaked_at(chosen: Sequence[FleetNode], canary: Canary) -> float:
     if any(node.state is not UpgradeState.DONE for node in chosen):
         return inf
-    return max([node.since() or 0.0 for node in chosen], default=0.0) + canary.soak_seconds
+    return max([node.state_since() or 0.0 for node in chosen], default=0.0) + canary.soak_seconds
 
 
 def _names_of(nodes: Sequence[FleetNode]) -> str:

@@ -1,4 +1,4 @@
-"""Build a snapshot of the fleet from live objects; of a pod, what a rollout has to know of it."""
+"""Build a snapshot of the fleet from live objects."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WORKLOAD_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")  # with what follows
 _RUNTIME_CLASSES = frozenset({"nvidia", "nvidia-cdi", "nvidia-legacy"})
 _PATHS = ("/dev/nvidia", "/run/nvidia", "/var/run/nvidia", "/proc/driver/nvidia", "/usr/local/nvidia")
 _NO_DEVICES = frozenset({"", "void", "none"})
-_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the kubelet starts again by itself
+_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the kubelet restarts
 _CORDON = "node.kubernetes.io/unschedulable"  # taint of a cordoned node
-_CLAIMS = "gpu.nvidia.com"  # the DRA driver that hands out GPUs
+_CLAIMS = "gpu.nvidia.com"  # the DRA driver of GPUs
 
 PodBudget = tuple[str, Selector, snapshot.DisruptionBudget]
-"""Namespace, the pods that it covers, and what it allows."""
+"""Namespace, selector of its pods, and the allowed disruptions."""
 
 
 def pod_of(
@@ -36,9 +36,9 @@ def pod_of(
     claims: Collection[tuple[str, str]] | None = (),
     refusals: Mapping[str, str] | None = None,
 ) -> Pod:
-    """Return a pod as rollouts see it; see `budgets_of` and `claims_of`.
+    """Return a pod of a snapshot; see `budgets_of` and `claims_of`.
 
-    ``refusals``: uid -> what the API server last answered to its eviction.
+    ``refusals``: uid -> the API server's last answer to the pod's eviction.
     """
     metadata = manifest["metadata"]
     namespace, own = metadata.get("namespace", ""), metadata.get("labels") or {}
@@ -49,7 +49,7 @@ def pod_of(
         uid=metadata["uid"],
         owner=f"{owner['kind']} {owner['name']}" if owner else "",
         labels=own,
-        use=use_of(manifest, claims),
+        use=gpu_use_of(manifest, claims),
         is_daemon=_MIRROR in (metadata.get("annotations") or {}) or bool(owner and owner["kind"] == "DaemonSet"),
         is_over=phase(manifest) in {"Succeeded", "Failed"},
         has_empty_dir=any("emptyDir" in volume for volume in manifest["spec"].get("volumes") or ()),
@@ -68,13 +68,13 @@ def _tolerates_cordons(toleration: Mapping[str, Any]) -> bool:
     return toleration.get("key", "") in keys and matches and toleration.get("effect", "") in {"", "NoSchedule"}
 
 
-def is_ours(manifest: Manifest) -> bool:
-    """Whether a pod belongs to the stack itself: its driver manager pauses those by itself, or they end in seconds."""
+def is_stack_pod(manifest: Manifest) -> bool:
+    """Whether a pod belongs to the stack: the driver manager pauses such pods, or they end in seconds."""
     return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.runs_vector_add(manifest)
 
 
-def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:
-    """Say how a pod uses GPUs, the surest sign first."""
+def gpu_use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:
+    """Return how a pod uses GPUs, by the most certain evidence."""
     spec = manifest["spec"]
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     if any(name.startswith(_WORKLOAD_RESOURCES) for container in containers for name in _resources(container)):
@@ -87,8 +87,8 @@ def use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) 
     if any((volume.get("hostPath") or {}).get("path", "").startswith(_PATHS) for volume in spec.get("volumes") or ()):
         return GpuUse.HOST_PATH
     variables = (each for container in containers for each in container.get("env") or ())
-    asked = (each.get("value", "") for each in variables if each["name"] == "NVIDIA_VISIBLE_DEVICES")
-    if any(value not in _NO_DEVICES for value in asked):
+    devices = (each.get("value", "") for each in variables if each["name"] == "NVIDIA_VISIBLE_DEVICES")
+    if any(value not in _NO_DEVICES for value in devices):
         return GpuUse.ENVIRONMENT
     return GpuUse.SOME_CLAIM if claimed and claims is None else GpuUse.NONE
 
@@ -110,17 +110,17 @@ def claims_named(manifest: Manifest) -> frozenset[tuple[str, str]]:
 
 
 def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
-    """Return PodDisruptionBudgets (policy/v1) as `pod_of` takes them."""
-    found = list[PodBudget]()
+    """Return PodDisruptionBudgets (policy/v1) for `pod_of`."""
+    budgets = list[PodBudget]()
     for each in manifests:
         metadata, allowed = each["metadata"], (each.get("status") or {}).get("disruptionsAllowed", 0)
         budget = snapshot.DisruptionBudget(metadata["name"], allowed)
-        found.append((metadata.get("namespace", ""), selector_of(each["spec"].get("selector")), budget))
-    return tuple(found)
+        budgets.append((metadata.get("namespace", ""), selector_of(each["spec"].get("selector")), budget))
+    return tuple(budgets)
 
 
 def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]] | None:
-    """Return namespace and name of the ResourceClaims that hold GPUs; admin access holds none. None for unknown."""
+    """Return namespace and name of the ResourceClaims with allocated GPUs, without admin access; None if unknown."""
     if manifests is None:
         return None
     return frozenset(
@@ -135,18 +135,18 @@ def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]
 
 _MANAGER = "k8s-driver-manager"
 COMPONENTS_READ = frozenset({"driver", "device_plugin"})
-"""Components of the stack whose pods a snapshot is read off."""
+"""Components of the stack whose pods a snapshot needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredDriver:
-    """What the inventory says of one node."""
+    """The desired driver of one node, from the inventory."""
 
     domain: str  # see `budgets.domain_of`
     position: int  # its place in the inventory
-    template: Manifest | None  # of its driver pod; None for a node that is to have no driver of the stack
+    template: Manifest | None  # of its driver pod; None for a node without a driver of the stack
     version: str = ""  # the driver's version
-    has_device_plugin: bool = False  # whether the stack's one is to offer its GPUs, unless a label keeps it off
+    has_device_plugin: bool = False  # whether the stack's device plugin offers the GPUs, unless a label prevents it
     left_out: str = ""  # see `FleetNode`
     is_template_observed: bool = True  # the same
     stack: StackPresence = StackPresence.STAYS  # the same
@@ -154,14 +154,14 @@ class DesiredDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterObjects:
-    """Live objects, and what is known of them."""
+    """Live objects, with the answers to evictions and the results of validations."""
 
-    nodes: Iterable[Manifest]  # nodes of the cluster; those that are not declared are left alone
+    nodes: Iterable[Manifest]  # nodes of the cluster; undeclared ones are ignored
     pods: Iterable[Manifest]  # pods of all namespaces
     budgets: Sequence[Manifest] = ()  # PodDisruptionBudgets
-    claims: Sequence[Manifest] | None = ()  # ResourceClaims; None if pods have some, and they could not be read
+    claims: Sequence[Manifest] | None = ()  # ResourceClaims; None if pods have claims that could not be read
     refusals: Mapping[str, str] = field(default_factory=dict)  # uid of a pod -> the last answer to its eviction
-    proofs: Mapping[str, ValidationResult] = field(default_factory=dict)  # node -> of the driver that is there now
+    proofs: Mapping[str, ValidationResult] = field(default_factory=dict)  # node -> result for its current driver
 
 
 _Each = Callable[[Mapping[str, object], Callable[[str], FleetNode]], Mapping[str, FleetNode]]
@@ -175,9 +175,9 @@ def observe(
     previous: str = "",
     each: _Each | None = None,
 ) -> Snapshot:
-    """Return the fleet as it is: the nodes that are declared and exist, in the order of the inventory.
+    """Return a snapshot of the declared nodes that exist, in the order of the inventory.
 
-    ``each``: reads nodes, given by their names; node -> all that it is read off.
+    ``each``: maps a reader over nodes, with all inputs of each node, as `Memo.of` does.
     """
     budgets, claims, answers = budgets_of(seen.budgets), claims_of(seen.claims), seen.refusals
     nodes, pods = {node["metadata"]["name"]: node for node in seen.nodes}, dict[str, list[Manifest]]()
@@ -191,87 +191,86 @@ def observe(
 
     def read(name: str) -> FleetNode:
         of = partial(pod_of, budgets=budgets, claims=claims, refusals=answers)
-        return _node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
+        return _fleet_node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
 
     order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
-    found = each({name: inputs_of(name) for name in order}, read).values() if each else map(read, order)
+    fleet = each({name: inputs_of(name) for name in order}, read).values() if each else map(read, order)
     target = fleet_digest(declared)
-    return Snapshot(now=now, target=target, previous=previous, nodes=tuple(found), is_rolling_back=previous == target)
+    return Snapshot(now=now, target=target, previous=previous, nodes=tuple(fleet), is_rolling_back=previous == target)
 
 
 def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
-    """Return a name for the wanted drivers of all nodes together."""
-    templates = {id(wish.template): wish.template for wish in declared.values() if wish.template}
+    """Return the digest of the desired drivers of all nodes."""
+    templates = {id(desired.template): desired.template for desired in declared.values() if desired.template}
     text = "\n".join(sorted(set(map(installation_digest, templates.values()))))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _node(
+def _fleet_node(
     node: Manifest,
-    wish: DesiredDriver,
+    desired: DesiredDriver,
     pods: Iterable[Manifest],
     read: Callable[[Manifest], Pod],
     proof: ValidationResult | None,
 ) -> FleetNode:
-    """Return one node as rollouts see it; ``pods`` are those on it, ours and those of others, in any order."""
     there = sorted(pods, key=lambda pod: (pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
-    ours, others = tuple(filter(is_ours, there)), tuple(read(pod) for pod in there if not is_ours(pod))
+    own, others = tuple(filter(is_stack_pod, there)), tuple(read(pod) for pod in there if not is_stack_pod(pod))
     metadata, spec = node["metadata"], node.get("spec") or {}
     conditions = (node.get("status") or {}).get("conditions") or ()
-    digest = installation_digest(wish.template) if wish.template else snapshot.NOTHING.digest
+    digest = installation_digest(desired.template) if desired.template else snapshot.NO_DRIVER.digest
     return FleetNode(
         name=metadata["name"],
-        domain=wish.domain,
-        wanted=snapshot.DesiredContent(digest, wish.version),
-        position=wish.position,
+        domain=desired.domain,
+        wanted=snapshot.DesiredContent(digest, desired.version),
+        position=desired.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
         is_cordoned=bool(spec.get("unschedulable")),
         cordoned_by=writer_of(metadata)[0],
         is_ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
-        driver=_driver(ours, others),
+        driver=_driver_pod(own, others),
         proof=proof,
         pods=others,
-        offers_gpus=not wish.has_device_plugin or _offers_gpus(node, ours),
-        left_out=wish.left_out,
-        is_template_observed=wish.is_template_observed,
-        stack=wish.stack,
+        offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own),
+        left_out=desired.left_out,
+        is_template_observed=desired.is_template_observed,
+        stack=desired.stack,
     )
 
 
-def _offers_gpus(node: Manifest, ours: Iterable[Manifest]) -> bool:
-    """Whether the device plugin is ready on a node and the kubelet offers what it announced, whatever its name."""
-    said = (node["metadata"].get("labels") or {}).get(labels.deploy("device-plugin"), "")
-    if said != "true" and not said.startswith(labels.PAUSED):
+def _offers_gpus(node: Manifest, own: Iterable[Manifest]) -> bool:
+    """Whether the device plugin is ready on a node and the kubelet offers any NVIDIA resource."""
+    deploy = (node["metadata"].get("labels") or {}).get(labels.deploy("device-plugin"), "")
+    if deploy != "true" and not deploy.startswith(labels.PAUSED):
         return True
-    plugin = next(iter(_of("device_plugin", ours)), None)
+    plugin = next(iter(_component_pods("device_plugin", own)), None)
     if plugin is None or plugin["metadata"].get("deletionTimestamp") or not pod_view.is_ready(plugin):
         return False
     offered = (node.get("status") or {}).get("allocatable") or {}
     return any(name.startswith("nvidia.com/") and amount != "0" for name, amount in offered.items())
 
 
-def _of(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
-    """Return the pods of a component, those that stay before those that go."""
-    found = (pod for pod in pods if pod["metadata"]["labels"].get(labels.COMPONENT) == component)
-    return sorted(found, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
+def _component_pods(component: str, pods: Iterable[Manifest]) -> list[Manifest]:
+    """Return the pods of a component, terminating ones last."""
+    own = (pod for pod in pods if pod["metadata"]["labels"].get(labels.COMPONENT) == component)
+    return sorted(own, key=lambda pod: bool(pod["metadata"].get("deletionTimestamp")))
 
 
-def _driver(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.DriverPod | None:
-    found = next(iter(_of("driver", own)), None)
-    if found is None:
+def _driver_pod(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.DriverPod | None:
+    driver = next(iter(_component_pods("driver", own)), None)
+    if driver is None:
         return None
-    metadata, status = found["metadata"], found.get("status") or {}
+    metadata, status = driver["metadata"], driver.get("status") or {}
     containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
     unready = [each for each in containers if not each.get("ready")]
-    # The driver manager gives up, and is started again, as long as pods on the node use GPUs.
+    # The driver manager exits and is restarted as long as pods on the node use GPUs.
     manager: Manifest = next((each for each in unready if each["name"] == _MANAGER), {})
     gave_up = manager.get("restartCount", 0) > 0 or (manager.get("state") or {}).get("terminated", {}).get("exitCode")
     return snapshot.DriverPod(
         uid=metadata["uid"],
-        digest=installation_digest(found),
-        is_ready=pod_view.is_ready(found),
+        digest=installation_digest(driver),
+        is_ready=pod_view.is_ready(driver),
         is_terminating=bool(metadata.get("deletionTimestamp")),
         restarts=max((each.get("restartCount", 0) for each in unready), default=0),
         has_owner=bool(metadata.get("ownerReferences")),

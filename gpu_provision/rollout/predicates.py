@@ -1,4 +1,4 @@
-"""What can be read off one node: whether its driver has to be replaced or proven, and which pods are in the way."""
+"""Facts about one node: whether its driver has to be replaced or validated, and which pods block that."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _CORDONED_BY_THE_REFERENCE = (EARLY | LATE | {UpgradeState.FAILED}) - {UpgradeSt
 
 
 def is_current(node: FleetNode) -> bool:
-    """Whether the driver pod is as wanted. A pod template may differ in what the installation does not depend on."""
+    """Whether the driver pod has the desired installation digest."""
     return node.driver is not None and node.driver.digest == node.wanted.digest
 
 
 def is_forced(node: FleetNode) -> bool:
-    """Whether a pod that is as wanted has to be replaced all the same."""
-    if node.says(states.REQUESTED):
+    """Whether a current driver pod has to be replaced anyway."""
+    if node.has_flag(states.REQUESTED):
         return True
     began_with = node.annotations.get(states.BEGAN_WITH)
-    return node.says(states.FORCED) and node.driver is not None and node.driver.uid == began_with
+    return node.has_flag(states.FORCED) and node.driver is not None and node.driver.uid == began_with
 
 
-def why(node: FleetNode) -> str:
-    """Say why a node has to be emptied, before its driver is brought up again or goes; empty if it has not."""
+def upgrade_reason(node: FleetNode) -> str:
+    """Return why a node's driver has to be replaced or removed; empty if it has not."""
     if node.is_leaving:
         return "no longer in the inventory"
     if node.driver is None:
@@ -44,49 +44,49 @@ def why(node: FleetNode) -> str:
 
 
 def is_untouched(node: FleetNode) -> bool:
-    """Whether the driver pod is still the one that the upgrade found."""
+    """Whether the driver pod is the one from before the upgrade."""
     return node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
 
 
-def disproof(node: FleetNode) -> str:
-    """Say what validation found wrong with the driver pod that is there now; empty if nothing, or not yet."""
-    found = node.proof
-    if found is None:
+def validation_failure(node: FleetNode) -> str:
+    """Return why the validation of the current driver pod failed; empty if it has passed, or not ended."""
+    proof = node.proof
+    if proof is None:
         return ""
-    if not found.passed:
-        return f"the validation failed: {found.reason}" if found.reason else "the validation failed"
-    if found.version and node.wanted.version and found.version != node.wanted.version:
-        return f"driver {found.version} is loaded, {node.wanted.version} is wanted"
+    if not proof.passed:
+        return f"the validation failed: {proof.reason}" if proof.reason else "the validation failed"
+    if proof.version and node.wanted.version and proof.version != node.wanted.version:
+        return f"driver {proof.version} is loaded, {node.wanted.version} is wanted"
     return ""
 
 
 def is_proven(node: FleetNode) -> bool:
-    """Whether exactly the wanted driver has been shown to work in the pod that is there now."""
-    return is_current(node) and node.proof is not None and not disproof(node)
+    """Whether the current driver pod has the desired content and a passed validation."""
+    return is_current(node) and node.proof is not None and not validation_failure(node)
 
 
-def is_well(node: FleetNode) -> bool:
-    """Whether the node does its work with the wanted driver, as far as can be seen."""
+def is_healthy(node: FleetNode) -> bool:
+    """Whether the node is Ready, with the desired driver ready and no failed validation."""
     ready = node.driver is not None and node.driver.is_ready and not node.driver.is_terminating
-    return node.is_ready and ready and is_current(node) and not disproof(node)
+    return node.is_ready and ready and is_current(node) and not validation_failure(node)
 
 
 def is_marked(node: FleetNode) -> bool:
-    """Whether a rollout has written anything on a node."""
+    """Whether a node has a label or annotation of a rollout."""
     return states.STATE in node.labels or any(key in node.annotations for key in states.ALL_ANNOTATIONS)
 
 
 def owns_cordon(node: FleetNode) -> bool:
-    """Whether a node's cordon is ours to lift: it is marked so, and no other manager has set it since."""
+    """Whether the rollout may lift a node's cordon: it has set the cordon, and no other manager has since."""
     return node.is_cordoned and states.is_of_rollout(node.annotations, node.cordoned_by)
 
 
 def inherits_cordon(node: FleetNode) -> bool:
-    """Whether the reference cordoned a node for an upgrade that we go on with; it has no mark for its cordons."""
-    ours = states.CORDONED in node.annotations or states.TARGET in node.annotations
-    is_for_reboot = labels.CORDONED in node.annotations  # which the host phase lifts, in this run or the next
-    theirs = node.is_cordoned and not node.says(states.WAS_CORDONED) and not is_for_reboot
-    return theirs and not ours and node.state in _CORDONED_BY_THE_REFERENCE
+    """Whether the GPU Operator cordoned a node for an upgrade that this tool resumes; its cordons have no mark."""
+    is_own = states.CORDONED in node.annotations or states.TARGET in node.annotations
+    is_for_reboot = labels.CORDONED in node.annotations  # the host phase lifts this cordon
+    is_foreign = node.is_cordoned and not node.has_flag(states.WAS_CORDONED) and not is_for_reboot
+    return is_foreign and not is_own and node.state in _CORDONED_BY_THE_REFERENCE
 
 
 _CERTAIN = frozenset({GpuUse.REQUEST, GpuUse.CLAIM})
@@ -94,24 +94,23 @@ _UNKNOWN = frozenset({GpuUse.NONE, GpuUse.SOME_CLAIM})
 
 
 def gpu_pods(node: FleetNode) -> tuple[Pod, ...]:
-    """Return the pods that have to be gone before the driver is replaced.
+    """Return the pods that have to end before the driver is replaced.
 
-    A DaemonSet's pod that merely may use GPUs, such as a monitor with the runtime class, is no holder: evicting it is
-    of no use, and keeping every driver because of it would be worse. Nor is one whose claim could not be read: it
-    may be to a network card.
+    A DaemonSet's pod that only may use GPUs, such as a monitor with the runtime class, does not count, as an eviction
+    does not remove it. Nor does a pod whose claim could not be read: the claim may be to a network card.
     """
     alive = (pod for pod in node.pods if not pod.is_over and pod.use not in _UNKNOWN)
     return tuple(pod for pod in alive if not pod.is_daemon or pod.use in _CERTAIN)
 
 
 def possible_gpu_pods(node: FleetNode) -> tuple[Pod, ...]:
-    """Return the pods that stay although they may use GPUs: where a driver cannot be unloaded, these come first."""
-    held = gpu_pods(node)
-    return tuple(pod for pod in node.pods if pod.use is not GpuUse.NONE and not pod.is_over and pod not in held)
+    """Return the pods that are not evicted although they may use GPUs: the suspects if a driver cannot be unloaded."""
+    certain = gpu_pods(node)
+    return tuple(pod for pod in node.pods if pod.use is not GpuUse.NONE and not pod.is_over and pod not in certain)
 
 
-def jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
-    """Return the pods whose end the node waits for."""
+def awaited_jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
+    """Return the pods of jobs that the node waits for."""
     selector = policy.wait_for_completion.pod_selector
     if not selector:
         return ()
@@ -119,15 +118,15 @@ def jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
     return tuple(pod for pod in node.pods if not pod.is_over and selects(pod.labels))
 
 
-def drained(node: FleetNode, drain: UpgradeDrain) -> tuple[Pod, ...]:
-    """Return the pods that draining the node evicts."""
+def pods_to_drain(node: FleetNode, drain: UpgradeDrain) -> tuple[Pod, ...]:
+    """Return the pods that a drain of the node evicts."""
     selects = parse_selector(drain.pod_selector)
     alive = (pod for pod in node.pods if not pod.is_over and not pod.is_daemon)
     return tuple(pod for pod in alive if selects(pod.labels) and pod.labels.get(states.DRAIN_SKIP) != "true")
 
 
-def obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
-    """Say why a pod may not be evicted under these rules, which the inventory has under ``key``; empty if it may."""
+def eviction_obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
+    """Return why a pod may not be evicted under these rules, the inventory's ``key``; empty if it may."""
     if pod.is_terminating:
         return ""
     if pod.is_daemon:
@@ -139,38 +138,38 @@ def obstacle(pod: Pod, rules: PodDeletion | UpgradeDrain, key: str) -> str:
     return ""
 
 
-def obstacles(node: FleetNode, policy: UpgradePolicy) -> tuple[str, ...]:
-    """Say what would make the eviction of GPU pods fail, were it to begin now; jobs may end before it does."""
-    found, waited_for = list[str](), jobs(node, policy)
+def eviction_obstacles(node: FleetNode, policy: UpgradePolicy) -> tuple[str, ...]:
+    """Return what blocks the eviction of GPU pods, except for jobs, which may end before."""
+    troubles, waited_for = list[str](), awaited_jobs(node, policy)
     for pod in (pod for pod in gpu_pods(node) if pod not in waited_for):
-        trouble = obstacle(pod, policy.pod_deletion, "pod_deletion")
-        if trouble and policy.drain.enable and not pod.is_daemon:  # the drain takes what is left
-            is_drained = pod in drained(node, policy.drain)
-            trouble = obstacle(pod, policy.drain, "drain") if is_drained else f"{pod} is exempt from the drain"
-        found += [trouble] if trouble else []
-    return tuple(found)
+        trouble = eviction_obstacle(pod, policy.pod_deletion, "pod_deletion")
+        if trouble and policy.drain.enable and not pod.is_daemon:  # the drain comes after the eviction
+            is_drained = pod in pods_to_drain(node, policy.drain)
+            trouble = eviction_obstacle(pod, policy.drain, "drain") if is_drained else f"{pod} is exempt from the drain"
+        troubles += [trouble] if trouble else []
+    return tuple(troubles)
 
 
 def name_pods(pods: Iterable[Pod], say: Callable[[Pod], str] = str) -> str:
-    """Return pods as a short list: the first three, and how many more."""
+    """Return the names of the first three pods, and how many more."""
     return join_limited(map(say, pods), 3)
 
 
 def with_refusal(pod: Pod) -> str:
-    """Return a pod with what keeps it: the answer of the API server, or that it is still ending."""
+    """Return a pod's name with the API server's refusal of its eviction, or that the pod is terminating."""
     return f"{pod}: {pod.refusal or 'is still terminating'}" if pod.refusal or pod.is_terminating else str(pod)
 
 
 def losing_pods(node: FleetNode) -> tuple[Pod, ...]:
-    """Return the pods that would lose a GPU. On a NotReady node those that are being deleted have lost it already."""
+    """Return the pods that would lose a GPU, without terminating ones on a NotReady node."""
     return tuple(pod for pod in gpu_pods(node) if node.is_ready or not pod.is_terminating)
 
 
 def is_free(node: FleetNode) -> bool:
-    """Whether a node that is to have no driver of the stack needs no emptying, so that its labels may be written.
+    """Whether a node without a driver of the stack needs no eviction, so that its labels may be written.
 
-    One that left has no pod that would lose a GPU, and is not being emptied. One that is in the inventory has a driver
-    of its own.
+    A leaving node is free if no pod would lose a GPU and no eviction has begun. A node of the inventory has a host
+    driver.
     """
     if not node.is_leaving:
         return True

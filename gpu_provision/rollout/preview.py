@@ -1,8 +1,8 @@
-"""What a rollout is going to do, before it does it: the order of nodes, who is evicted, who is in the way. Pure.
+"""Preview of a rollout: the order of nodes, the evictions, and the obstacles.
 
-The machine itself is asked, again and again, with every node that it starts taken as done: a plan made otherwise could
-promise another order than the one that comes. Once nothing but slots is in the way, those are handed out to the end,
-unless a node leaves, as limits are then of a smaller fleet.
+The state machine itself decides, again and again, with each started node taken as done, so that the order is that of
+the rollout. Once nodes wait only for slots, the slots are allocated to the end, unless a node leaves, which changes
+the limits.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from gpu_provision.rollout.states import UpgradeState
 
 
 def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
-    """Return what a run would do from here, failed nodes tried once more as every run does."""
+    """Return the rollout of the next run, which retries failed nodes."""
     moves = {move.node: move for move in state_machine.retry_failed(snapshot)}
-    seen = replace(snapshot, nodes=tuple(_after(node, moves.get(node.name)) for node in snapshot.nodes))
+    seen = replace(snapshot, nodes=tuple(_apply_move(node, moves.get(node.name)) for node in snapshot.nodes))
     under_way = tuple(node.name for node in seen.nodes if node.is_under_way)
-    seen = _done(seen, under_way)
+    seen = _complete_upgrades(seen, under_way)
     waves: list[Wave] = []
     marked = set(moves)
     while True:
-        seen, decision, written = _with_books_open(seen, policy)
+        seen, decision, written = _settle_marks(seen, policy)
         marked |= written
-        started = tuple(move for move in _moves(decision) if move.to is UpgradeState.CORDON_REQUIRED)
+        started = tuple(move for move in _transitions(decision) if move.to is UpgradeState.CORDON_REQUIRED)
         opening = seen.now if seen.now > snapshot.now else None
         if decision.queue and started and not any(node.is_leaving for node in decision.queue):
-            # No upgrade that goes well puts anything in the way of another, so these are all that are left.
-            over = partial(_upgraded, now=seen.now)
+            # No successful upgrade blocks another one, so these are the remaining ones.
+            over = partial(_complete_upgrade, now=seen.now)
             rounds = budgets.plan_rounds(seen, policy, decision.queue, over)
-            coming = [Wave(nodes=_outlooks(nodes, policy), not_before=opening) for nodes in rounds]
+            coming = [Wave(nodes=_node_previews(nodes, policy), not_before=opening) for nodes in rounds]
             waves += coming
-            seen = _done(seen, _names(coming))
+            seen = _complete_upgrades(seen, _node_names(coming))
         elif started:
             waves.append(_wave(seen, policy, started, opening))
-            seen = _done(seen, (move.node for move in started), {move.node: move for move in started})
+            seen = _complete_upgrades(seen, (move.node for move in started), {move.node: move for move in started})
         elif decision.until < inf:
             seen = replace(seen, now=decision.until)
         else:
-            staying = marked - {*under_way, *_names(waves)}
+            staying = marked - {*under_way, *_node_names(waves)}
             return Schedule(
                 under_way=under_way,
                 waves=tuple(waves),
@@ -67,39 +67,44 @@ def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
             )
 
 
-def _names(waves: Iterable[Wave]) -> Iterator[str]:
+def _node_names(waves: Iterable[Wave]) -> Iterator[str]:
     return (outlook.node for wave in waves for outlook in wave.nodes)
 
 
-def _with_books_open(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
-    """Write down who waits, and whatever else is no start, until nothing is left; return also where that is."""
+def _settle_marks(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
+    """Apply all transitions that do not start a node; return also the names of their nodes."""
     decision, written = state_machine.decide(seen, policy), set[str]()
-    while books := {move.node: move for move in _moves(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
-        seen = replace(seen, nodes=tuple(_after(node, books.get(node.name)) for node in seen.nodes))
+    while marks := {move.node: move for move in _transitions(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
+        seen = replace(seen, nodes=tuple(_apply_move(node, marks.get(node.name)) for node in seen.nodes))
         decision = state_machine.decide(seen, policy)
-        written |= books.keys()
+        written |= marks.keys()
     return seen, decision, written
 
 
-def _moves(decision: Decision) -> Iterator[StateTransition]:
+def _transitions(decision: Decision) -> Iterator[StateTransition]:
     return (action for action in decision.actions if isinstance(action, StateTransition))
 
 
-def _after(node: FleetNode, move: StateTransition | None) -> FleetNode:
+def _apply_move(node: FleetNode, move: StateTransition | None) -> FleetNode:
     return apply_transition(node, move) if move else node
 
 
-def _done(seen: Snapshot, names: Iterable[str], moves: Mapping[str, StateTransition] | None = None) -> Snapshot:
+def _complete_upgrades(
+    seen: Snapshot, names: Iterable[str], moves: Mapping[str, StateTransition] | None = None
+) -> Snapshot:
     moved = {name: (moves or {}).get(name) for name in names}
-    now = (_upgraded(_after(node, moved[node.name]), seen.now) if node.name in moved else node for node in seen.nodes)
+    now = (
+        _complete_upgrade(_apply_move(node, moved[node.name]), seen.now) if node.name in moved else node
+        for node in seen.nodes
+    )
     return replace(seen, nodes=tuple(now))
 
 
-def _upgraded(node: FleetNode, now: float) -> FleetNode:
+def _complete_upgrade(node: FleetNode, now: float) -> FleetNode:
     if node.is_leaving:
         uncordoned = node.is_cordoned and not predicates.owns_cordon(node)
         return replace(node, labels={}, annotations={}, is_cordoned=uncordoned, pods=(), stack=StackPresence.BARE)
-    gone = {*states.MEMORY, states.REQUESTED, states.SAFE_LOAD}
+    gone = {*states.UPGRADE_ANNOTATIONS, states.REQUESTED, states.SAFE_LOAD}
     kept = {key: value for key, value in node.annotations.items() if key not in gone}
     return replace(
         node,
@@ -116,21 +121,21 @@ def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], 
     nodes = {node.name: node for node in seen.nodes}
     starting = [nodes[move.node] for move in started]
     marked = any(dict(move.annotations).get(states.CANARY) for move in started)
-    again = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # they have their mark already
+    again = any(node.annotations.get(states.CANARY) == seen.target for node in starting)  # marked already
     return Wave(
-        nodes=_outlooks(starting, policy),
+        nodes=_node_previews(starting, policy),
         not_before=not_before,
         is_canary=policy.fleet.canary is not None and (marked or again),
     )
 
 
-def _outlooks(nodes: Sequence[FleetNode], policy: Policy) -> tuple[NodePreview, ...]:
+def _node_previews(nodes: Sequence[FleetNode], policy: Policy) -> tuple[NodePreview, ...]:
     narrow = _narrow_budgets(nodes)
-    return tuple(_outlook(node, policy, narrow) for node in nodes)
+    return tuple(_node_preview(node, policy, narrow) for node in nodes)
 
 
 def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of the budgets that let some pods go, but not all that go in one wave at once."""
+    """Return namespace and name of the budgets that allow some, but not all, evictions of one wave at once."""
     wanted: Counter[tuple[str, str]] = Counter()
     allowed: dict[tuple[str, str], int] = {}
     for pod in (pod for node in nodes for pod in predicates.gpu_pods(node)):
@@ -140,10 +145,10 @@ def _narrow_budgets(nodes: Iterable[FleetNode]) -> frozenset[tuple[str, str]]:
     return frozenset(key for key, number in wanted.items() if 0 < allowed[key] < number)
 
 
-def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]) -> NodePreview:
+def _node_preview(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]) -> NodePreview:
     domain = policy.domains[node.domain]
     rules = domain.policy
-    jobs = predicates.jobs(node, rules)
+    jobs = predicates.awaited_jobs(node, rules)
     evicts = tuple(_evictions(node, rules, jobs, narrow))
     keeps_cordon = node.is_cordoned and not predicates.owns_cordon(node)
     times = [domain.restart_seconds, domain.validation_seconds]
@@ -152,11 +157,11 @@ def _outlook(node: FleetNode, policy: Policy, narrow: frozenset[tuple[str, str]]
     times += [rules.drain.timeout_seconds] if evicts and rules.drain.enable else []
     return NodePreview(
         node=node.name,
-        why=predicates.why(node),
+        why=predicates.upgrade_reason(node),
         leaves=node.is_leaving,
-        waits_for=tuple(_leaving(pod, certain=False) for pod in jobs),
+        waits_for=tuple(_eviction(pod, certain=False) for pod in jobs),
         evicts=evicts,
-        stays=tuple(_leaving(pod) for pod in predicates.possible_gpu_pods(node)),
+        stays=tuple(_eviction(pod) for pod in predicates.possible_gpu_pods(node)),
         cordoned_by=(node.cordoned_by or "another client") if keeps_cordon else "",
         seconds=sum(times) if all(times) else 0,
     )
@@ -166,12 +171,12 @@ def _evictions(
     node: FleetNode, rules: UpgradePolicy, jobs: tuple[Pod, ...], narrow: frozenset[tuple[str, str]]
 ) -> Iterator[Eviction]:
     holding = predicates.gpu_pods(node)
-    yield from (_leaving(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
-    drained = predicates.drained(node, rules.drain) if rules.drain.enable else ()
-    yield from (_leaving(pod, certain=False) for pod in drained if pod not in holding)
+    yield from (_eviction(pod, certain=pod not in jobs, narrow=narrow) for pod in holding)
+    drained = predicates.pods_to_drain(node, rules.drain) if rules.drain.enable else ()
+    yield from (_eviction(pod, certain=False) for pod in drained if pod not in holding)
 
 
-def _leaving(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Eviction:
+def _eviction(pod: Pod, *, certain: bool = True, narrow: Collection[tuple[str, str]] = ()) -> Eviction:
     return Eviction(
         namespace=pod.namespace,
         name=pod.name,

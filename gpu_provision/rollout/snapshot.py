@@ -1,6 +1,6 @@
-"""What the state machine looks at, and what it asks for: one reading of the fleet, and actions, as frozen values.
+"""Input and output of the state machine: a snapshot of the fleet, and actions, as frozen values.
 
-Each action is idempotent, and right only for the snapshot that it was decided for. The clock is in the snapshot.
+Each action is idempotent, and valid only for its snapshot. The snapshot has the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpu_provision.rollout.states import UpgradeState
 
 
 class GpuUse(StrEnum):
-    """How it is known that a pod uses GPUs."""
+    """Evidence that a pod uses GPUs."""
 
     NONE = ""
     REQUEST = "requests GPUs"
@@ -28,7 +28,7 @@ class GpuUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget that covers a pod. ``allowed`` is how many pods may go right now."""
+    """A PodDisruptionBudget that covers a pod. ``allowed``: its current ``disruptionsAllowed``."""
 
     name: str
     allowed: int
@@ -36,20 +36,20 @@ class DisruptionBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod on a node that is none of our own."""
+    """A pod on a node that is not of the stack."""
 
     namespace: str
     name: str
     uid: str
-    owner: str = ""  # its controller as ``Kind name``; empty if nothing would start it again
+    owner: str = ""  # its controller as ``Kind name``; empty if no controller would recreate it
     labels: Mapping[str, str] = field(default_factory=dict)
     use: GpuUse = GpuUse.NONE
-    is_daemon: bool = False  # whether a DaemonSet or the kubelet itself starts it again on the same node at once
-    is_over: bool = False  # succeeded or failed: it holds nothing any more
-    has_empty_dir: bool = False  # whether data goes with it
-    tolerates_cordons: bool = False  # whether its successor may come to the same node although that is cordoned
-    is_terminating: bool = False  # whether it is already being deleted
-    refusal: str = ""  # what the API server last answered to its eviction; empty if it did not refuse
+    is_daemon: bool = False  # whether a DaemonSet or the kubelet recreates it on the same node at once
+    is_over: bool = False  # whether it has succeeded or failed
+    has_empty_dir: bool = False
+    tolerates_cordons: bool = False  # whether its successor may start on the same, cordoned node
+    is_terminating: bool = False
+    refusal: str = ""  # the API server's last refusal of its eviction
     budgets: tuple[DisruptionBudget, ...] = ()  # those that cover it
 
     def __str__(self) -> str:
@@ -62,42 +62,42 @@ class DriverPod:
     """The driver pod of a node."""
 
     uid: str
-    digest: str  # names all that the installation depends on, contents of ConfigMaps and Secrets included
+    digest: str  # of everything that the installation depends on, including ConfigMaps and Secrets
     is_ready: bool
     is_terminating: bool = False
-    restarts: int = 0  # the most restarts of any of its containers that is not ready
-    has_owner: bool = True  # whether a DaemonSet would start it again
-    is_held_up: bool = False  # whether it cannot install, since pods on the node still use the driver that is loaded
+    restarts: int = 0  # maximum of the restarts of containers that are not ready
+    has_owner: bool = True  # whether a DaemonSet would recreate it
+    is_held_up: bool = False  # whether pods that use the loaded driver block the installation
 
     @property
     def has_crashed(self) -> bool:
-        """Whether it is not ready, and has restarted."""
+        """Whether the pod is not ready, and has restarted."""
         return not self.is_ready and self.restarts > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationResult:
-    """What validation showed of the driver pod that is there now."""
+    """The validation result of the current driver pod."""
 
     passed: bool
-    version: str = ""  # version of the driver as the validation saw it; empty if it did not look
+    version: str = ""  # version of the loaded driver; empty if unknown
     reason: str = ""  # why it failed
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredContent:
-    """The driver that a node is to have: the digest of a pod that is as wanted, and the driver's version."""
+    """The desired driver of a node: the installation digest of its pod, and the driver's version."""
 
     digest: str
     version: str = ""
 
 
-NOTHING = DesiredContent("none")
-"""What a node is to have that left the inventory, or that has a driver of its own."""
+NO_DRIVER = DesiredContent("none")
+"""Desired content of a node that left the inventory, or that has a host driver."""
 
 
 class StackPresence(Enum):
-    """Whether a node keeps the stack, and how far it is off one that left the inventory."""
+    """Whether a node is in the inventory, and how much of the stack a leaving node still has."""
 
     STAYS = "the node is in the inventory"
     LABELLED = "the node has the stack's labels"
@@ -109,16 +109,16 @@ class StackPresence(Enum):
 class FleetNode:
     """One node with the stack's driver, or one that left the inventory.
 
-    Until the DaemonSet controller has observed the wanted template, it replaces a deleted driver pod by the same one. A
-    node is unavailable that takes no work, or is about to: cordoned by anybody, NotReady, under way, or failed. One
-    without a driver pod is available: a pod that a taint keeps away must not stop the fleet.
+    Before the DaemonSet controller has observed the new template, it replaces a deleted driver pod by the same one. A
+    node is unavailable if it is cordoned, NotReady, under way, or failed. A node without a driver pod is available, so
+    that a taint does not stop the fleet.
     """
 
     name: str
-    domain: str  # names the nodes that share limits; a key of ``Policy.domains``
+    domain: str  # of nodes that share limits; a key of ``Policy.domains``
     wanted: DesiredContent
     position: int = 0  # its place in the inventory
-    revision: str = ""  # the Node's resourceVersion; what was decided by it holds for no other
+    revision: str = ""  # the Node's resourceVersion; decisions are valid for this one only
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     is_cordoned: bool = False
@@ -126,37 +126,37 @@ class FleetNode:
     is_ready: bool = True
     driver: DriverPod | None = None
     proof: ValidationResult | None = None
-    pods: tuple[Pod, ...] = ()  # other people's pods on it
-    offers_gpus: bool = True  # whether pods can have its GPUs. True where no device plugin is to offer them
-    left_out: str = ""  # why this run leaves it alone, whatever state it is in; empty if it does not. Limits count it
+    pods: tuple[Pod, ...] = ()  # pods on it that are not of the stack
+    offers_gpus: bool = True  # whether pods can request its GPUs; true without a device plugin of the stack
+    left_out: str = ""  # why this run does not change the node, which still counts in limits
     is_template_observed: bool = True
-    stack: StackPresence = StackPresence.STAYS  # how far the stack is off it, if it left the inventory
-    state: UpgradeState = field(init=False, repr=False, compare=False)  # kept: it is asked for a dozen times a look
+    stack: StackPresence = StackPresence.STAYS
+    state: UpgradeState = field(init=False, repr=False, compare=False)  # computed once, for speed
     is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
 
     def __post_init__(self) -> None:
         """Read the label."""
-        state = states.state_named(self.labels.get(states.STATE, ""))
+        state = states.parse_state(self.labels.get(states.STATE, ""))
         is_busy = state in states.UNDER_WAY or state is UpgradeState.FAILED
         object.__setattr__(self, "state", state)
         object.__setattr__(self, "is_unavailable", is_busy or self.is_cordoned or not self.is_ready)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether this run is in the middle of its upgrade."""
+        """Whether this run upgrades the node."""
         return self.state in states.UPGRADING and not self.left_out
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it left the inventory, and the stack is to go."""
+        """Whether the node left the inventory, and loses the stack."""
         return self.stack is not StackPresence.STAYS
 
-    def says(self, annotation: str) -> bool:
+    def has_flag(self, annotation: str) -> bool:
         """Whether an annotation is ``true``."""
         return self.annotations.get(annotation) == "true"
 
-    def since(self) -> float | None:
-        """When it entered its state, in unix seconds; None if that is not written down."""
+    def state_since(self) -> float | None:
+        """When the node entered its state, in unix seconds; None without the annotation."""
         try:
             return float(self.annotations[states.SINCE])
         except (KeyError, ValueError):
@@ -168,31 +168,31 @@ class Snapshot:
     """The fleet at one moment."""
 
     now: float  # unix seconds
-    target: str  # names the wanted content of the whole fleet
+    target: str  # digest of the desired content of the whole fleet
     nodes: tuple[FleetNode, ...]
-    previous: str = ""  # names the content that a rollback would bring back; empty if there is none on record
-    is_rolling_back: bool = False  # whether ``target`` is what an earlier run has left behind
+    previous: str = ""  # digest of the content of a rollback; empty if the history has none
+    is_rolling_back: bool = False  # whether ``target`` is the content of an earlier run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetDomain:
-    """Nodes with limits in common: those of all pools without an upgrade policy of their own, or those of one pool."""
+    """Nodes with common limits: those of one pool with its own upgrade policy, or those of all other pools."""
 
     policy: UpgradePolicy = field(default_factory=UpgradePolicy)
-    restart_seconds: int = 1200  # how long a driver pod may take until it is ready
-    validation_seconds: int = 600  # how long the proof may take
+    restart_seconds: int = 1200  # timeout of a driver pod until it is ready
+    validation_seconds: int = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Everything that the inventory says about rollouts. ``domains`` has every ``Node.domain``."""
+    """The inventory's rules for rollouts. ``domains`` has every ``FleetNode.domain``."""
 
     fleet: RolloutPolicy = field(default_factory=RolloutPolicy)
     domains: Mapping[str, BudgetDomain]
 
 
 class Cordon(StrEnum):
-    """What a move does to ``spec.unschedulable``."""
+    """The change of ``spec.unschedulable`` in a transition."""
 
     KEEP = "keep"
     SET = "set"
@@ -201,19 +201,19 @@ class Cordon(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTransition:
-    """Write state, memory and cordon of a node in one patch, refused if the node is of another ``revision``."""
+    """Write state, annotations and cordon of a node in one patch, with its ``revision`` as precondition."""
 
     node: str
     revision: str
     to: UpgradeState
     cordon: Cordon = Cordon.KEEP
-    annotations: tuple[tuple[str, str | None], ...] = ()  # what to write; None removes
-    reason: str = ""  # why, for people and for the event on the node
+    annotations: tuple[tuple[str, str | None], ...] = ()  # None removes
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evict:
-    """Ask the Eviction API for a pod, by its uid; again later if it refuses."""
+    """Evict a pod, by its uid, through the Eviction API; retry later if refused."""
 
     node: str
     namespace: str
@@ -223,7 +223,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """Delete the driver pod of a node, by its uid; its DaemonSet makes another."""
+    """Delete the driver pod of a node, by its uid; its DaemonSet creates a new one."""
 
     node: str
     uid: str
@@ -231,7 +231,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validate:
-    """See to it that a validation runs on the node for this driver pod."""
+    """Run a validation on the node for this driver pod."""
 
     node: str
     driver: str
@@ -239,27 +239,27 @@ class Validate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollBack:
-    """Make ``to`` the wanted content of the fleet again."""
+    """Roll the fleet back to the content ``to``."""
 
     to: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOff:
-    """Take the stack's labels off a node, but for its mark; the stack's pods there then end."""
+class RemoveLabels:
+    """Remove the stack's labels from a node, except that of its inventory; the stack's pods there then end."""
 
     node: str
 
 
-Action = StateTransition | Evict | Restart | Validate | RollBack | TakeOff
+Action = StateTransition | Evict | Restart | Validate | RollBack | RemoveLabels
 
 
 def move(
     node: FleetNode, to: UpgradeState, now: float, *, reason: str = "", also: Mapping[str, str | None] | None = None
 ) -> StateTransition:
-    """Return the move of a node into a state, with all that has to be remembered or forgotten there."""
-    notes: dict[str, str | None] = dict.fromkeys(states.PASSING)
+    """Return the transition of a node into a state, with the annotations of that state."""
+    notes: dict[str, str | None] = dict.fromkeys(states.STATE_ANNOTATIONS)
     notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.wanted.digest}
     match to:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
@@ -270,20 +270,20 @@ def move(
             pod = node.driver.uid if node.driver else None
             notes |= {states.REASON: reason, states.FAILED_IN: node.state.value, states.FAILED_WITH: pod}
         case UpgradeState.DONE:
-            notes |= dict.fromkeys(states.MEMORY)
+            notes |= dict.fromkeys(states.UPGRADE_ANNOTATIONS)
         case _:
             pass
     return write_marks(node, to, {**notes, **(also or {})}, reason=reason)
 
 
-def release(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
-    """Return the move that takes everything back that a rollout has written on a node."""
+def release_node(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
+    """Return the transition that removes everything that a rollout has written on a node."""
     notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
     return replace(write_marks(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
 
 
 def write_marks(node: FleetNode, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> StateTransition:
-    """Return a move that writes only what is not there already."""
+    """Return a transition that writes only the annotations that differ."""
     changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
     return StateTransition(
         node=node.name, revision=node.revision, to=to, annotations=tuple(sorted(changed.items())), reason=reason
@@ -291,7 +291,7 @@ def write_marks(node: FleetNode, to: UpgradeState, notes: Mapping[str, str | Non
 
 
 def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
-    """Return the node as it is once a move has been written: what we wrote ourselves need not be read to be known."""
+    """Return the node as it is after the write of a transition."""
     labels = {**node.labels, states.STATE: action.to.value}
     if action.to is UpgradeState.UNKNOWN:
         del labels[states.STATE]
@@ -306,6 +306,6 @@ def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
 
 
 def cordon_node(node: FleetNode, state: UpgradeState, now: float, reason: str) -> StateTransition:
-    """Return the move that cordons a node and marks the cordon as ours."""
+    """Return the transition that cordons a node and marks the cordon as the rollout's."""
     marks = {states.CORDONED: states.MANAGER, states.WAS_CORDONED: None, states.CORDONED_BY: None}
     return replace(move(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)

@@ -1,6 +1,6 @@
 """The rollout as a state machine: from a snapshot of the fleet to the next action of every node.
 
-A node goes through states in which there is nothing to wait for in one write. Pure.
+A node passes states without a wait in one write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_provision.rollout import budgets, predicates, states, steps
 from gpu_provision.rollout.budgets import admit, failed_nodes
 from gpu_provision.rollout.canary import Admission, HoldReason, soaking_canaries
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
+    NO_DRIVER,
     Action,
     BudgetDomain,
     Cordon,
@@ -31,41 +31,41 @@ from gpu_provision.rollout.snapshot import (
     move,
     write_marks,
 )
-from gpu_provision.rollout.states import EARLY, ELSEWHERE, LATE, UNDER_WAY, UpgradeState
-from gpu_provision.rollout.steps import IDLE, NodeDecision, act, give_back
+from gpu_provision.rollout.states import EARLY, FOREIGN_STATES, LATE, UNDER_WAY, UpgradeState
+from gpu_provision.rollout.steps import IDLE, NodeDecision, act, withdraw
 
 
 def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
-    """Yield the actions of a decision, with every move as long as the node can go now."""
+    """Yield the actions of a decision, with consecutive transitions of a node joined to one."""
     nodes = {node.name: node for node in snapshot.nodes}
     for action in actions:
         if isinstance(action, StateTransition):
             node = nodes[action.node]
-            yield _long(action, node, policy.domains[node.domain], snapshot.now)
+            yield _extend_transition(action, node, policy.domains[node.domain], snapshot.now)
         else:
             yield action
 
 
-def _long(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
+def _extend_transition(move: StateTransition, node: FleetNode, domain: BudgetDomain, now: float) -> StateTransition:
     reached = apply_transition(node, move)
     waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
-    # A job may have come until the cordon stood, and is waited for then. Other pods need no look of their own: the one
-    # that restarts the driver, or that evicts, sees the node cordoned.
+    # A job may start before the cordon, so the wait for jobs needs a snapshot of the cordoned node. So do the restart
+    # of the driver and evictions, which are no transitions.
     while move.to in UNDER_WAY and not (move.cordon is Cordon.SET and waits_for_jobs):
         match decide_node(reached, domain, now).actions:
             case (StateTransition() as following,) if following.to in _PASSABLE and following.to is not reached.state:
                 reached = apply_transition(reached, following)
-                move = _joined(node, move, following)
+                move = _join_transitions(node, move, following)
             case _:
                 break
     return move
 
 
 _PASSABLE = UNDER_WAY | {UpgradeState.DONE}
-"""Who waits or has failed is written down by itself, since others may not start before that is known."""
+"""States that one write may pass; waits and failures have their own writes, as other nodes depend on them."""
 
 
-def _joined(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
+def _join_transitions(node: FleetNode, move: StateTransition, following: StateTransition) -> StateTransition:
     notes = dict(move.annotations) | dict(following.annotations)
     return replace(
         following,
@@ -81,30 +81,30 @@ _STAYS_CORDONED = (EARLY | LATE) - {UpgradeState.CORDON_REQUIRED, UpgradeState.U
 def decide_node(  # noqa: PLR0911 - one case after the other
     node: FleetNode, domain: BudgetDomain, now: float, *, is_soaking: bool = False
 ) -> NodeDecision:
-    """Return what a node does next. ``is_soaking``: it is a canary that has to stay well."""
+    """Return the next actions of a node. ``is_soaking``: whether it is a canary in its soak time."""
     if node.left_out:
-        return NodeDecision(waits=node.left_out if predicates.why(node) or node.state in UNDER_WAY else "")
-    if node.state in ELSEWHERE:
-        return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which is in other hands")
-    if node.wanted == NOTHING and predicates.is_free(node):
-        return give_back(node, predicates.why(node) or "has a driver of its own")
+        return NodeDecision(waits=node.left_out if predicates.upgrade_reason(node) or node.state in UNDER_WAY else "")
+    if node.state in FOREIGN_STATES:
+        return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which another program manages")
+    if node.wanted == NO_DRIVER and predicates.is_free(node):
+        return withdraw(node, predicates.upgrade_reason(node) or "has a driver of its own")
     if not domain.policy.auto_upgrade and node.state not in LATE:
-        return _kept(node)
-    if found := _repaired(node, now):
-        return found
-    if is_soaking and not predicates.is_well(node):
-        return steps.soaking(node, now)
+        return _keep_driver(node)
+    if repair := _repair_marks(node, now):
+        return repair
+    if is_soaking and not predicates.is_healthy(node):
+        return steps.fail_canary(node, now)
     if node.is_leaving and node.state not in EARLY:
         return steps.leave(node, domain, now)
-    return _by_state(node, domain, now)
+    return _decide_by_state(node, domain, now)
 
 
-def _by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:  # noqa: C901, PLR0911 - one case a state
+def _decide_by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:  # noqa: C901, PLR0911 - one case a state
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:
-            return steps.idle(node, now)
+            return steps.compare_driver(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
-            return steps.required(node, domain, now)
+            return steps.check_queue(node, domain, now)
         case UpgradeState.CORDON_REQUIRED:
             return steps.cordon(node, now)
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
@@ -120,117 +120,116 @@ def _by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision
         case UpgradeState.UNCORDON_REQUIRED:
             return steps.uncordon(node, now)
         case UpgradeState.FAILED:
-            return steps.failed(node, now)
+            return steps.recover(node, now)
         case UpgradeState.NODE_MAINTENANCE_REQUIRED | UpgradeState.POST_MAINTENANCE_REQUIRED | UpgradeState.FOREIGN:
             return IDLE
         case _:
             assert_never(node.state)
 
 
-def _kept(node: FleetNode) -> NodeDecision:
-    """Leave the driver alone, and take everything back that a rollout wrote; the reference leaves all cordons."""
-    if (found := give_back(node, "auto_upgrade is off")).actions:
-        return found
+def _keep_driver(node: FleetNode) -> NodeDecision:
+    """Keep the driver, and remove everything that a rollout wrote; the GPU Operator leaves all cordons."""
+    if (decision := withdraw(node, "auto_upgrade is off")).actions:
+        return decision
     if node.is_leaving:
         return NodeDecision(
             waits=f"auto_upgrade is off, and pods use its GPUs: {predicates.name_pods(predicates.losing_pods(node))}"
         )
-    reason = predicates.why(node)
+    reason = predicates.upgrade_reason(node)
     return NodeDecision(waits=f"{reason}, but auto_upgrade is off") if reason else IDLE
 
 
-def _repaired(node: FleetNode, now: float) -> NodeDecision | None:
-    """Put right what another client has changed meanwhile; the clock of the state goes on."""
-    state, since = node.state, node.since()
+def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
+    """Repair what another client has changed; the clock of the state continues."""
+    state, since = node.state, node.state_since()
     if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
-        return act(write_marks(node, state, mark, reason="goes on with what the GPU Operator began"))
+        return act(write_marks(node, state, mark, reason="resumes the upgrade of the GPU Operator"))
     if state in EARLY | LATE and since is None:
-        return act(move(node, state, now, reason="goes on from here"))
+        return act(move(node, state, now, reason="resumes the upgrade"))
     if state in _STAYS_CORDONED and not node.is_cordoned:
-        return act(cordon_node(node, state, since or now, "the cordon was lifted meanwhile"))
+        return act(cordon_node(node, state, since or now, "the cordon was lifted by another client"))
     if state not in EARLY | LATE and states.CORDONED in node.annotations and not predicates.owns_cordon(node):
-        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon is not ours any more"))
+        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon has another manager now"))
     return None
 
 
-_BOOKS = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
-"""Where a node goes when who waits, or who failed, is written down."""
+_MARKED_FIRST = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED})
+"""States of waits and failures, which are written before another node starts."""
 
 
 class RolloutPhase(StrEnum):
-    """Where the fleet stands as a whole. Each says when it holds."""
+    """The phase of the rollout as a whole."""
 
-    ROLLING = "rolling"  # nodes are under way, or there is something to do
-    SOAKING = "soaking"  # nodes wait for canaries to stay well for a while
+    ROLLING = "rolling"  # nodes are under way, or there are actions
+    SOAKING = "soaking"  # nodes wait for the soak time of canaries
     CLOSED = "closed"  # nodes wait for the maintenance window
-    PAUSED = "paused"  # nodes wait, since too many have failed
-    HELD = "held"  # nodes wait for what only a person can change
+    PAUSED = "paused"  # nodes wait, as too many have failed
+    HELD = "held"  # nodes wait for a user's action
     FAILED = "failed"  # no node waits, and some have failed
-    DONE = "done"  # every node is as wanted
+    DONE = "done"  # every node has the desired driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do next."""
+    """The next actions of the fleet."""
 
     phase: RolloutPhase
-    actions: tuple[Action, ...] = ()  # each may be left undone, in any order; the next look asks for it again
-    waits: Mapping[str, str] = field(default_factory=dict)  # node -> for what; those that only act or rest are absent
-    until: float = inf  # when to look again although nothing has happened, in unix seconds; inf for never
+    actions: tuple[Action, ...] = ()  # in any order; the next decision repeats those that were not executed
+    waits: Mapping[str, str] = field(default_factory=dict)  # node -> why it waits
+    until: float = inf  # when to decide again without an event, in unix seconds; inf for never
     failures: Mapping[str, str] = field(default_factory=dict)  # node -> why it failed
-    queue: tuple[FleetNode, ...] = ()  # with nothing but slots in their way, in order; also those that start now
+    queue: tuple[FleetNode, ...] = ()  # the nodes that wait only for slots, in order; includes starting ones
 
 
 def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransition] | None = None) -> Decision:
-    """Return what to do next. The same snapshot always has the same answer.
+    """Return the next actions. The same snapshot always has the same decision.
 
-    ``writing``: node -> the move that is on its way to the API server, whose result is not known yet. Such a node does
-    nothing else meanwhile, and the others go on.
+    ``writing``: node -> its transition in flight. Such a node has no other action until the write has ended.
     """
     writing = writing or {}
-    snapshot = _taken(snapshot, writing)
+    snapshot = _apply_pending(snapshot, writing)
     soaking = soaking_canaries(snapshot, policy.fleet.canary)
-    turns = {
+    decisions = {
         node.name: decide_node(node, policy.domains[node.domain], snapshot.now, is_soaking=node.name in soaking)
         if node.name not in writing
         else IDLE
         for node in snapshot.nodes
     }
-    acting = tuple(action for found in turns.values() if found.actions for action in found.actions)
+    acting = tuple(action for each in decisions.values() for action in each.actions)
     moves = [action for action in chain(writing.values(), acting) if isinstance(action, StateTransition)]
-    ready = (node for node in snapshot.nodes if turns[node.name].is_candidate)
-    # No node starts before it is written who waits, or who failed: otherwise who goes first, and whether any still may,
-    # would depend on which of several writes came first.
-    is_open = not any(move.to in _BOOKS for move in moves)
+    ready = (node for node in snapshot.nodes if decisions[node.name].is_candidate)
+    # No node starts before waits and failures are written; otherwise the order of nodes, and the limit of failures,
+    # would depend on the order of writes.
+    is_open = not any(move.to in _MARKED_FIRST for move in moves)
     candidates = tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order))) if is_open else ()
     opened = admit(snapshot, policy, candidates)
-    starting, held = budgets.hand_out_slots(snapshot, policy, candidates, opened)
+    starting, held = budgets.allocate_slots(snapshot, policy, candidates, opened)
     mark = snapshot.target if opened.barrier is HoldReason.CANARIES else None
     actions = (
         *acting,
         *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in starting),
-        *(() if writing else _roll_back(snapshot, policy, opened)),  # it ends the run: what is on its way arrives first
+        *(() if writing else _roll_back(snapshot, policy, opened)),  # ends the run, so after all writes
     )
-    waits = {name: found.waits for name, found in turns.items() if found.waits} | held
+    waits = {name: each.waits for name, each in decisions.items() if each.waits} | held
     return Decision(
         phase=_phase(snapshot, (*actions, *writing), waits, opened if candidates else None),
         actions=actions,
         waits=waits,
-        until=min([*(found.until for found in turns.values()), opened.until if candidates else inf]),
+        until=min([*(each.until for each in decisions.values()), opened.until if candidates else inf]),
         failures=_failures(snapshot.nodes),
         queue=candidates if opened.barrier is HoldReason.NOTHING else (),
     )
 
 
 def retry_failed(snapshot: Snapshot) -> tuple[StateTransition, ...]:
-    """Return the moves with which a new run gives every failed node another chance."""
+    """Return the transitions of a new run that retry failed nodes."""
     failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.left_out)
     return tuple(steps.retry(node, snapshot.now) for node in failed_here)
 
 
-def _taken(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:
-    """Return the fleet as limits have to see it: a slot is taken before that is written, and given back only after."""
+def _apply_pending(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:
+    """Return the snapshot for the limits: a node takes its slot before the write, and releases the slot after it."""
     if not writing:
         return snapshot
     nodes = (
@@ -241,7 +240,7 @@ def _taken(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapsh
 
 
 def _roll_back(snapshot: Snapshot, policy: Policy, opened: Admission) -> Iterator[RollBack]:
-    """A rollback that fails is not rolled back in its turn."""
+    """Yield the rollback that the policy requires; a failed rollback is not rolled back."""
     wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is HoldReason.FAILURES
     if wanted and snapshot.previous and not snapshot.is_rolling_back:
         yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed_nodes(snapshot))}")

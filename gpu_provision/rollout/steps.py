@@ -1,4 +1,4 @@
-"""What a node does in each state: start, cordon, empty, restart the driver, validate, uncordon, fail, leave."""
+"""The actions of a node in each state: start, cordon, evict, restart the driver, validate, uncordon, fail, leave."""
 
 from __future__ import annotations
 
@@ -21,103 +21,103 @@ from gpu_provision.rollout.states import NOT_READY, UpgradeState
 
 @dataclass(frozen=True, slots=True)
 class NodeDecision:
-    """What one node does next."""
+    """The next actions of one node."""
 
-    actions: tuple[snapshot.Action, ...] = ()  # what to do now
-    waits: str = ""  # what it waits for, in words; empty if it acts, or rests
-    until: float = inf  # when waiting ends by itself, in unix seconds
-    is_candidate: bool = False  # whether it is ready to start and needs a slot
+    actions: tuple[snapshot.Action, ...] = ()
+    waits: str = ""  # why the node waits; empty if it does not
+    until: float = inf  # deadline of the wait, in unix seconds
+    is_candidate: bool = False  # whether the node waits only for a slot
 
 
 IDLE = NodeDecision()
 
 
 def act(*actions: snapshot.Action) -> NodeDecision:
-    """Act."""
+    """Return the decision for these actions."""
     return NodeDecision(actions)
 
 
-def to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
-    """Go to another state."""
+def go_to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
+    """Return the decision to enter another state."""
     return act(move(node, state, now, reason=reason))
 
 
 def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
-    """Stop here, with the reason on the node."""
-    return to(node, UpgradeState.FAILED, now, reason)
+    """Return the decision to fail, with the reason on the node."""
+    return go_to(node, UpgradeState.FAILED, now, reason)
 
 
-def give_back(node: FleetNode, reason: str) -> NodeDecision:
-    """Take back all that a rollout has written on a node, and its cordon if a rollout set it; else rest."""
+def withdraw(node: FleetNode, reason: str) -> NodeDecision:
+    """Remove everything that a rollout has written on a node, and the rollout's cordon."""
     cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
-    return act(snapshot.release(node, cordon, reason)) if predicates.is_marked(node) else IDLE
+    return act(snapshot.release_node(node, cordon, reason)) if predicates.is_marked(node) else IDLE
 
 
 def deadline(node: FleetNode, seconds: int) -> float:
-    """Return when the time of a state is over; zero seconds are without end."""
-    return (node.since() or 0.0) + seconds if seconds else inf
+    """Return the deadline of a state; zero seconds are without limit."""
+    return (node.state_since() or 0.0) + seconds if seconds else inf
 
 
-def validation(node: FleetNode) -> tuple[snapshot.Action, ...]:
-    """Return the validation of the driver pod that is there now."""
+def validation_actions(node: FleetNode) -> tuple[snapshot.Action, ...]:
+    """Return the validation of the current driver pod."""
     return (snapshot.Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
 
 
 def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Return what a node does next that left and is not free, before it is emptied and after."""
+    """Return the next actions of a leaving node, before and after its eviction."""
     match node.state:
-        case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node that could not start is not written to
-            obstacle = held(node, domain)
+        case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node with an obstacle gets no label
+            obstacle = start_obstacle(node, domain)
             return NodeDecision(waits=obstacle) if obstacle else _join_queue(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
-            obstacle = held(node, domain)
+            obstacle = start_obstacle(node, domain)
             return NodeDecision(waits=obstacle, is_candidate=not obstacle)
         case UpgradeState.POD_RESTART_REQUIRED:
-            return _taken_off(node, domain, now)
+            return _remove_stack(node, domain, now)
         case UpgradeState.VALIDATION_REQUIRED | UpgradeState.UNCORDON_REQUIRED:
-            return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
+            return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
         case UpgradeState.FAILED if node.stack is StackPresence.BARE or (
             node.stack is StackPresence.LABELLED and not predicates.losing_pods(node)
         ):
-            return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more")
+            return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more")
         case _:
             return IDLE
 
 
-def _taken_off(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Take the labels off an empty node, wait until the stack's pods have ended there, and give the node back."""
+def _remove_stack(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
+    """Remove the labels of a node without GPU pods, wait until the stack's pods have ended, and uncordon the node."""
     until = deadline(node, domain.restart_seconds)
     waits = "pods of the stack to end"
     match node.stack:
         case StackPresence.LABELLED if predicates.losing_pods(node):
-            since = node.since() or now
+            since = node.state_since() or now
             return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
         case StackPresence.LABELLED:
-            return NodeDecision((snapshot.TakeOff(node=node.name),), waits, until)
+            return NodeDecision((snapshot.RemoveLabels(node=node.name),), waits, until)
         case StackPresence.ENDING if now >= until:
             return fail(node, now, f"pods of the stack have not ended after {domain.restart_seconds} s")
         case StackPresence.ENDING:
             return NodeDecision(waits=waits, until=until)
         case _:
-            return give_back(node, "the stack is off the node")
+            return withdraw(node, "the stack is off the node")
 
 
-def idle(node: FleetNode, now: float) -> NodeDecision:
-    """Compare the driver with what is wanted; go on with an upgrade of which the label was removed."""
-    driver, is_ours = node.driver, predicates.owns_cordon(node)
-    if not is_ours and (missing := _not_comparable(node)):
+def compare_driver(node: FleetNode, now: float) -> NodeDecision:
+    """Compare the driver with the desired one; resume an upgrade whose label was removed."""
+    driver, is_cordoned = node.driver, predicates.owns_cordon(node)
+    if not is_cordoned and (missing := _comparison_obstacle(node)):
         return NodeDecision(waits=missing)
-    if predicates.why(node):
+    if predicates.upgrade_reason(node):
         return _join_queue(node, now)
-    if is_ours:
-        return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
+    if is_cordoned:
+        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
     if node.state is UpgradeState.DONE:
         return IDLE
     is_ready = driver is not None and driver.is_ready
-    return to(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
+    return go_to(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
 
 
-def _not_comparable(node: FleetNode) -> str:
+def _comparison_obstacle(node: FleetNode) -> str:
     if node.driver is None:
         return "has no driver pod"
     if node.driver.is_terminating:
@@ -129,71 +129,71 @@ def _not_comparable(node: FleetNode) -> str:
 
 def _join_queue(node: FleetNode, now: float) -> NodeDecision:
     also = {states.BEGAN_WITH: _uid_of_driver(node)}
-    return act(move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.why(node), also=also))
+    return act(move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also))
 
 
 def _uid_of_driver(node: FleetNode) -> str | None:
     return node.driver.uid if node.driver else None
 
 
-def required(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Say whether a node may start, were there a slot."""
+def check_queue(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
+    """Check whether a queued node waits only for a slot."""
     if node.driver is None:
         return NodeDecision(waits="has no driver pod")
     if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
-        return act(_adopted(node, now))
-    if not predicates.why(node):
-        return _not_required(node, now)
-    obstacle = held(node, domain)
+        return act(_adopt_label(node, now))
+    if not predicates.upgrade_reason(node):
+        return _skip_upgrade(node, now)
+    obstacle = start_obstacle(node, domain)
     return NodeDecision(waits=obstacle, is_candidate=not obstacle)
 
 
-def held(node: FleetNode, domain: BudgetDomain) -> str:
-    """Say why a node cannot start whatever slots there are; better to leave it at work than to fail half way."""
+def start_obstacle(node: FleetNode, domain: BudgetDomain) -> str:
+    """Return why a node cannot start even with a slot; empty if it can."""
     if node.labels.get(states.SKIP) == "true":
         return f"is left out by the label {states.SKIP}"
     if not node.is_ready:
         return "the node is NotReady"
     if node.driver is not None and node.driver.is_terminating:
         return "the driver pod is terminating"
-    return "; ".join(predicates.obstacles(node, domain.policy))
+    return "; ".join(predicates.eviction_obstacles(node, domain.policy))
 
 
-def _adopted(node: FleetNode, now: float) -> StateTransition:
-    """Take over a label that this tool did not write. Where the driver is as wanted it can only mean: once more."""
-    by_hand = states.TARGET not in node.annotations and not predicates.why(node)
+def _adopt_label(node: FleetNode, now: float) -> StateTransition:
+    """Adopt a state label that another client wrote; with a current driver it requests a restart."""
+    by_hand = states.TARGET not in node.annotations and not predicates.upgrade_reason(node)
     forced = "true" if by_hand or predicates.is_forced(node) else None
     began_with = node.annotations.get(states.BEGAN_WITH) or _uid_of_driver(node)
     also = {states.BEGAN_WITH: began_with, states.FORCED: forced}
     return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="asked for by label" if by_hand else "", also=also)
 
 
-def _not_required(node: FleetNode, now: float) -> NodeDecision:
-    """Handle a driver that was restarted meanwhile, or wanted content that has changed back."""
+def _skip_upgrade(node: FleetNode, now: float) -> NodeDecision:
+    """Handle a driver that was restarted by another client, or desired content that has changed back."""
     if predicates.owns_cordon(node):
-        return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
+        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
     if predicates.is_untouched(node) or predicates.is_proven(node):
-        return to(node, UpgradeState.DONE, now, "the driver is as wanted already")
-    if trouble := predicates.disproof(node):
+        return go_to(node, UpgradeState.DONE, now, "the driver is as wanted already")
+    if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
-    return NodeDecision(validation(node), "the driver was restarted by another client and has to prove itself")
+    return NodeDecision(validation_actions(node), "the driver was restarted by another client and has to prove itself")
 
 
 def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
-    """Return the move that gives a node its slot; ``canary`` names the content for which it goes first."""
+    """Return the transition that starts the upgrade of a node; ``canary``: the digest of a canary's content."""
     also = {
         states.BEGAN_WITH: _uid_of_driver(node),
         states.REQUESTED: None,
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
     marks = {states.CANARY: canary} if canary is not None else {}
-    return move(node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.why(node), also=also | marks)
+    return move(node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also | marks)
 
 
 def cordon(node: FleetNode, now: float) -> NodeDecision:
-    """Cordon the node, or remember that it was cordoned before."""
-    if found := _nothing_left_to_do(node, now):
-        return found
+    """Cordon the node, or record that it was cordoned before."""
+    if end := _end_early(node, now):
+        return end
     following = UpgradeState.WAIT_FOR_JOBS_REQUIRED
     if not node.is_cordoned or predicates.owns_cordon(node):
         return act(cordon_node(node, following, now, "cordoned"))
@@ -203,73 +203,73 @@ def cordon(node: FleetNode, now: float) -> NodeDecision:
 
 
 def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Let jobs end by themselves; when their time is over they are evicted like anything else."""
-    if found := _nothing_left_to_do(node, now):
-        return found
-    running = predicates.jobs(node, domain.policy)
+    """Wait for jobs to end; after the timeout they are evicted."""
+    if end := _end_early(node, now):
+        return end
+    running = predicates.awaited_jobs(node, domain.policy)
     until = deadline(node, domain.policy.wait_for_completion.timeout_seconds)
     if not running or now >= until:
-        return to(node, UpgradeState.POD_DELETION_REQUIRED, now)
+        return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now)
     return NodeDecision(waits=f"jobs: {predicates.name_pods(running)}", until=until)
 
 
 def delete_pods(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Evict the pods that use GPUs."""
-    if found := _nothing_left_to_do(node, now):
-        return found
+    if end := _end_early(node, now):
+        return end
     holding, rules = predicates.gpu_pods(node), domain.policy.pod_deletion
     if not holding:
-        return to(node, UpgradeState.POD_RESTART_REQUIRED, now)
+        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now)
     until = deadline(node, rules.timeout_seconds)
-    trouble = _trouble(holding, rules, "pod_deletion", is_over=now >= until)
+    trouble = _eviction_problem(holding, rules, "pod_deletion", is_over=now >= until)
     if not trouble:
         return _evict(node, holding, until)
     if domain.policy.drain.enable:
-        return to(node, UpgradeState.DRAIN_REQUIRED, now, trouble)
+        return go_to(node, UpgradeState.DRAIN_REQUIRED, now, trouble)
     return fail(node, now, trouble)
 
 
 def drain(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Evict all pods that the drain selects. With the drain off meanwhile, GPU pods still keep the driver."""
-    if found := _nothing_left_to_do(node, now):
-        return found
+    """Evict all pods that the drain selects; fail if others use GPUs."""
+    if end := _end_early(node, now):
+        return end
     rules, holding = domain.policy.drain, predicates.gpu_pods(node)
-    leaving = predicates.drained(node, rules) if rules.enable else ()
+    leaving = predicates.pods_to_drain(node, rules) if rules.enable else ()
     if not (leaving or holding):
-        return to(node, UpgradeState.POD_RESTART_REQUIRED, now)
+        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now)
     if not leaving:
         return fail(node, now, f"the drain leaves {predicates.name_pods(holding)}")
     until = deadline(node, rules.timeout_seconds)
-    trouble = _trouble(leaving, rules, "drain", is_over=now >= until)
+    trouble = _eviction_problem(leaving, rules, "drain", is_over=now >= until)
     return fail(node, now, trouble) if trouble else _evict(node, leaving, until)
 
 
-def _nothing_left_to_do(node: FleetNode, now: float) -> NodeDecision | None:
-    """Go back where the driver has become as wanted; one that was never touched has nothing to prove."""
-    if node.driver is None or predicates.why(node):
+def _end_early(node: FleetNode, now: float) -> NodeDecision | None:
+    """End the upgrade if the driver has become current; an unchanged driver needs no validation."""
+    if node.driver is None or predicates.upgrade_reason(node):
         return None
     if predicates.is_untouched(node) and node.driver.is_ready:
-        return to(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
-    return to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
+        return go_to(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
+    return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
 
 
-def _trouble(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
-    if found := [text for pod in leaving if (text := predicates.obstacle(pod, rules, key))]:
-        return "; ".join(found)
+def _eviction_problem(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
+    if obstacles := [text for pod in leaving if (text := predicates.eviction_obstacle(pod, rules, key))]:
+        return "; ".join(obstacles)
     late = f"not gone after {rules.timeout_seconds} s ({key}.timeout_seconds)"
     return f"{late}: {predicates.name_pods(leaving, predicates.with_refusal)}" if is_over else ""
 
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
-    asked = tuple(
+    evictions = tuple(
         snapshot.Evict(node=node.name, namespace=pod.namespace, name=pod.name, uid=pod.uid)
         for pod in leaving
         if not pod.is_terminating
     )
-    return NodeDecision(asked, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
+    return NodeDecision(evictions, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
 
 
-_MOST_RESTARTS = 10  # the reference's limit
+_MAX_RESTARTS = 10  # the reference's limit
 
 
 def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -277,99 +277,100 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     until, driver = deadline(node, domain.restart_seconds), node.driver
     if driver is None or driver.is_terminating:
         waits = "the previous driver pod is terminating" if driver else "has no driver pod"
-        return _overdue(node, waits, until, now)
+        return _wait_until(node, waits, until, now)
     if not predicates.is_current(node) or predicates.is_forced(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
-        return act(move(node, node.state, node.since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
+        return act(move(node, node.state, node.state_since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
     if driver.is_ready:
-        return to(node, UpgradeState.VALIDATION_REQUIRED, now)
-    if driver.restarts > _MOST_RESTARTS:
-        return fail(node, now, f"{NOT_READY}: restarted {driver.restarts} times{_suspected(node)}")
-    return _overdue(node, f"{NOT_READY}{_suspected(node)}", until, now)
+        return go_to(node, UpgradeState.VALIDATION_REQUIRED, now)
+    if driver.restarts > _MAX_RESTARTS:
+        return fail(node, now, f"{NOT_READY}: restarted {driver.restarts} times{_suspects(node)}")
+    return _wait_until(node, f"{NOT_READY}{_suspects(node)}", until, now)
 
 
 def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeDecision:
-    """Delete the driver pod, unless GPU work has come to the node meanwhile; the clock then goes on."""
+    """Delete the driver pod, or evict new GPU pods first; the clock continues."""
     if predicates.gpu_pods(node):
-        since = node.since() or now
+        since = node.state_since() or now
         return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
     if not node.is_template_observed:
-        return _overdue(node, "the DaemonSet controller has not observed the new template", until, now)
+        return _wait_until(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
         return fail(node, now, "the previous driver pod is still there")
     return NodeDecision((snapshot.Restart(node=node.name, uid=uid),), "the driver pod to go", until)
 
 
-def _overdue(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
+def _wait_until(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
     if now < until:
         return NodeDecision(waits=waits, until=until)
-    return fail(node, now, f"{waits}, {now - (node.since() or now):.0f} s after {node.state.value}")
+    return fail(node, now, f"{waits}, {now - (node.state_since() or now):.0f} s after {node.state.value}")
 
 
-def _suspected(node: FleetNode) -> str:
-    found = (*predicates.gpu_pods(node), *predicates.possible_gpu_pods(node))
-    return f"; these may use it: {predicates.name_pods(found, lambda pod: f'{pod} {pod.use}')}" if found else ""
+def _suspects(node: FleetNode) -> str:
+    pods = (*predicates.gpu_pods(node), *predicates.possible_gpu_pods(node))
+    return f"; these may use it: {predicates.name_pods(pods, lambda pod: f'{pod} {pod.use}')}" if pods else ""
 
 
 def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
-    """Have the driver prove itself; there is no way from here to the uncordon but through a proof."""
+    """Validate the driver; the uncordon requires a passed validation."""
     until = deadline(node, domain.validation_seconds)
     if node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node)):
-        return to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.why(node))
+        return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
     if node.driver is None or node.driver.is_terminating or not node.driver.is_ready:
-        return _overdue(node, "the driver is no longer ready", until, now)
-    if trouble := predicates.disproof(node):
+        return _wait_until(node, "the driver is no longer ready", until, now)
+    if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
     if predicates.is_proven(node):
-        ready = to(node, UpgradeState.UNCORDON_REQUIRED, now)
-        return ready if node.offers_gpus else _overdue(node, "the device plugin does not offer the GPUs", until, now)
-    waiting = _overdue(node, "the validation has not ended", until, now)
-    return waiting if waiting.actions else NodeDecision(validation(node), waiting.waits, until)
+        ready = go_to(node, UpgradeState.UNCORDON_REQUIRED, now)
+        return ready if node.offers_gpus else _wait_until(node, "the device plugin does not offer the GPUs", until, now)
+    waiting = _wait_until(node, "the validation has not ended", until, now)
+    return waiting if waiting.actions else NodeDecision(validation_actions(node), waiting.waits, until)
 
 
 def uncordon(node: FleetNode, now: float) -> NodeDecision:
-    """Give the node back, with a driver that is proven or has never been touched."""
-    untouched = predicates.is_untouched(node) and not predicates.why(node)
+    """Uncordon the node, whose driver is validated or unchanged."""
+    untouched = predicates.is_untouched(node) and not predicates.upgrade_reason(node)
     if not (untouched or predicates.is_proven(node)):
-        return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
+        return go_to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
     lift = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
     return act(replace(move(node, UpgradeState.DONE, now), cordon=lift))
 
 
-def soaking(node: FleetNode, now: float) -> NodeDecision:
-    """Fail a canary that did not stay well."""
-    trouble = predicates.disproof(node) or ("the driver is not ready" if node.is_ready else "the node is NotReady")
+def fail_canary(node: FleetNode, now: float) -> NodeDecision:
+    """Fail a canary that is not healthy in its soak time."""
+    unready = "the driver is not ready" if node.is_ready else "the node is NotReady"
+    trouble = predicates.validation_failure(node) or unready
     return fail(node, now, f"did not stay well as a canary: {trouble}")
 
 
-def failed(node: FleetNode, now: float) -> NodeDecision:
-    """Try again where something has changed; the way back leads through the validation, unlike in the reference."""
+def recover(node: FleetNode, now: float) -> NodeDecision:
+    """Retry a failed node if its content has changed; a recovered driver is validated, unlike in the GPU Operator."""
     driver = node.driver
     if driver is None or driver.is_terminating:
         return IDLE
     tried = node.annotations.get(states.TARGET, node.wanted.digest)
-    if node.says(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
+    if node.has_flag(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
         return act(retry(node, now))
-    # A driver that failed its validation gets no second one for nothing.
+    # A driver that failed its validation is not validated again without a change.
     failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
     is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == driver.uid
-    is_old_news = is_same and not (predicates.is_proven(node) and node.offers_gpus)
-    if predicates.why(node) or not predicates.is_well(node) or is_old_news:
+    is_unchanged = is_same and not (predicates.is_proven(node) and node.offers_gpus)
+    if predicates.upgrade_reason(node) or not predicates.is_healthy(node) or is_unchanged:
         return IDLE
     if node.is_cordoned:
-        return to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
+        return go_to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
     return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
 
 
 def retry(node: FleetNode, now: float) -> StateTransition:
-    """Return the move that has a failed node tried once more, from the beginning.
+    """Return the transition that retries a failed node from the beginning.
 
-    One that could not leave, and is in the inventory again, has the driver that it has always had. A pod that has
-    crashed is replaced: its restarts would count against this try, and the kubelet delays the next one for minutes.
+    A node that is in the inventory again keeps its driver. A crashed pod is replaced: its restarts would count, and the
+    kubelet delays the next one for minutes.
     """
-    could_not_leave = node.annotations.get(states.TARGET) == snapshot.NOTHING.digest
-    if could_not_leave and predicates.is_untouched(node) and not predicates.why(node):
+    could_not_leave = node.annotations.get(states.TARGET) == snapshot.NO_DRIVER.digest
+    if could_not_leave and predicates.is_untouched(node) and not predicates.upgrade_reason(node):
         return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
     also = {states.BEGAN_WITH: _uid_of_driver(node)}
     if node.driver and node.driver.has_crashed:

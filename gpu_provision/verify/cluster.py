@@ -19,7 +19,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ObservedState, r
 from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory, Node, NodePool
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import cluster_state, states_of
+from gpu_provision.planning.states import cluster_state, evaluate_node
 from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
 
 
@@ -76,7 +76,7 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
         record = cluster.get(f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations")
     observed = ObservedState(cluster="", facts=facts, pods=pods, passed=validations_of(record.get("data") or {}))
     target = next(each for each in context.targets if each.name == node)
-    state = states_of(target, cluster_state(context, desired, observed)).get(component)
+    state = evaluate_node(target, cluster_state(context, desired, observed)).get(component)
     return state.reason if state else None
 
 

@@ -39,7 +39,7 @@ def test_inventory_without_a_cluster_host_is_an_error(tmp_path: Path, pyinfra: P
     assert "call host_prerequisites() without gpu_stack()" in done.stdout
 
 
-def test_limit_without_the_cluster_host_is_said_once(state: State, caplog: pytest.LogCaptureFixture) -> None:
+def test_limit_without_the_cluster_host_is_one_warning(state: State, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is wrong with it, so the run goes on; every host of a run calls the deploy."""
     local = state.inventory.get_host("@local")
     state.limit_hosts = [local]

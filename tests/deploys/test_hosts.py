@@ -107,7 +107,7 @@ def test_no_wait_is_held_back(pyinfra: Pyinfra, tmp_path: Path) -> None:
     assert not (tmp_path / "cluster-ran").exists()
 
 
-def test_serial_goes_on_only_if_the_cluster_happens_to_be_last(pyinfra: Pyinfra, tmp_path: Path) -> None:
+def test_serial_works_only_with_the_cluster_host_last(pyinfra: Pyinfra, tmp_path: Path) -> None:
     """The order of --serial is pyinfra's secret; either way the cluster phase never runs over unfinished hosts."""
     done = pyinfra("good-1 good-2", "-y", "--serial")
     held_back = "the host phase is not finished on" in done.stdout

@@ -10,7 +10,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gpu_provision.deploys.cluster import report_what_stays
+from gpu_provision.deploys.cluster import report_unfinished
 from gpu_provision.model.findings import Finding, attach_findings
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
@@ -27,7 +27,7 @@ def ended() -> Iterator[list[int]]:
 
 def waits(told: list[str], waiting: Event, *, over: Event) -> None:
     """Wait for a run as a session does: an interrupt leaves with what the run leaves half done."""
-    with report_what_stays(told.append):
+    with report_unfinished(told.append):
         try:
             waiting.set()
             over.wait()
@@ -36,7 +36,7 @@ def waits(told: list[str], waiting: Event, *, over: Event) -> None:
             raise
 
 
-def test_an_interrupt_says_what_stays_before_pyinfra_ends(ended: list[int]) -> None:
+def test_an_interrupt_reports_nodes_before_pyinfra_ends(ended: list[int]) -> None:
     told: list[str] = []
     waiting = Event()
     operation = gevent.spawn(waits, told, waiting, over=Event())
@@ -72,6 +72,6 @@ def test_pyinfra_has_its_handler_back_when_no_run_is_awaited(ended: list[int]) -
 
 def test_without_pyinfras_command_no_handler_is_installed() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with report_what_stays(print):
+    with report_unfinished(print):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)

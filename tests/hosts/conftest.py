@@ -1,4 +1,4 @@
-"""A sandbox of our own for tests of the host phase."""
+"""A separate sandbox for tests of the host phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trouble of one host: each is one finding with its remedy, and the other hosts finish."""
+"""Failures of one host: each is one finding with its fix, and the other hosts finish."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_unobserved_host_is_not_ready(result: HostsResult) -> None:
     assert "not known" in finding(result, "vanishes").what
 
 
-def test_it_says_meanwhile_whom_it_waits_for(result: HostsResult, events: list[Event]) -> None:
+def test_a_wait_is_logged_with_the_component(result: HostsResult, events: list[Event]) -> None:
     assert result.failed
     told = [event.message for event in events if event.node == "hangs"]
     assert told[0] == "connecting"

@@ -1,4 +1,4 @@
-"""Which hosts of a pyinfra inventory the host phase is for."""
+"""The hosts of a pyinfra inventory that take part in the host phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What texts of pyinfra, paramiko, sudo and shells are taken for; see test_errors.yaml."""
+"""Findings for error messages of pyinfra, paramiko, sudo and shells; see test_errors.yaml."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_commands_in_remedies_can_be_pasted() -> None:
     assert "ssh-keygen -R gpu-1" in errors.connect_error(mismatch, PLAIN).fix
 
 
-def test_broken_connection_says_that_a_command_may_be_half_done() -> None:
+def test_a_broken_connection_leaves_an_incomplete_command() -> None:
     found = errors.command_error(SSHException("SSH session not active"), HOST)
     assert (found.code, found.evidence) == ("GP687", "SSH session not active")
-    assert "in part" in found.consequence
+    assert "incomplete" in found.consequence

@@ -1,4 +1,4 @@
-"""What operations tell goes through pyinfra's log, and steers no terminal there."""
+"""Findings of operations in pyinfra's log, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def logged(message: object, *arguments: object) -> str:
 
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
-def test_what_would_steer_a_terminal_is_shown(text: str, shown: str) -> None:
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
     """But for the codes of colors, which pyinfra puts around texts before it logs them."""
     if text == TEXTS["the tool's own red"][0]:
         shown = text

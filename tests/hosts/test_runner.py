@@ -33,7 +33,7 @@ def test_first_run_changes_and_second_does_not(tmp_path: Path) -> None:
     assert not first.findings
 
 
-def test_dry_run_says_what_would_change(tmp_path: Path, sandbox: Path) -> None:
+def test_dry_run_names_changes(tmp_path: Path, sandbox: Path) -> None:
     result = prepare(inventory(tmp_path, "good-1"), dry_run=True)
     assert result.hosts == (HostOutcome(name="good-1", changes=FIRST, gpus=1, kernel="5.15.0-122-generic", driver=""),)
     assert not list(sandbox.rglob("gpu-provision*.conf"))
@@ -211,7 +211,7 @@ def test_breakdown_of_the_worker_is_one_finding(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("sandbox", "cold_worker")
-def test_interruption_ends_the_worker_and_says_what_was_done(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_worker_and_names_changes(tmp_path: Path) -> None:
     """As Ctrl-C does: nothing goes on in the background, and the state of the hosts is known."""
 
     def interrupt(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The worker process of the host phase when it is killed, when its parent dies, and when a message cannot be sent."""
+"""The worker process of the host phase: killed, without its parent, and with a message that cannot be sent."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def workers(parent: int) -> list[int]:
     return found
 
 
-def test_killed_worker_is_a_finding_and_its_parent_goes_on(gated: tuple[Inventory, Path, Gate]) -> None:
+def test_a_killed_worker_is_a_finding_of_its_parent(gated: tuple[Inventory, Path, Gate]) -> None:
     declared, _, gate = gated
     with ThreadPoolExecutor() as pool:
         run = pool.submit(prepare, declared)

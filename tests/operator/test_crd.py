@@ -15,7 +15,7 @@ from gpu_provision.model.progress import State
 from gpu_provision.operator.crd import MAX_PROBLEMS, definition, spec_schema
 from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.status import StackObservation, status_of
-from gpu_provision.planning.states import states
+from gpu_provision.planning.states import evaluate_states
 from gpu_provision.sandbox.apiserver.custom_resources import prune
 from tests.planning.builders import Stack
 
@@ -37,7 +37,7 @@ def test_a_stack_is_never_a_member_of_one() -> None:
 def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT001 - a case
     """The API server drops unknown fields silently."""
     seen = Stack().situation
-    found = states(seen)
+    found = evaluate_states(seen)
     if failed:
         found = {key: replace(state, state=State.FAILED, reason="for a reason") for key, state in found.items()}
     status = json.loads(json.dumps(status_of(StackObservation(generation=3, seen=seen, states=found), {}, NOW)))

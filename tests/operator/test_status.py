@@ -23,7 +23,7 @@ from gpu_provision.operator.status import (
     rollback_problem,
     status_of,
 )
-from gpu_provision.planning.states import Key, states
+from gpu_provision.planning.states import Key, evaluate_states
 from tests.planning.builders import GPU_NODES, Stack, labelled, with_node
 
 NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
@@ -31,7 +31,7 @@ NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
 
 def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
     seen = stack.situation
-    known: dict[Key, NodeState] = states(seen) | changes.pop("states", {})
+    known: dict[Key, NodeState] = evaluate_states(seen) | changes.pop("states", {})
     observation = StackObservation(generation=3, release="26.7.0", seen=seen, states=known, **changes)
     return status_of(observation, before or {}, now)
 

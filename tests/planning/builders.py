@@ -1,9 +1,9 @@
-"""ObservedState clusters made in Python: the sandbox's default fleet with what runs on it."""
+"""Builders of observed states: the sandbox's default fleet with its pods."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +23,12 @@ from gpu_provision.model.cluster import (
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.planning.applyset import digest_of, selects
+from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import ClusterState, Desired, cluster_state
 from gpu_provision.planning.validation import Verdict
-from tests.components.builders import fleet, inventory
+from tests.components.builders import fleet, inventory, with_spec
 
 GPU_NODES = ("h100-1", "t4-1", "t4-2")
 _READY = [{"type": "Ready", "status": "True"}]
@@ -36,7 +37,7 @@ STARTED, VALIDATED = "2026-11-21T07:00:00Z", "2026-11-21T07:30:00Z"
 
 
 def labelled(facts: ClusterFacts | None = None, chosen: Inventory | None = None) -> ClusterFacts:
-    """Return the facts after our labels have been written and the GPUs are offered."""
+    """Return the facts with the labels of the stack and allocatable GPUs."""
     given = facts or fleet()
     _, desired = prepare(chosen or inventory(), given)
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired["node_labels"]}
@@ -225,3 +226,37 @@ def regrouped(**driver: str) -> tuple[Stack, Manifest]:
     for node in ("t4-1", "t4-2"):
         stack.put(before.pod("driver", node))
     return stack, old
+
+
+def stack_with_pod_metadata(*, before: dict[str, str] | None = None) -> Stack:
+    """Return a stack that declares a label and an annotation for its pods; both are there.
+
+    Args:
+        before: Labels that an earlier inventory declared: the live template and its managedFields have them.
+    """
+    made = Stack(with_spec("daemonsets", labels={"team": "ml"}, annotations={"example.com/contact": "ada"}))
+    for ref, live in made.members.items():
+        if ref.kind == "DaemonSet":
+            made.members[ref] = _with_template_labels(live, before or {})
+    return made
+
+
+def _with_template_labels(live: Manifest, added: dict[str, str]) -> Manifest:
+    edited: Any = copy.deepcopy(live)
+    marks = edited["spec"]["template"]["metadata"]["labels"]
+    marks |= added
+    fields: Any = {
+        "f:spec": {"f:template": {"f:metadata": {"f:labels": {".": {}, **{f"f:{key}": {} for key in marks}}}}}
+    }
+    entry = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": fields}
+    edited["metadata"]["managedFields"] = [entry]
+    return {**live, **edited}
+
+
+def with_driver_pod(made: Stack, node: str = "t4-1", **marks: Mapping[str, Any]) -> Stack:
+    """Show a driver pod with other labels or annotations; None for one that it lacks."""
+    pod = made.pod("driver", node)
+    changed = {key: {**pod["metadata"][key], **each} for key, each in marks.items()}
+    kept = {key: {name: value for name, value in each.items() if value is not None} for key, each in changed.items()}
+    made.put({**pod, "metadata": {**pod["metadata"], **kept}})
+    return made

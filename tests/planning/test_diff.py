@@ -1,4 +1,4 @@
-"""What counts as a difference between a desired object and the live one."""
+"""Differences between a desired object and the live one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Action, FieldChange
-from gpu_provision.planning.diff import changes_between, diff_manifests, differences, shows
+from gpu_provision.planning.diff import changes_between, diff_manifests, differences, has_sent_fields
 
 
 def daemonset(image: str = "plugin:v1", **container: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def _with_parts(
     return {**made, "metadata": {**made["metadata"], **(metadata or {})}, **status}
 
 
-def test_changes_between_versions_name_what_came_and_went() -> None:
+def test_changes_between_versions_name_added_and_removed_fields() -> None:
     before, after = daemonset(args=["-v"]), daemonset("plugin:v2")
     assert changes_between(before, after) == (
         FieldChange(f"{MAIN}.args", ["-v"], None),
@@ -59,7 +59,7 @@ def test_a_template_digest_counts_only_if_nothing_else_differs() -> None:
 
 
 def test_the_generation_in_an_annotation_is_no_change() -> None:
-    """A DaemonSet's change says what its reader changed, and nothing else."""
+    """A change of a DaemonSet has the edited fields only."""
     before, after = daemonset("plugin:v1"), daemonset("plugin:v2")
     before["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1"}
     after["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "2"}
@@ -80,7 +80,7 @@ def test_the_generation_in_an_annotation_is_no_change() -> None:
 )
 def test_an_object_shows_what_a_write_has_sent(sent: Manifest, *, expected: bool) -> None:
     live: Manifest = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, "data": {"a": "1", "d": "4"}}
-    assert shows(live, sent) is expected
+    assert has_sent_fields(live, sent) is expected
 
 
 def _item(kind: str, name: str, **rest: object) -> dict[str, object]:

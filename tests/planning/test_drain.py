@@ -1,4 +1,4 @@
-"""Which pods leave a drained node, as kubectl drain has it."""
+"""The pods that a drain evicts, as in kubectl drain."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 def test_every_pod_is_sorted_once(case: str) -> None:
     subject, wanted = pod(**CASES[case]["pod"]), CASES[case]["goes"]
     left = plan_drain([subject], Drain(**CASES[case]["drain"]))
-    found = {"evict": left.evict, "ending": left.ending, "kept": tuple(each for each, _ in left.kept)}
+    found = {"evict": left.evict, "ending": left.ending, "kept": tuple(each for each, _ in left.blocking)}
     assert found == {name: ((subject,) if name == wanted else ()) for name in found}
 
 

@@ -1,4 +1,4 @@
-"""From an inventory to the manifests of a part, and what pods refer to."""
+"""Manifests of an inventory and of a selection, and references of pods."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import (
     MOST_OF_OBJECT,
     MOST_OF_VALUES,
-    findings,
+    find_references,
+    inventory_findings,
     missing_findings,
-    part_of,
     prepare,
-    references,
-    too_many_nodes,
-    unread_finding,
+    select_part,
+    too_many_nodes_findings,
+    unread_findings,
 )
 from tests.components.builders import fleet, inventory, with_spec
 from tests.planning.builders import Stack
@@ -52,7 +52,7 @@ def test_warnings_about_the_file_are_findings_of_the_plan() -> None:
     """A plan shows a typo in a version, not ``validate`` alone."""
     warning = Finding(code="GP133", what="no release recommends driver 595.91.99", severity=Severity.WARNING)
     known, _ = prepare(inventory(warnings=(warning,)), fleet())
-    assert warning in findings(known)
+    assert warning in inventory_findings(known)
 
 
 LIMITS = [(9, 9_000, 10_000), (45, 6_500, 7_500), (253, 2_000, 3_000)]
@@ -69,15 +69,15 @@ def known(length: int, count: int) -> RenderContext:
 
 @pytest.mark.parametrize(("length", "fits", "is_too_many"), LIMITS, ids=["short", "of a cloud", "as long as may be"])
 def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int, is_too_many: int) -> None:
-    assert not [*too_many_nodes(known(length, fits))]
-    (found,) = too_many_nodes(known(length, is_too_many))
+    assert not [*too_many_nodes_findings(known(length, fits))]
+    (found,) = too_many_nodes_findings(known(length, is_too_many))
     room = int(found.evidence.split()[-2])
     assert fits < room < is_too_many
     assert found.where == "ConfigMap gpu-operator-resources/sandbox-validations"
 
 
 @pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])
-def test_what_is_said_to_fit_does(length: int, fits: int) -> None:
+def test_the_reported_number_of_nodes_fits(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
     names = [target.name for target in known(length, fits).targets]
     record = observe.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
@@ -96,19 +96,19 @@ def daemonset(**spec: Any) -> Manifest:
 
 
 def named(*manifests: Manifest) -> set[tuple[str, str, bool]]:
-    return {(each.ref.kind, each.ref.name, each.is_required) for each in references({"device_plugin": manifests})}
+    return {(each.ref.kind, each.ref.name, each.is_required) for each in find_references({"device_plugin": manifests})}
 
 
 @pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text()), ids=str)
-def test_what_pods_refer_to_is_found(case: dict[str, Any]) -> None:
+def test_references_of_pods_are_found(case: dict[str, Any]) -> None:
     assert named(daemonset(**case["spec"])) == set(map(tuple, case["refers_to"]))
 
 
-def test_what_the_stack_makes_itself_is_no_reference() -> None:
+def test_objects_of_the_stack_are_no_references() -> None:
     metadata = {"name": "a", "namespace": NAMESPACE}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     assert named(daemonset(volumes=[{"configMap": {"name": "a"}}]), made) == set()
-    assert references(prepare(inventory(), fleet())[1]) == ()
+    assert find_references(prepare(inventory(), fleet())[1]) == ()
 
 
 def test_every_setting_that_names_an_object_is_found() -> None:
@@ -121,7 +121,7 @@ def test_every_setting_that_names_an_object_is_found() -> None:
         "image_pull_secrets": ("mirror",),
         "env": {"TOKEN": SecretKey(name="git", key="pat")},
     }
-    found = {each.ref.name for each in references(prepare(with_spec("driver", **driver), fleet())[1])}
+    found = {each.ref.name for each in find_references(prepare(with_spec("driver", **driver), fleet())[1])}
     assert found == {"repos", "certificates", "modules", "licence", "mirror", "git"}
 
 
@@ -135,7 +135,7 @@ BOTH = daemonset(volumes=[{"configMap": {"name": "sharing"}}], imagePullSecrets=
 def test_a_missing_object_is_one_error_before_pods_need_it() -> None:
     """Also if several components refer to it. Images may be pulled without a pull secret."""
     other = {**BOTH, "metadata": {**BOTH["metadata"], "name": "gfd"}}
-    uses = references({"device_plugin": [BOTH], "gfd": [other]})
+    uses = find_references({"device_plugin": [BOTH], "gfd": [other]})
     error, warning = missing_findings(uses, {CONFIG, PULL}, {ref_of(other)}, {NAMESPACE})
     assert (error.severity, error.where) == (Severity.ERROR, "ConfigMap operands/sharing")
     assert "device_plugin, gfd" in error.what
@@ -145,18 +145,18 @@ def test_a_missing_object_is_one_error_before_pods_need_it() -> None:
 
 
 def test_pods_that_run_are_worth_a_warning() -> None:
-    (found,) = missing_findings(references({"device_plugin": [BOTH]}), {CONFIG}, (), ())
+    (found,) = missing_findings(find_references({"device_plugin": [BOTH]}), {CONFIG}, (), ())
     assert found.severity is Severity.WARNING
     assert "kubectl create namespace operands; " in found.fix
 
 
-def test_what_may_not_be_read_is_one_warning() -> None:
-    (found,) = unread_finding({CONFIG, PULL})
+def test_unreadable_objects_are_one_warning() -> None:
+    (found,) = unread_findings({CONFIG, PULL})
     assert (found.severity, found.where) == (Severity.WARNING, "ConfigMap operands/sharing, Secret operands/mirror")
-    assert not [*unread_finding(())]
+    assert not [*unread_findings(())]
 
 
-def test_what_was_not_looked_at_is_not_pruned() -> None:
+def test_objects_outside_the_selection_are_not_pruned() -> None:
     """The exporter is off by now; a run of the driver alone does not take it away."""
     stack = Stack()
     off = with_spec("dcgm_exporter", enabled=False)
@@ -168,14 +168,14 @@ def test_what_was_not_looked_at_is_not_pruned() -> None:
 
     assert deleted(ALL) == {"dcgm_exporter"}
     assert deleted(RunSelection(nodes=frozenset({"t4-1"}))) == {"dcgm_exporter"}, "it serves all nodes"
-    assert deleted(part_of(off, ["driver"], [])) == set()
+    assert deleted(select_part(off, ["driver"], [])) == set()
 
 
-def test_what_is_left_out_is_reported() -> None:
+def test_left_out_parts_are_reported() -> None:
     """A part is not taken for the whole."""
-    part = part_of(inventory(), ["dcgm_exporter"], ["t4-1", "cpu-1"])
-    (told,) = (item for item in findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")
-    assert told.evidence.endswith("(--target); nodes h100-1, t4-2 (--limit)")
-    assert "gfd" in told.evidence
-    assert "toolkit" not in told.evidence
-    assert not any(item.code == "GP380" for item in findings(prepare(inventory(), fleet())[0]))
+    part = select_part(inventory(), ["dcgm_exporter"], ["t4-1", "cpu-1"])
+    (finding,) = (item for item in inventory_findings(prepare(inventory(), fleet(), part)[0]) if item.code == "GP380")
+    assert finding.evidence.endswith("(--target); nodes h100-1, t4-2 (--limit)")
+    assert "gfd" in finding.evidence
+    assert "toolkit" not in finding.evidence
+    assert not any(item.code == "GP380" for item in inventory_findings(prepare(inventory(), fleet())[0]))

@@ -1,4 +1,4 @@
-"""What a plan says about a rollout besides new drivers, and about nodes that left."""
+"""Changes of a plan that follow from a rollout, and from nodes that left."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gpu_provision.model.cluster import DriverBasis, DriverChoice, ObjectRef, re
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, Schedule, Wave
 from gpu_provision.planning.plan import label_path
 from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
-from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import STAYS, needs_rollout
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.planning.upgrades import STACK_KEPT, needs_rollout
 from gpu_provision.reconcile.rollout import nodes_without_driver
 from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
@@ -44,7 +44,7 @@ def of_node(drawn: Plan, name: str = "t4-1") -> Change:
     return next(change for change in drawn.changes if change.ref.kind == "Node" and change.ref.name == name)
 
 
-def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
+def test_a_departure_names_pods_and_gpu_users() -> None:
     change = of_node(planned(without("t4-1"), t4_1=("default/train",)))
     assert change.departure == Departure(pods=6, users=("default/train",))
     assert change.action is Action.UPDATE
@@ -53,7 +53,7 @@ def test_a_plan_says_what_leaves_a_node_and_who_uses_its_gpu() -> None:
     assert not change.effects
 
 
-def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
+def test_a_departure_removes_marks_of_a_rollout() -> None:
     stack = without("t4-1")
     node = next(node for node in stack.context.facts.nodes if node.name == "t4-1")
     marked = {"labels": {**node.labels, upgrade.STATE: "upgrade-done"}, "annotations": {upgrade.SINCE: "1"}}
@@ -64,11 +64,11 @@ def test_what_a_rollout_wrote_on_the_node_goes_with_it() -> None:
 
 
 def test_a_node_that_keeps_the_stack_has_a_line_with_the_reason() -> None:
-    """No write is planned for it, and a plan that has nothing else is not empty: the apply fails, and says why."""
+    """No write is planned for it, and a plan that has nothing else is not empty: the apply fails with the reason."""
     drawn = planned(without("t4-1"), Schedule(skipped=(("t4-1", "default/bare has no controller"),)))
     change = of_node(drawn)
     assert (change.action, change.fields) == (Action.WAIT, ())
-    assert change.effects == (f"{STAYS}: default/bare has no controller",)
+    assert change.effects == (f"{STACK_KEPT}: default/bare has no controller",)
     assert drawn.rollout is None
 
 
@@ -79,7 +79,9 @@ def test_only_a_node_of_a_later_wave_is_uncertain() -> None:
 
 
 @pytest.mark.parametrize(("skipped", "goes"), [((), True), ((("t4-1", "is in use"),), False)])
-def test_the_daemonset_of_the_last_node_goes_after_it(skipped: tuple[tuple[str, str], ...], *, goes: bool) -> None:
+def test_the_daemonset_of_the_last_node_is_deleted_after_it(
+    skipped: tuple[tuple[str, str], ...], *, goes: bool
+) -> None:
     """Not before: its pod would go with it, under whatever runs on the node."""
     stack = without(*NODES)
     driver = ref_of(Stack().daemonset("driver", "t4-1"))
@@ -100,7 +102,7 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
     others = (each for each in stack.context.targets if each is not target)
     stack.context = replace(stack.context, targets=(*others, own))
     seen = stack.situation
-    assert needs_rollout(states(seen)) is expected
+    assert needs_rollout(evaluate_states(seen)) is expected
     assert ("t4-1" in nodes_without_driver(seen)) is expected
 
 
@@ -110,8 +112,8 @@ VALIDATIONS = ("device_plugin_validation", "driver_validation")
 
 
 def rollout(*waves: tuple[str, ...], skipped: tuple[str, ...] = ()) -> Schedule:
-    told = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
-    return Schedule(waves=told, skipped=tuple((node, "the node is NotReady") for node in skipped))
+    planned = tuple(Wave(nodes=tuple(NodePreview(node=node, why=WHY) for node in nodes)) for nodes in waves)
+    return Schedule(waves=planned, skipped=tuple((node, "the node is NotReady") for node in skipped))
 
 
 def upgraded() -> Stack:
@@ -137,7 +139,7 @@ def runs(found: Plan) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize(("kept", "written"), [("t4-2", []), ("h100-1", ["t4-2"])])
-def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list[str]) -> None:
+def test_a_node_that_keeps_its_driver_keeps_its_validation(kept: str, written: list[str]) -> None:
     """Its label names another content only once its next driver is validated."""
     stack = upgraded()
     ref = ObjectRef("v1", "Node", "", "t4-2")
@@ -148,7 +150,7 @@ def test_a_node_that_keeps_its_driver_says_what_it_said(kept: str, written: list
     assert [each.ref.name for each in found.changes if each.ref.kind == "Node"] == written
 
 
-def test_what_a_left_out_node_has_not_got_is_not_validated() -> None:
+def test_a_left_out_node_is_not_validated() -> None:
     """New content is wanted, and the node keeps its driver."""
     stack = upgraded()
     del stack.passed["device_plugin_validation", "t4-2"]

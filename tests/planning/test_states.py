@@ -1,4 +1,4 @@
-"""Where each component stands on each node, read off objects as a cluster shows them."""
+"""States of each component on each node, from live objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import NO_NODE, TO_BE_LABELLED, states
+from gpu_provision.planning.states import LABELS_PENDING, NO_NODE, evaluate_states
 from gpu_provision.planning.upgrades import OUTDATED
 from gpu_provision.planning.validation import NEVER_RUN
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
@@ -28,11 +28,11 @@ from tests.planning.builders import (
 
 
 def state(stack: Stack, component: str, node: str = "t4-1") -> NodeState:
-    return states(stack.situation)[component, node]
+    return evaluate_states(stack.situation)[component, node]
 
 
 def test_a_cluster_as_declared_is_ready_everywhere() -> None:
-    found = states(Stack().situation)
+    found = evaluate_states(Stack().situation)
     assert {item.state for item in found.values()} == {State.READY}, found
     assert {node for _, node in found} == {"", *GPU_NODES}, "nodes without a GPU have no state"
 
@@ -40,17 +40,17 @@ def test_a_cluster_as_declared_is_ready_everywhere() -> None:
 def test_nothing_exists_in_an_empty_cluster() -> None:
     stack = Stack(facts=fleet())
     stack.members, stack.pods, stack.passed = {}, {}, {}
-    found = states(stack.situation)
+    found = evaluate_states(stack.situation)
     assert found["driver", ""].state is State.PENDING
     assert "is missing" in found["driver", ""].reason
     assert found["driver", "t4-1"].reason == "no pod on this node yet"
-    assert found["node_labels", "t4-1"].reason == TO_BE_LABELLED
+    assert found["node_labels", "t4-1"].reason == LABELS_PENDING
     assert found["driver_validation", "t4-1"].reason == NEVER_RUN
 
 
 def test_a_node_that_has_not_joined_fails_once() -> None:
     stack = Stack(facts=without_node(labelled(), "t4-2"))
-    found = {component: item for (component, node), item in states(stack.situation).items() if node == "t4-2"}
+    found = {component: item for (component, node), item in evaluate_states(stack.situation).items() if node == "t4-2"}
     assert {item.reason for item in found.values()} == {NO_NODE}
     assert [name for name, item in found.items() if item.state is State.FAILED] == ["nfd"]
 
@@ -79,7 +79,7 @@ def test_a_daemon_is_as_its_pod(change: Any, expected: State, reason: str) -> No
     assert state(stack, "driver", "t4-2").state is State.READY
 
 
-def test_a_pod_that_is_ready_counts_beside_one_that_goes() -> None:
+def test_a_ready_pod_counts_next_to_a_terminating_one() -> None:
     stack = Stack()
     old = terminating(outdated(stack.pod("toolkit", "t4-1")))
     stack.put({**old, "metadata": {**old["metadata"], "name": "old"}})
@@ -116,7 +116,7 @@ def test_a_deployment_is_ready_when_its_new_pods_are_available(status: dict[str,
 
 @pytest.mark.parametrize("status", [{}, {"conditions": None}])
 def test_a_definition_must_be_established(status: dict[str, Any]) -> None:
-    """An API server that has just taken it says null."""
+    """A new definition has null there."""
     stack = Stack()
     ref = next(ref for ref in stack.members if ref.kind == "CustomResourceDefinition")
     stack.members[ref] = {**stack.members[ref], "status": status}
@@ -169,17 +169,17 @@ def test_a_validation_is_as_its_pod(phase: str, status: dict[str, Any], expected
 
 
 @pytest.mark.parametrize(
-    ("offered", "counted", "told"),
+    ("offered", "counted", "reason"),
     [(7, "", "offers 7"), (None, "", "offers 0"), (9, "", "offers 9"), (8, "7", "counts 7"), (8, "8", ""), (8, "", "")],
 )
-def test_gpus_declared_counted_and_offered_must_agree(offered: int | None, counted: str, told: str) -> None:
+def test_gpus_declared_counted_and_offered_must_agree(offered: int | None, counted: str, reason: str) -> None:
     facts = labelled()
     node = next(node for node in facts.nodes if node.name == "h100-1")
     extra = {"nvidia.com/gpu.count": counted} if counted else {}
     stack = Stack(facts=with_node(facts, "h100-1", gpus_allocatable=offered, labels={**node.labels, **extra}))
     found = state(stack, "device_plugin_validation", "h100-1")
-    assert (found.state is State.READY) == (not told)
-    assert told in found.reason
+    assert (found.state is State.READY) == (not reason)
+    assert reason in found.reason
 
 
 def test_shared_gpus_may_be_offered_several_times() -> None:
@@ -194,12 +194,12 @@ def test_a_kept_off_operand_has_no_state_on_that_node() -> None:
     node = next(node for node in facts.nodes if node.name == "t4-1")
     off = {**node.labels, "nvidia.com/gpu.deploy.dcgm-exporter": "false"}
     stack = Stack(facts=with_node(facts, "t4-1", labels=off))
-    assert ("dcgm_exporter", "t4-1") not in states(stack.situation)
-    assert ("dcgm_exporter", "t4-2") in states(stack.situation)
+    assert ("dcgm_exporter", "t4-1") not in evaluate_states(stack.situation)
+    assert ("dcgm_exporter", "t4-2") in evaluate_states(stack.situation)
 
 
 def test_a_taint_that_keeps_pods_off_is_the_reason() -> None:
-    """No pod of a DaemonSet is made on such a node, and its controller says nothing of it."""
+    """No pod of a DaemonSet is made on such a node, and its controller reports nothing."""
     taint = {"key": "team", "value": "ml", "effect": "NoSchedule"}
     stack = Stack(facts=with_node(labelled(), "t4-1", taints=(taint,)))
     stack.pods = {ref: pod for ref, pod in stack.pods.items() if pod["spec"].get("nodeName") != "t4-1"}

@@ -1,4 +1,4 @@
-"""Drivers between two contents, read off pods and Node objects."""
+"""States of drivers between two contents, from pods and Node objects."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
-from gpu_provision.planning.states import states
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
 from gpu_provision.planning.validation import NOT_VALIDATED
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node
@@ -44,7 +44,7 @@ def found(
     if is_old:
         stack.put(outdated(stack.pod("driver", "t4-1")))
         del stack.passed["device_plugin_validation", "t4-1"]
-    return {name: state for (name, where), state in states(stack.situation).items() if where == "t4-1"}
+    return {name: state for (name, where), state in evaluate_states(stack.situation).items() if where == "t4-1"}
 
 
 @pytest.mark.parametrize("case", CASES["halfway"], ids=str)
@@ -52,7 +52,7 @@ def test_a_node_that_a_rollout_left_halfway_is_not_ready(case: dict[str, Any]) -
     """Whatever its pod is like; else no run would go on with it."""
     node = {key: value for key, value in case.items() if key != "reason"}
     driver = found(**node)["driver"]
-    assert (driver.state, driver.reason) == (State.PROGRESSING, f"{AT_WORK}: {case['reason']}")
+    assert (driver.state, driver.reason) == (State.PROGRESSING, f"{UPGRADE_UNFINISHED}: {case['reason']}")
     assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
 
 
@@ -68,7 +68,7 @@ def test_a_kept_old_driver_is_not_validated(case: dict[str, Any]) -> None:
     node = {key: value for key, value in case.items() if key != "reason"}
     states_of_node = found(**node, is_old=True)
     driver, proof = states_of_node["driver"], states_of_node["device_plugin_validation"]
-    assert (driver.state, driver.reason.startswith(KEEPS)) == (State.READY, True)
+    assert (driver.state, driver.reason.startswith(DRIVER_KEPT)) == (State.READY, True)
     assert case["reason"] in driver.reason
     assert (proof.state, proof.reason) == (State.READY, NOT_VALIDATED)
 
@@ -84,7 +84,7 @@ def test_a_node_stays_with_its_daemonset_until_the_rollout_comes() -> None:
         item["metadata"]["name"]: item["metadata"]["labels"][DRIVER_GROUP] for item in seen.desired["node_labels"]
     }
     assert groups["t4-1"] == groups["t4-2"] == old["spec"]["template"]["spec"]["nodeSelector"][DRIVER_GROUP]
-    found = states(seen)
+    found = evaluate_states(seen)
     assert found["driver", "t4-1"].reason == OUTDATED
     assert found["node_labels", "t4-1"].state is State.READY
     assert found["driver", "h100-1"].state is State.READY
@@ -108,5 +108,5 @@ def test_a_node_with_the_same_installation_moves_at_once(node: str) -> None:
     seen = stack.situation
     labelled_now = next(item for item in seen.desired["node_labels"] if item["metadata"]["name"] == node)
     assert labelled_now["metadata"]["labels"][DRIVER_GROUP] == seen.node_labels[node][DRIVER_GROUP]
-    found = states(seen)["driver", node]
+    found = evaluate_states(seen)["driver", node]
     assert (found.state, found.reason) == (State.PROGRESSING, "goes over to another DaemonSet")

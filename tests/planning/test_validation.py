@@ -1,4 +1,4 @@
-"""What a vectorAdd has shown holds until something that it stands on starts again, and the plan says what did."""
+"""Verdicts of vectorAdds and their expiry; the label and startup taint of a validated node."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from typing import Any
 
 import pytest
 
+from gpu_provision.components import labels
 from gpu_provision.components.validator import VECTOR_ADD
 from gpu_provision.model.cluster import DriverBasis, DriverChoice, Manifest
-from gpu_provision.model.plan import Action
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import states
-from gpu_provision.planning.validation import VALIDATIONS, Verdict, doubt, parse_verdict, verdict_of
+from gpu_provision.model.specs import StartupTaintSpec
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.planning.validation import (
+    LABEL_PENDING,
+    NEVER_RUN,
+    STARTUP_TAINT,
+    VALIDATIONS,
+    Verdict,
+    expiry_reason,
+    parse_verdict,
+    verdict_of,
+)
+from tests.components.builders import inventory, specs
 from tests.planning.builders import (
     VALIDATED,
     Stack,
+    labelled,
     outdated,
     restarted,
     shown,
@@ -88,11 +102,11 @@ ENDS = [
 
 @pytest.mark.parametrize(("happens", "since", "ends"), [case[1:] for case in ENDS], ids=[case[0] for case in ENDS])
 @pytest.mark.parametrize("component", VALIDATIONS)
-def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happening, since: str, ends: set) -> None:
-    """And with nothing else. The plan says so, and why; another node keeps its own."""
+def test_a_verdict_expires_with_its_inputs(component: str, happens: Happening, since: str, ends: set) -> None:
+    """And for no other reason. The plan has the reason; the verdict of another node holds."""
     made = Stack()
     happens(made)
-    known = states(made.situation)
+    known = evaluate_states(made.situation)
     assert known[component, "t4-2"].state is State.READY
     assert (known[component, NODE].state is State.READY) is (component not in ends)
     changes = made.plan.changes
@@ -104,7 +118,7 @@ def test_a_verdict_ends_with_what_it_was_made_for(component: str, happens: Happe
 
 
 def _state(made: Stack, component: str = DRIVER) -> NodeState:
-    return states(made.situation)[component, NODE]
+    return evaluate_states(made.situation)[component, NODE]
 
 
 def _of_validator(made: Stack, change: Callable[[Manifest], Manifest]) -> NodeState:
@@ -144,12 +158,12 @@ PASSED = vector_add(0, LATER, boot="of-before")
         ({"state": {"running": {}}}, State.PROGRESSING),
         ({"state": {"waiting": {"reason": "PodInitializing"}}}, State.PROGRESSING),
         ({"state": {"running": {}}, "lastState": {"terminated": PASSED}}, State.PROGRESSING),  # after a reboot
-        ({"state": {"terminated": PASSED}}, State.PENDING),  # the kubelet has not told of its end yet
+        ({"state": {"terminated": PASSED}}, State.PENDING),  # the kubelet has not reported its end yet
         ({"state": {"terminated": {"exitCode": 137, "startedAt": LATER}}}, State.PROGRESSING),
         ({"state": {"terminated": {"exitCode": 255, "startedAt": LATER}}}, State.PROGRESSING),
     ],
 )
-def test_what_has_not_ended_by_itself_in_this_boot_shows_nothing(status: dict[str, Any], state: State) -> None:
+def test_a_vector_add_of_another_boot_or_killed_has_no_verdict(status: dict[str, Any], state: State) -> None:
     assert _of_validator(Stack(), _with(status)).state is state
 
 
@@ -203,9 +217,207 @@ def test_a_host_whose_driver_changed_is_validated_again() -> None:
     ):
         choice = DriverChoice(on_host=True, version=version, basis=basis)
         on_host = replace(target, driver=choice)
-        assert doubt(DRIVER, on_host, "", verdict, made.situation.pods, below=["toolkit"]) == why
+        assert expiry_reason(DRIVER, on_host, "", verdict, made.situation.pods, below=["toolkit"]) == why
 
 
 def test_out_of_memory_is_a_failure() -> None:
     ended = {**vector_add(137, LATER, boot=f"boot-of-{NODE}", said=""), "reason": "OOMKilled"}
     assert _of_validator(Stack(), _with({"state": {"terminated": ended}})).state is State.FAILED
+
+
+TAINT = {"key": labels.NOT_VALIDATED, "effect": "NoSchedule"}
+OTHER = {"key": "example.com/team", "value": "a", "effect": "NoSchedule"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def inventory_with_taint(*, enabled: bool = True, **fields: Any) -> Inventory:
+    """Return an inventory with the startup taint on, or off."""
+    return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)), **fields)
+
+
+def validated_stack(*, has_label: bool = True, tainted: bool = False, enabled: bool = True, **node: Any) -> Stack:
+    """Return a stack in which all has passed, and one node of it.
+
+    Args:
+        has_label: Whether the nodes have the label.
+        tainted: Whether the node still has the startup taint.
+    """
+    chosen = inventory_with_taint(enabled=enabled)
+    facts = labelled(chosen=chosen)
+    content = {
+        item["metadata"]["name"]: item["metadata"]["labels"]
+        for item in Stack(inventory_with_taint()).desired[STARTUP_TAINT]
+    }
+    nodes = tuple(
+        replace(each, labels={**each.labels, **(content.get(each.name, {}) if has_label else {})})
+        for each in facts.nodes
+    )
+    taints = (CORDON, TAINT, OTHER) if tainted else (OTHER,)
+    return Stack(chosen, with_node(replace(facts, nodes=nodes), NODE, taints=taints, **node))
+
+
+def with_labels(other: dict[str, str]) -> Stack:
+    """Return a stack in which all has passed, and one node has other labels."""
+    facts = validated_stack().context.facts
+    node = next(each for each in facts.nodes if each.name == NODE)
+    return Stack(inventory_with_taint(), with_node(facts, NODE, labels={**node.labels, **other}))
+
+
+def forget(made: Stack) -> Manifest:
+    """Forget the passed validation of the device plugin; return the pod that runs again."""
+    del made.passed[PLUGIN, NODE]
+    return next(item for item in made.validations() if NODE in item["metadata"]["name"])
+
+
+def forget_driver(made: Stack) -> None:
+    """Have the validator's pod run its vectorAdd again."""
+    pod = made.pod("validator", NODE)
+    made.put({**pod, "status": {"phase": "Pending"}})
+
+
+def label_state(made: Stack) -> NodeState:
+    return evaluate_states(made.situation)[STARTUP_TAINT, NODE]
+
+
+def label_for_now(made: Stack, node: str = NODE) -> Any:
+    """Return the desired label of a node's validation for now, ``...`` for none."""
+    found = made.situation.desired["node_labels"]
+    wanted = next(item["metadata"]["labels"] for item in found if item["metadata"]["name"] == node)
+    return wanted.get(labels.VALIDATED, ...)
+
+
+def changes(made: Stack) -> dict[str, Any]:
+    """Return the changed fields of the node, as a plan has them: path -> new value."""
+    found: Plan = made.plan
+    return {
+        field.path: field.new
+        for change in found.changes
+        if change.ref.kind == "Node" and change.ref.name == NODE
+        for field in change.fields
+    }
+
+
+LABEL, NO_TAINT = f'metadata.labels."{labels.VALIDATED}"', f"spec.taints[{labels.NOT_VALIDATED}]"
+
+
+@pytest.mark.parametrize(
+    ("has_label", "tainted", "reason", "written"),
+    [
+        (True, False, "", set()),
+        (False, True, LABEL_PENDING, {LABEL, NO_TAINT}),
+        (True, True, LABEL_PENDING, {NO_TAINT}),
+    ],
+    ids=["labelled", "not labelled yet", "tainted again"],
+)
+def test_a_validated_node_has_the_label(has_label: bool, tainted: bool, reason: str, written: set[str]) -> None:  # noqa: FBT001  columns of a table
+    made = validated_stack(has_label=has_label, tainted=tainted)
+    assert (label_state(made).state, label_state(made).reason) == (State.PROGRESSING if reason else State.READY, reason)
+    assert changes(made).keys() == written
+    assert not has_label or label_for_now(made) is ...
+
+
+@pytest.mark.parametrize(("forgets", "why"), [(forget, NEVER_RUN), (forget_driver, "Pending")])
+def test_a_node_has_no_label_while_a_validation_runs(forgets: Any, why: str) -> None:
+    made = validated_stack(has_label=False, tainted=True)
+    forgets(made)
+    assert (label_state(made).state, label_state(made).reason) == (State.PENDING, why)
+
+
+def reboot(made: Stack) -> None:
+    """Reboot the machine: verdicts are of another boot, and the driver starts."""
+    forget_driver(made)
+    made.put({**made.pod("driver", NODE), "status": {"phase": "Running"}})
+
+
+def edit_inventory(made: Stack) -> None:
+    """Make the verdict one of earlier content, without a replaced pod."""
+    key = PLUGIN, NODE
+    made.passed[key] = f"earlier-content.{made.passed[key].partition('.')[2]}"
+
+
+def delay_driver(made: Stack) -> None:
+    """Make the node wait for its rollout."""
+    edit_inventory(made)
+    made.put(outdated(made.pod("driver", NODE)))
+
+
+def delay_driver_and_revalidate(made: Stack) -> None:
+    """Make the node wait for its rollout, with a replaced pod of the validator whose vectorAdd has not ended."""
+    delay_driver(made)
+    made.put({**made.pod("validator", NODE), "status": {"phase": "Pending"}})
+
+
+def delay_driver_and_reboot(made: Stack) -> None:
+    """Make the node wait for its rollout, after a reboot."""
+    delay_driver(made)
+    boot = next(each for each in made.context.facts.nodes if each.name == NODE)
+    again = {target.name: target for target in made.context.targets}[NODE]
+    changed = replace(again, facts=replace(boot, boot_id="another"))
+    targets = tuple(changed if each.name == NODE else each for each in made.context.targets)
+    made.context = replace(made.context, targets=targets)
+
+
+def fail_validation(made: Stack) -> None:
+    """Let the validation run again and fail."""
+    made.put(validation_pod(forget(made), "Failed"))
+
+
+def succeed_without_record(made: Stack) -> None:
+    """Let the validation succeed in a run that is killed before the record."""
+    made.put(validation_pod(forget(made), "Succeeded"))
+
+
+@pytest.mark.parametrize("happens", [reboot, fail_validation, delay_driver_and_reboot])
+def test_a_label_is_removed_when_the_verdict_expires(happens: Any) -> None:
+    made = validated_stack()
+    happens(made)
+    assert label_for_now(made) is None
+    assert evaluate_states(made.situation)["node_labels", NODE].state is State.PROGRESSING
+    assert label_for_now(made, "t4-2") is ...
+
+
+@pytest.mark.parametrize("happens", [delay_driver, delay_driver_and_revalidate, succeed_without_record])
+def test_a_label_stays_while_the_validated_content_runs(happens: Any) -> None:
+    """Otherwise every node of a fleet would lose the label until the end of a rollout."""
+    made = validated_stack()
+    happens(made)
+    assert label_for_now(made) is ...
+    assert evaluate_states(made.situation)["node_labels", NODE].state is State.READY
+
+
+def test_a_node_that_keeps_its_driver_keeps_its_label() -> None:
+    """Otherwise the plan would never be empty."""
+    made = with_labels({"nvidia.com/gpu-driver-upgrade.skip": "true", labels.VALIDATED: "of-earlier-content"})
+    delay_driver(made)
+    assert label_state(made).state is State.READY
+    assert changes(made) == {}
+
+
+def test_a_node_without_validations_has_no_label() -> None:
+    """By a user's label; the taint stays, and the plan has a finding."""
+    made = with_labels({labels.DEPLOY_OPERANDS: "false"})
+    assert (STARTUP_TAINT, NODE) not in evaluate_states(made.situation)
+    assert label_for_now(made) is None
+
+
+def test_a_disabled_startup_taint_removes_label_and_taint() -> None:
+    """No other program would ever take the taint off."""
+    made = validated_stack(enabled=False, tainted=True)
+    forget(made)
+    assert changes(made) == {LABEL: None, NO_TAINT: None}
+    assert STARTUP_TAINT not in made.desired
+
+
+def test_a_node_that_leaves_the_inventory_loses_both() -> None:
+    before = validated_stack(tainted=True)
+    left = inventory_with_taint(nodes=tuple(node for node in inventory().nodes if node.name != NODE))
+    assert changes(Stack(left, before.context.facts)).keys() >= {LABEL, NO_TAINT}
+
+
+def test_the_plan_names_a_temporary_removal_of_a_label() -> None:
+    """The device plugin's pod is replaced, and the label is the same before and after."""
+    made = validated_stack()
+    made.put(outdated(made.pod("device_plugin", NODE)))
+    (change,) = (each for each in made.plan.changes if each.ref.kind == "Node")
+    assert (change.component, change.ref.name, change.fields) == ("startup_taint", "t4-1", ())
+    assert change.effects == (f"{labels.VALIDATED} goes until the validations have passed on t4-1",)

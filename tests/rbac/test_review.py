@@ -116,7 +116,7 @@ def _name_of(request: pytest.FixtureRequest) -> str:
 def found(cluster: KubeClient) -> Finding | None:
     found = read_and_plan(cluster, STACK)
     return review.missing_for_run(
-        cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.refused
+        cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.dry_run_refusal
     )
 
 

@@ -1,19 +1,26 @@
-"""How drift differs from a changed inventory: by a record of what was applied, else by the field managers."""
+"""Drift or a changed inventory: decided by the record of applied objects, else by field managers."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
-from gpu_provision.model.plan import Action, Change, Difference, Origin, Writer
+from gpu_provision.history import rollback
+from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
+from gpu_provision.model.history import History
+from gpu_provision.model.plan import Action, Change, Difference, Drift, Origin, Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, differences
-from gpu_provision.planning.managed_fields import owners, writers_of
-from gpu_provision.reconcile.drift import KnownState, find_drift
-from tests.components.builders import inventory
-from tests.planning.builders import Stack, labelled, with_node
+from gpu_provision.planning.managed_fields import owners_by_path, writers_of
+from gpu_provision.planning.plan import applied_metadata, plan, pod_changes
+from gpu_provision.reconcile.drift import KnownState, find_drift, read_drift
+from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.session import Session
+from tests.components.builders import fleet, inventory
+from tests.planning.builders import Stack, labelled, stack_with_pod_metadata, with_driver_pod, with_node
 
 HAND = Writer("kubectl-edit", "2026-11-21T08:00:00Z")
 
@@ -28,7 +35,7 @@ def workload(image: str, *, arguments: tuple[str, ...] = (), replicas: int | Non
 
 
 def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
-    """Add the API server's books: field manager -> fields of the container, or of the spec."""
+    """Add managedFields: field manager -> fields of the container, or of the spec."""
     entries = []
     for manager, fields in of.items():
         inner = {f"f:{name}": {} for name in fields if name != "replicas"}
@@ -41,7 +48,7 @@ def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
 
 
 def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -> Difference:
-    """The one difference between what is declared and what is there."""
+    """Return the only difference between a declared and a live object."""
     change = Change(
         component="driver",
         action=Action.UPDATE,
@@ -54,7 +61,7 @@ def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -
     return difference
 
 
-def test_a_field_that_is_ours_is_as_it_was_applied() -> None:
+def test_an_owned_field_has_the_applied_value() -> None:
     difference = found(workload("b"), owned(workload("a"), gpu_provision=("image", "name")))
     assert difference.origin is Origin.PENDING
     assert difference.fields[0].writer is None
@@ -74,7 +81,7 @@ def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
 
 
 @pytest.mark.parametrize(("applied", "origin"), [("same", Origin.DRIFT), ("other", Origin.PENDING)])
-def test_what_a_pod_template_lacks_is_reported_by_its_digest(applied: str, origin: Origin) -> None:
+def test_the_digest_decides_about_a_missing_template_field(applied: str, origin: Origin) -> None:
     """The digest is of the content that was applied."""
     declared = marked(workload("a", arguments=("-v",)), "same")
     live = owned(marked(workload("a"), applied), gpu_provision=("image", "name"))
@@ -93,8 +100,8 @@ def marked(manifest: Manifest, digest: str) -> Manifest:
 )
 def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
     """Any owner counts: another tool may have applied the same value."""
-    books = owned(workload(live), gpu_provision=("image",))
-    assert found(workload("b"), books, workload(applied)).origin is origin
+    by_path = owned(workload(live), gpu_provision=("image",))
+    assert found(workload("b"), by_path, workload(applied)).origin is origin
 
 
 @pytest.mark.parametrize("key", ["team", "example.com/team"])
@@ -151,9 +158,70 @@ def test_without_a_record_a_validation_is_pending() -> None:
 
 def test_owners_of_a_whole_are_owners_of_its_parts() -> None:
     """Lists without keys and selectors are owned as a whole; a list item that is gone may have parts that are owned."""
-    books = owners(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
+    by_path = owners_by_path(owned(workload("a", arguments=("x", "y")), kubectl_edit=("args",)))
     container = "spec.template.spec.containers[main]"
-    assert writers_of(f"{container}.args[1]", books) == (HAND,)
-    assert writers_of("spec.template", books) == (HAND, HAND)
-    assert writers_of(f"{container}.image", books) == (HAND,), "the item is theirs"
-    assert writers_of("metadata.labels.x", books) == ()
+    assert writers_of(f"{container}.args[1]", by_path) == (HAND,)
+    assert writers_of("spec.template", by_path) == (HAND, HAND)
+    assert writers_of(f"{container}.image", by_path) == (HAND,), "the item has that owner"
+    assert writers_of("metadata.labels.x", by_path) == ()
+
+
+_DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
+
+@pytest.fixture
+def drift_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the drift of a stack without a record."""
+
+    def drift_of(stack: Stack) -> Drift:
+        monkeypatch.setattr(rollback, "read_history", lambda *_: History(()))
+        context, desired, observed = stack.context, stack.desired, stack.observed
+        reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
+        cluster = SimpleNamespace(list=lambda _: SimpleNamespace(items=nodes))
+        return read_drift(cast("Session", SimpleNamespace(cluster=cluster, reading=lambda: reading)))
+
+    return drift_of
+
+
+def test_an_edit_is_seen_while_the_pods_that_it_started_come_up(drift_of: Any) -> None:
+    """The workload differs, and is awaited as well: one must not hide the other."""
+    stack = Stack()
+    ref = stack.edit("dcgm_exporter", image="example.com/other:1")
+    stack.put({**stack.pod("dcgm_exporter", "t4-1"), "status": {"phase": "Pending"}})
+    differences = drift_of(stack).differences
+    assert [each.action for each in differences if each.ref == ref] == [Action.UPDATE, Action.WAIT]
+    (image,) = next(each.fields for each in differences if each.action is Action.UPDATE)
+    assert image.found == "example.com/other:1"
+
+
+def test_nothing_drifts_where_the_stack_is_not_installed(drift_of: Any) -> None:
+    """Also where a removal has left the definitions, which are not taken along without being asked for."""
+    stack = Stack(facts=fleet())
+    stack.members = {ref: live for ref, live in stack.members.items() if ref.type == Kind(*_DEFINITION)}
+    stack.pods, stack.passed = {}, {}
+    assert stack.members
+    drift = drift_of(stack)
+    assert not drift.installed
+    assert {each.origin for each in drift.differences} == {Origin.PENDING}
+    assert drift_of(Stack()).installed
+
+
+@pytest.mark.parametrize(
+    ("live", "origin"), [({"team": "hand"}, Origin.DRIFT), ({"team": "ai", "tier": "a"}, Origin.PENDING)]
+)
+def test_drift_of_a_pod_is_reported_from_an_edited_inventory(live: dict[str, str], origin: Origin) -> None:
+    """By what its DaemonSet gave it when it was applied last."""
+    made = with_driver_pod(stack_with_pod_metadata(before={"tier": "a"}), labels=live)
+    (change,) = pod_changes(made.situation)
+    applied = with_pod_labels(made.daemonset("driver", "t4-1"), live if origin is Origin.PENDING else {})
+    known = KnownState(live=made.pods, applied={change.ref: applied_metadata(applied)})
+    (difference,) = find_drift([change], known)
+    assert difference.origin is origin
+
+
+def with_pod_labels(daemonset: Manifest, marks: dict[str, str]) -> Manifest:
+    """Return a DaemonSet as an earlier inventory has it."""
+    edited: Any = copy.deepcopy(daemonset)
+    edited["spec"]["template"]["metadata"]["labels"] |= marks
+    return dict(edited)

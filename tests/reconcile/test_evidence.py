@@ -1,4 +1,4 @@
-"""What pods have to say: logs of containers that crash, and verdicts of validations."""
+"""Logs of crashed containers, and verdicts of validations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.validation import parse_verdict
 from gpu_provision.reconcile import evidence
-from gpu_provision.reconcile.evidence import MOST_LOGS, Crashes, Validations
+from gpu_provision.reconcile.evidence import MAX_LOGS, Crashes, Validations
 from gpu_provision.rollout.states import NOT_READY
 from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
@@ -62,9 +62,9 @@ def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) 
 
 def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
     """Read all that is unread, and return the reasons."""
-    for step in [*crashes.unread(states, seen)]:
-        crashes.read(step)
-    return [state.reason for state in crashes.told(states, seen).values()]
+    for step in [*crashes.start_reading(states, seen)]:
+        crashes.read_log(step)
+    return [state.reason for state in crashes.add_crash_reasons(states, seen).values()]
 
 
 def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
@@ -72,14 +72,14 @@ def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
     logs = Logs(*BUILD)
     crashes, states = Crashes(cast("KubeClient", logs)), waiting("a")
     seen = situation(crashed("a"))
-    assert crashes.told(states, seen) is states
+    assert crashes.add_crash_reasons(states, seen) is states
     assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
     running = waiting("a", reason="ctr runs, but is not ready yet")
     assert look(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
     assert logs.asked == [("a", True)]
     look(crashes, situation(crashed("a", restarts=2)), states)
     assert logs.asked == [("a", True)] * 2
-    assert crashes.said_of(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
+    assert crashes.find_crash_logs(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
 
 
 def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
@@ -90,7 +90,7 @@ def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
     assert len(logs.asked) == 1
 
 
-def test_a_rollout_says_it_with_its_own_words() -> None:
+def test_a_rollout_has_its_own_reasons() -> None:
     crashes, seen = Crashes(cast("KubeClient", Logs(*BUILD))), situation(crashed("a"))
     assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
     assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
@@ -98,11 +98,11 @@ def test_a_rollout_says_it_with_its_own_words() -> None:
 
 def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
     """A thousand logs say what twenty say."""
-    names = [f"n{number}" for number in range(MOST_LOGS + 5)]
+    names = [f"n{number}" for number in range(MAX_LOGS + 5)]
     logs = Logs(*BUILD)
     crashes, seen = Crashes(cast("KubeClient", logs)), situation(*map(crashed, names))
     assert {*look(crashes, seen, waiting(*names))} == {WORDS}
-    assert len(logs.asked) == MOST_LOGS
+    assert len(logs.asked) == MAX_LOGS
 
 
 DRIVER, PLUGIN = ("driver_validation", "t4-1"), ("device_plugin_validation", "t4-1")
@@ -128,15 +128,15 @@ def pod_of(stack: Stack) -> Manifest:
     return next(item for item in stack.validations() if "t4-1" in item["metadata"]["name"])
 
 
-def test_what_ended_in_this_run_is_evidence_of_it() -> None:
+def test_a_vector_add_of_this_run_is_evidence() -> None:
     """What had ended before is none, and both kinds of pods count."""
     stack = Stack()
     made = validations(stack)
-    made.take(stack.situation)
+    made.collect(stack.situation)
     assert made.evidence == {}
     stack.put(shown(stack.pod("validator", "t4-1"), began="2026-11-21T08:00:00Z", said="Test PASSED\nDone"))
     stack.put(validation_pod(pod_of(stack), "Failed"))
-    made.take(stack.situation)
+    made.collect(stack.situation)
     assert {key: (each.passed, each.lines) for key, each in made.evidence.items()} == {
         DRIVER: (True, ("Test PASSED", "Done")),
         PLUGIN: (False, ("no CUDA-capable device",)),
@@ -145,19 +145,19 @@ def test_what_ended_in_this_run_is_evidence_of_it() -> None:
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_what_passed_is_recorded_before_its_pod_goes(*, is_old: bool) -> None:
-    """Also what a run has left that was killed between the two; but not what is repeated."""
+def test_a_passed_validation_is_recorded_before_its_pod_ends(*, is_old: bool) -> None:
+    """Including the pods of a killed run, and without repeated validations."""
     stack = Stack()
     stack.passed = {}
     made = validations(stack)
     if not is_old:
-        made.take(stack.situation)
+        made.collect(stack.situation)
     pod = validation_pod(pod_of(stack), "Succeeded")
     stack.put(pod)
     seen = stack.situation
-    made.take(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
+    made.collect(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
     assert (made.passed, made.evidence) == ({}, {})
-    made.take(stack.situation)
+    made.collect(stack.situation)
     verdict = parse_verdict(made.passed[PLUGIN])
     assert verdict
     assert verdict.began == VALIDATED
@@ -178,7 +178,7 @@ def test_all_pods_that_succeeded_go_in_one_request() -> None:
     )
 
 
-def test_what_runs_again_is_taken_off_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_validation_is_removed_from_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """A repetition that fails must not leave the old success for the next reader."""
     written = list[object]()
     monkeypatch.setattr(evidence.observe, "write_validations", lambda *arguments: written.append(arguments[2]))

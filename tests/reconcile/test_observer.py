@@ -1,4 +1,4 @@
-"""A stack as live copies show it, at each look of a run and between two runs."""
+"""The state of a stack from the informer cache, in a run and between runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef,
 from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
-from gpu_provision.planning.states import states
+from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile import observer
 from gpu_provision.reconcile.observer import CONFIG_MAP, DEFINITION, WATCHED, Memo, SituationBuilder, StackObserver
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -62,7 +62,7 @@ def reading_of(stack: Stack) -> ClusterPlan:
     return ClusterPlan(stack.context, stack.desired, stack.observed, draft)
 
 
-def test_only_what_has_changed_is_worked_out() -> None:
+def test_only_changed_inputs_are_evaluated() -> None:
     """Also by a copy. What is asked for no more is forgotten, and equal results are one object."""
     memo, asked = Memo[str, list[str]](), list[str]()
 
@@ -104,7 +104,7 @@ def seen(view: SituationBuilder, version: int, **labels: str) -> Any:
     ],
     ids=["a later word counts", "an old word is taken back", "what was read counts for the whole run"],
 )
-def test_the_driver_manager_says_what_is_on_the_host(
+def test_the_driver_manager_knows_the_driver_of_the_host(
     read: str, before: str, now: str, wanted: tuple[str, str], then: tuple[str, str | None]
 ) -> None:
     """If it spoke later than the host phase; no other program takes its label back."""
@@ -158,7 +158,7 @@ class Fleet(InformerCache):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
+def test_memos_do_not_change_the_result(seed: int) -> None:
     """A situation and its states are those that are worked out from nothing."""
     fleet = Fleet(seed)
     stack = fleet.stack
@@ -169,19 +169,19 @@ def test_what_is_kept_between_looks_changes_no_answer(seed: int) -> None:
         found, fresh = (each.build(fleet, others, stack.passed) for each in (looking, SituationBuilder(reading)))
         assert found == fresh
         assert looking.desired == prepare(stack.inventory, found.context.facts)[1]
-        assert looking.states(found) == states(fresh)
-        assert list(looking.states(found)) == list(states(fresh))
+        assert looking.states(found) == evaluate_states(fresh)
+        assert list(looking.states(found)) == list(evaluate_states(fresh))
         fleet.change()
 
 
 class World:
-    """A cluster that is as declared, and a resident that looks at it."""
+    """A cluster that is as declared, and a observer that looks at it."""
 
     def __init__(self, **facts: Any) -> None:
         chosen = with_spec("device_plugin", config_name=CONFIG)
         self.stack = Stack(chosen, ClusterFacts(version="v1.34.0", **facts))
         self.objects = dict(self.stack.members)
-        self.resident = StackObserver(reading_of(self.stack), Showing(self.objects))
+        self.observer = StackObserver(reading_of(self.stack), Showing(self.objects))
         self.ref = next(ref for ref in self.objects if ref.kind == "DaemonSet")
 
     def edit(self, by: list[dict[str, Any]]) -> None:
@@ -194,7 +194,7 @@ class World:
 
     @property
     def edited(self) -> frozenset[str]:
-        return self.resident.look(0.0).edited
+        return self.observer.look(0.0).edited
 
 
 def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
@@ -210,11 +210,11 @@ def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
     assert world.edited == {str(world.ref)}
 
 
-def test_what_no_run_would_undo_is_no_edit() -> None:
+def test_an_edit_that_no_run_undoes_does_not_count() -> None:
     """What was not as declared before a run is to make so; a field of another program is a conflict."""
     before, taken = World(), World()
     before.edit(BY_HAND)
-    found = before.resident.look(0.0)
+    found = before.observer.look(0.0)
     assert (found.objects, found.edited) == ({str(before.ref)}, frozenset())
     assert not taken.edited
     taken.edit(BY_A_PROGRAM)
@@ -239,11 +239,11 @@ class Asked:
 def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
     """Only the lock is asked for, and the server's word on what differs: a fleet is not listed for one edit."""
     world, asked = World(), Asked()
-    reading = world.resident.read(cast("KubeClient", asked))
+    reading = world.observer.read(cast("KubeClient", asked))
     assert reading.plan.is_empty
     assert asked.questions == ["Lease gpu-operator-resources/sandbox"]
     world.edit(BY_HAND)
-    reading = world.resident.read(cast("KubeClient", asked))
+    reading = world.observer.read(cast("KubeClient", asked))
     assert {change.ref for change in reading.plan.changes} == {world.ref}
     assert asked.questions[2:] == [str(world.ref)], "also in a namespace that came after the first reading"
     assert reading.observed.members[world.ref] is world.objects[world.ref]
@@ -252,18 +252,18 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
 
 
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
-    """What was ready is not told again; and who looks on meanwhile does so in another thread."""
+    """A run reports no ready state again, and the observer continues in another thread."""
     world = World()
-    seen = world.resident.look(0.0).seen
-    live = world.resident.live(world.resident.read(cast("KubeClient", Asked())))
-    assert live.ready == {key: state for key, state in states(seen).items() if state.state is State.READY}
+    seen = world.observer.look(0.0).seen
+    live = world.observer.live(world.observer.read(cast("KubeClient", Asked())))
+    assert live.ready == {key: state for key, state in evaluate_states(seen).items() if state.state is State.READY}
     assert live.ready
     node = node_object("late")
     world.objects[ref_of(node)] = node
     among = live.situations.build(live.mirror, dict(world.objects), {})
     assert among.observed.facts.nodes != seen.observed.facts.nodes
     del world.objects[ref_of(node)]
-    assert world.resident.look(0.0).seen == seen
+    assert world.observer.look(0.0).seen == seen
 
 
 def config_map(**data: str) -> Manifest:
@@ -286,7 +286,7 @@ def test_an_input_that_comes_changes_or_goes_is_seen() -> None:
         world = World(config_maps=config_maps_of(read))
         if live:
             world.objects[ref_of(live)] = live
-        assert world.resident.is_outdated() is is_outdated
+        assert world.observer.is_outdated() is is_outdated
 
 
 def monitors(*versions: str, established: str = "True") -> Manifest:
@@ -320,11 +320,11 @@ def test_a_prometheus_operator_that_comes_or_goes_is_seen(
     world = World(resources=frozenset(known))
     if definition:
         world.objects[DEFINITION] = definition
-    assert not world.resident.is_outdated()
-    assert world.resident.next_deadline(clock[0]) == seconds
+    assert not world.observer.is_outdated()
+    assert world.observer.next_deadline(clock[0]) == seconds
     clock[0] += 2.0
-    assert world.resident.is_outdated() is (seconds == 2.0)
-    assert world.resident.next_deadline(clock[0]) >= 2.0
+    assert world.observer.is_outdated() is (seconds == 2.0)
+    assert world.observer.next_deadline(clock[0]) >= 2.0
 
 
 def test_a_run_of_a_controller_repeats_failed_validations() -> None:
@@ -332,6 +332,6 @@ def test_a_run_of_a_controller_repeats_failed_validations() -> None:
     world = World()
     failed = validation_pod(world.stack.validations()[0], "Failed")
     world.stack.put(failed)
-    live = world.resident.live(reading_of(world.stack))
+    live = world.observer.live(reading_of(world.stack))
     seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
     assert seen.observed.void == {failed["metadata"]["uid"]}

@@ -1,4 +1,4 @@
-"""What the API server's dry run makes of a plan; tests/scenarios/test_refusals.py has conflicts on a real one."""
+"""Plans after the API server's dry run; tests/scenarios/test_refusals.py has conflicts on a real server."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Cluster:
 def test_objects_of_another_stack_are_refused(*, is_there: bool) -> None:
     """Who it is, is asked once. What a stack has left that is gone, such as definitions, belongs to none."""
     stack, other = Stack(), parent("other", "operands", ())
-    ours = [stack.daemonset(name) for name in ("gfd", "toolkit")]
-    for item in ours:
+    own = [stack.daemonset(name) for name in ("gfd", "toolkit")]
+    for item in own:
         metadata = item["metadata"]
         labels = {**metadata["labels"], PART_OF: other["metadata"]["labels"][SET_ID]}
         stack.members[ref_of(item)] = {**stack.members[ref_of(item)], "metadata": {**metadata, "labels": labels}}
     cluster = Cluster(*([other] if is_there else []))
     found, _ = server_dry_run(cast("KubeClient", cluster), stack.plan, stack.situation)
     assert len(cluster.asked) == 1
-    assert [change.ref for change in found.changes] == ([] if is_there else [ref_of(item) for item in reversed(ours)])
+    assert [change.ref for change in found.changes] == ([] if is_there else [ref_of(item) for item in reversed(own)])
     assert [(each.code, each.where) for each in found.findings] == [("GP309", "stack other in namespace operands")][
         :is_there
     ]

@@ -1,4 +1,4 @@
-"""Hosts, cluster and registry, told as one."""
+"""Preflight of hosts, cluster and registry together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class World:
 
     def ask(self, image: str, architecture: str) -> ImageAnswer:
         self.asked.append((image, architecture))
-        return ImageAnswer(image, self.image, "said so")
+        return ImageAnswer(image, self.image, "answer of the registry")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_host_that_cannot_be_read_is_an_ignorable_error(world: World) -> None:
     assert not judged(stack(ignore=("GP655",))).failed
 
 
-def test_what_a_host_was_told_stays_as_it_is(world: World) -> None:
+def test_findings_of_hosts_stay_as_they_are(world: World) -> None:
     """Its error was turned into a warning already, which must not vanish now."""
     world.hosts = HostsResult(hosts=(READ,), findings=(error("t4-1", Severity.WARNING),))
     assert codes(judged(stack(ignore=("GP620",)))) == [("GP620", "t4-1")]
@@ -98,11 +98,11 @@ def test_managed_nodes_are_judged_by_cluster_and_registry(world: World) -> None:
     world.image = ImageState.ABSENT
     found = judged(stack())
     assert codes(found) == [("GP660", "t4-1")]
-    assert found.findings[0].evidence == "said so"
+    assert found.findings[0].evidence == "answer of the registry"
 
 
 def test_old_runtime_is_reported_once(world: World) -> None:
-    """The host says so, and the node as well."""
+    """Both the host and the node report it."""
     old = replace(error("t4-1"), code="GP640")
     world.hosts = HostsResult(hosts=(HostOutcome(name="t4-1", gpus=1, failed=True, errors=(old,)),))
     assert codes(judged(stack())) == [("GP640", "t4-1")]

@@ -1,4 +1,4 @@
-"""The actions of a rollout as patches and objects, and the states of drivers meanwhile."""
+"""The actions of a rollout as patches and steps, and the states of its drivers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
-from gpu_provision.planning.upgrades import AT_WORK, KEEPS, OUTDATED
+from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
 from gpu_provision.reconcile.rollout import (
     desired_drivers,
     driver_state,
@@ -23,7 +23,7 @@ from gpu_provision.reconcile.rollout import (
 from gpu_provision.reconcile.steps import TransitionNode
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
+    NO_DRIVER,
     Cordon,
     DesiredContent,
     DriverPod,
@@ -85,10 +85,10 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
     return Snapshot(now=0, target="t", nodes=(node,))
 
 
-def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **told: Any) -> Any:
+def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **fields: Any) -> Any:
     """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = driver_state(seen.nodes[0], Decision(phase=phase, **told), given)
+    found = driver_state(seen.nodes[0], Decision(phase=phase, **fields), given)
     assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 
@@ -105,7 +105,7 @@ def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
     """A new run tries once more, and does not fail before it has."""
     assert state(fleet("upgrade-failed"), Phase.PAUSED, failures={"n1": "no"}) == (State.FAILED, "no")
     assert state(fleet("upgrade-failed"), Phase.ROLLING)[0] is State.PROGRESSING
-    stale = (State.PROGRESSING, f"{AT_WORK}: uncordon-required")
+    stale = (State.PROGRESSING, f"{UPGRADE_UNFINISHED}: uncordon-required")
     assert state(fleet("upgrade-done", NEW), Phase.DONE, stale) == (State.READY, "")
 
 
@@ -114,7 +114,7 @@ def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
     [
         ("driver_validation", (State.READY, ""), ValidationResult(passed=True)),
         ("driver_validation", (State.FAILED, "exit 1"), ValidationResult(passed=False, reason="exit 1")),
-        ("driver_validation", (State.READY, f"not validated: the driver {KEEPS}"), None),
+        ("driver_validation", (State.READY, f"not validated: the driver {DRIVER_KEPT}"), None),
         ("driver_validation", (State.PENDING, "has not run since the node booted"), None),
         ("device_plugin_validation", (State.READY, ""), None),
     ],
@@ -144,7 +144,7 @@ def test_a_driver_is_not_done_before_its_node_is_given_back() -> None:
         ("upgrade-done", STARTING, False),
     ],
 )
-def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: DriverPod, *, expected: bool) -> None:
+def test_drivers_in_a_rollout_have_its_deadlines(label: str, driver: DriverPod, *, expected: bool) -> None:
     """A driver that starts by itself has the deadline of every component."""
     assert (KEY in drivers_without_deadline(fleet(label, driver).nodes)) is expected
 
@@ -152,9 +152,9 @@ def test_the_rollout_keeps_the_time_of_what_it_replaces(label: str, driver: Driv
 @pytest.mark.parametrize("case", CASES["leaving"], ids=str)
 def test_a_node_that_leaves_stands_where_its_rollout_stands(case: list[Any]) -> None:
     """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
-    labels, is_used, phase, told, auto_upgrade, expected, reason = case
+    labels, is_used, phase, fields, auto_upgrade, expected, reason = case
     pods = (Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST),) if is_used else ()
-    node = FleetNode(name="n1", domain="d", wanted=NOTHING, labels=labels, pods=pods, stack=StackPresence.LABELLED)
+    node = FleetNode(name="n1", domain="d", wanted=NO_DRIVER, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
-    found = leaving_state(node, Decision(phase=Phase[phase], **told), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
+    found = leaving_state(node, Decision(phase=Phase[phase], **fields), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
     assert (found.state, found.reason) == (State[expected], reason)

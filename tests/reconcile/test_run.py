@@ -1,4 +1,4 @@
-"""Objects of a run: in which order they are applied and pruned, and when copies show them."""
+"""The order in which a run applies and prunes objects, and their visibility in the cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 
 
 class Fake:
-    """Remembers what is asked of it."""
+    """Records its requests."""
 
     def __init__(self) -> None:
         """Nothing was asked yet."""
@@ -60,18 +60,18 @@ def showing(*live: Manifest) -> InformerCache:
     return cast("InformerCache", SimpleNamespace(of=of))
 
 
-def test_what_was_written_is_shown_once_the_copy_is_no_older() -> None:
+def test_a_write_is_visible_once_the_cache_is_as_new() -> None:
     """Copies that were there before the write are behind for a moment."""
     written = objects(Fake())
     daemonset, role = change(Action.UPDATE, "apps/v1", "DaemonSet"), change(Action.CREATE, RBAC, "Role")
     manifest = daemonset.manifest or {}
     now = {**manifest, "metadata": {**manifest["metadata"], "generation": 2}}
     written.apply([replace(daemonset, manifest=now), role])
-    assert not written.are_shown(showing())
-    assert not written.are_shown(showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
-    assert written.are_shown(showing(now)), "roles are not followed"
+    assert not written.are_visible(showing())
+    assert not written.are_visible(showing({**manifest, "metadata": {**manifest["metadata"], "generation": 1}}))
+    assert written.are_visible(showing(now)), "roles are not followed"
     written.prune([change(Action.DELETE, "apps/v1", "DaemonSet")])
-    assert written.are_shown(showing())
+    assert written.are_visible(showing())
 
 
 def test_roles_come_before_bindings_and_bindings_before_pods() -> None:
@@ -85,10 +85,10 @@ def test_roles_come_before_bindings_and_bindings_before_pods() -> None:
         ("v1", "Namespace"),
     )
     objects(fake).apply(change(Action.CREATE, *kind) for kind in kinds)
-    told = [ref.kind for ref in fake.asked]
-    assert told[0] == "Namespace"
-    assert set(told[1:3]) == {"Role", "ClusterRole"}
-    assert told[3:] == ["RoleBinding", "DaemonSet"]
+    kinds = [ref.kind for ref in fake.asked]
+    assert kinds[0] == "Namespace"
+    assert set(kinds[1:3]) == {"Role", "ClusterRole"}
+    assert kinds[3:] == ["RoleBinding", "DaemonSet"]
 
 
 def test_pods_are_patched_before_their_daemon_set_is_applied() -> None:
@@ -105,7 +105,7 @@ def test_pods_are_patched_before_their_daemon_set_is_applied() -> None:
     assert pod.ref not in written.members
 
 
-def test_a_namespace_goes_after_everything_in_it() -> None:
+def test_a_namespace_is_deleted_after_its_objects() -> None:
     """An account's rights in it go with it."""
     fake = Fake()
     kinds = (("v1", "Namespace"), ("apps/v1", "DaemonSet"), (RBAC, "Role"), ("v1", "ConfigMap"))

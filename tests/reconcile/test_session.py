@@ -1,4 +1,4 @@
-"""A run in a thread of its own, the Ctrl-C of who waits for it, and what a failed pod has to say at its end."""
+"""A run in a thread, Ctrl-C in a wait for it, and the causes of its failure."""
 
 from __future__ import annotations
 
@@ -100,22 +100,22 @@ def test_a_deployment_is_explained_by_its_own_pod() -> None:
     assert found.where == "pod gfd-x"
 
 
-@pytest.mark.parametrize(("key", "told"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
-def test_nodes_that_keep_their_startup_taint_are_reported(key: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("key", "codes"), [("gpu-provision.io/not-validated", ["GP511"]), ("team", [])])
+def test_nodes_that_keep_their_startup_taint_are_reported(key: str, codes: list[str]) -> None:
     node = NodeFacts(name="t4-1", taints=({"key": key, "effect": "NoSchedule"},))
     seen = SimpleNamespace(context=context(node))
     state = NodeState(component="startup_taint", node="t4-1", state=State.READY, reason="not validated yet")
     found = explain(cast("KubeClient", None), outcome_of(state, seen=seen))
-    assert [finding.code for finding in found] == told
+    assert [finding.code for finding in found] == codes
     assert all("kubectl taint node t4-1 gpu-provision.io/not-validated-" in finding.fix for finding in found)
 
 
-def test_what_was_told_while_waiting_is_what_is_explained() -> None:
+def test_the_log_of_a_wait_is_the_cause_at_the_end() -> None:
     """Its log is not read once more."""
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
-    said = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
-    (found,) = explain(cast("KubeClient", None), outcome_of(state, said={("driver", "t4-1"): said}))
+    log = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
+    (found,) = explain(cast("KubeClient", None), outcome_of(state, crash_logs={("driver", "t4-1"): log}))
     assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
     assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
 
@@ -131,7 +131,7 @@ def test_pods_that_wait_behind_one_that_failed_are_no_cause() -> None:
 
 
 STAYS = Finding(code="GP517", what="t4-1 stays cordoned")
-GOES_ON = "the controller goes on with gpustack/main"
+CONTINUATION = "the controller goes on with gpustack/main"
 
 
 class _Run:
@@ -139,14 +139,14 @@ class _Run:
 
     is_following = True
 
-    def __init__(self, going_on: str) -> None:
-        self.going_on, self._cancelled = going_on, threading.Event()
+    def __init__(self, continuation: str) -> None:
+        self.continuation, self._cancelled = continuation, threading.Event()
 
     def execute(self) -> Any:
         self._cancelled.wait(60)
         raise RunFailedError(Finding(code="GP1", what="cancelled"))
 
-    def left_behind(self) -> tuple[Finding, ...]:
+    def unfinished_nodes(self) -> tuple[Finding, ...]:
         assert self._cancelled.is_set(), "only then it is what is left"
         return (STAYS,)
 
@@ -169,11 +169,11 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize("going_on", [GOES_ON, ""])
-def test_an_interrupt_says_what_goes_on_and_what_stays(going_on: str) -> None:
+@pytest.mark.parametrize("continuation", [CONTINUATION, ""])
+def test_an_interrupt_names_continued_work_and_unfinished_nodes(continuation: str) -> None:
     """A controller is not interrupted by a command that follows it."""
-    interrupt = _interrupted(lambda *_, **__: _Run(going_on))
-    assert getattr(interrupt, "__notes__", []) == [going_on][: bool(going_on)]
+    interrupt = _interrupted(lambda *_, **__: _Run(continuation))
+    assert getattr(interrupt, "__notes__", []) == [continuation][: bool(continuation)]
     assert attached_findings(interrupt) == (STAYS,)
 
 
@@ -190,8 +190,8 @@ class _Broken(_Run):
 
 
 @pytest.mark.parametrize(("kind", "more"), [(RunFailedError, (STAYS,)), (LockedError, ())])
-def test_a_run_that_ends_early_says_what_stays_half_done(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
-    """But for one whose lock was taken: the run that has it goes on."""
+def test_a_run_that_ends_early_names_unfinished_nodes(kind: type[ProvisionError], more: tuple[Finding, ...]) -> None:
+    """Except for one whose lock was broken: the run with the lock continues."""
     nothing: Any = None
     why = Finding(code="GP1", what="the API server is gone")
     run = RunThread(nothing, nothing, nothing, 0, make=lambda *_, **__: _Broken(kind(why)))

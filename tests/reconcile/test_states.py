@@ -1,4 +1,4 @@
-"""Waiting, blocking and deadlines, with a clock that the test holds; and the reports to listeners."""
+"""Requirements and deadlines, with the test's clock; progress reports to listeners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from gpu_provision.model.progress import Event, NodeState, State, Transition
 from gpu_provision.planning.states import Key
-from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.reconcile import states
 from gpu_provision.reconcile.states import (
     BUSY,
@@ -46,8 +46,8 @@ BLOCKED = "needs driver, which is not ready here"
         (BUILDING, STARTING, STARTING, ((State.PENDING, "waits for driver"), (State.PENDING, "waits for toolkit"))),
         (BROKEN, BUILDING, BUILDING, ((State.BLOCKED, BLOCKED), (State.BLOCKED, BLOCKED.replace("driver", "toolkit")))),
         (BROKEN, READY, READY, (READY, READY)),
-        ((State.READY, f"{KEEPS}: stopped"), BUILDING, READY, (BUILDING, READY)),
-        ((State.BLOCKED, f"{KEEPS}: stopped"), BUILDING, READY, (BUILDING, READY)),
+        ((State.READY, f"{DRIVER_KEPT}: stopped"), BUILDING, READY, (BUILDING, READY)),
+        ((State.BLOCKED, f"{DRIVER_KEPT}: stopped"), BUILDING, READY, (BUILDING, READY)),
         (READY, (State.READY, NOT_VALIDATED), (State.PENDING, f"1 {BUSY}"), ((State.READY, NOT_VALIDATED),) * 2),
     ],
     ids=[
@@ -98,7 +98,7 @@ AFTER_61 = (61, READY, STARTING, LATE)
     ],
 )
 def test_a_clock(looks: list[tuple[float, Found, Found, Found | None]]) -> None:
-    """Ten seconds of the toolkit: second, driver, toolkit, and what the toolkit's state is said to be."""
+    """Ten seconds of the toolkit: second, driver, toolkit, and the reported state of the toolkit."""
     clock = settler()
     for second, driver, toolkit, expected in looks:
         found = clock.settle(raw(driver=driver, toolkit=toolkit), second)["toolkit", "a"]
@@ -118,11 +118,14 @@ def test_a_refused_object_fails_its_component_for_good() -> None:
     }
 
 
-def test_what_another_client_keeps_the_time_of_has_no_deadline() -> None:
+def test_a_state_with_a_deadline_elsewhere_has_none_here() -> None:
     """A driver whose turn comes later; its own time begins when it does."""
-    clock, untimed = settler(), {("driver", "a")}
+    clock, without_deadline = settler(), {("driver", "a")}
     clock.settle(raw(driver=BUILDING), 0)
-    assert clock.settle(raw(driver=BUILDING), 9999, untimed=untimed)["driver", "a"].state is State.PROGRESSING
+    assert (
+        clock.settle(raw(driver=BUILDING), 9999, without_deadline=without_deadline)["driver", "a"].state
+        is State.PROGRESSING
+    )
     assert clock.settle(raw(driver=BUILDING), 10000)["driver", "a"].state is State.FAILED
 
 
@@ -154,8 +157,8 @@ def test_every_change_is_written_down_once_with_its_time() -> None:
 
 def test_a_timeline_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """New reasons are left out first, then everything."""
-    monkeypatch.setattr(states, "_MOST_REASONS", 2)
-    monkeypatch.setattr(states, "MOST", 4)
+    monkeypatch.setattr(states, "_MAX_REASONS", 2)
+    monkeypatch.setattr(states, "MAX_TRANSITIONS", 4)
     line = Timeline(began=0.0)
     for number in range(5):
         line.observe(event(f"reason {number}"), number)
@@ -169,17 +172,17 @@ def state(node: str, found: State) -> NodeState:
     return NodeState(component="driver", node=node, state=found)
 
 
-def test_what_is_new_is_reported_once() -> None:
+def test_a_changed_state_is_reported_once() -> None:
     """What was ready before a run is not new; a record of how far the run has come is short before its first look."""
-    told = list[Event]()
+    events = list[Event]()
     ready = {("driver", node): state(node, State.READY) for node in ("a", "b")}
-    announcer = ProgressReporter(told.append, 0.0)
-    announcer.show(ready)
-    announcer.show(ready)
-    assert [(event.node, event.state) for event in told] == [("a", State.READY), ("b", State.READY)]
-    announcer = ProgressReporter(told.append, 0.0, known=ready)
-    assert not announcer.states
+    reporter = ProgressReporter(events.append, 0.0)
+    reporter.report_states(ready)
+    reporter.report_states(ready)
+    assert [(event.node, event.state) for event in events] == [("a", State.READY), ("b", State.READY)]
+    reporter = ProgressReporter(events.append, 0.0, known=ready)
+    assert not reporter.states
     shown = ready | {("driver", "c"): state("c", State.PENDING), ("driver", "b"): state("b", State.PROGRESSING)}
-    announcer.show(shown)
-    assert [event.node for event in told[2:]] == [each.node for each in announcer.timeline] == ["b", "c"]
-    assert announcer.states == shown
+    reporter.report_states(shown)
+    assert [event.node for event in events[2:]] == [each.node for each in reporter.timeline] == ["b", "c"]
+    assert reporter.states == shown

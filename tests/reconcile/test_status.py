@@ -1,24 +1,16 @@
-"""What people see of a stack without a run: a row per node with what a reader should know of first, and drift."""
+"""The status of a stack without a run: a row for each node and component."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gpu_provision.components.labels import DRIVER_VERSION, NOT_VALIDATED
-from gpu_provision.history import rollback
-from gpu_provision.model.cluster import ClusterFacts, Kind
-from gpu_provision.model.history import History
-from gpu_provision.model.plan import Action, Drift, Origin
+from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.progress import NodeStatus, Outside, State
-from gpu_provision.planning.plan import plan
-from gpu_provision.planning.states import states
-from gpu_provision.reconcile.drift import read_drift
-from gpu_provision.reconcile.plan import ClusterPlan
-from gpu_provision.reconcile.session import Session
+from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile.status import component_rows, node_rows
 from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, with_spec
 from tests.planning.builders import Stack, labelled, with_node
@@ -38,13 +30,13 @@ NO_GPU = "no GPU: gets no GPU component"
         ("t4-1", {"taints": (TAINT,)}, "node_labels: labels are not written yet; has the startup taint"),
     ],
 )
-def test_a_node_tells_what_keeps_pods_off(node: str, fields: dict[str, Any], reason: str) -> None:
+def test_a_node_row_names_what_keeps_pods_off(node: str, fields: dict[str, Any], reason: str) -> None:
     assert row_of(Stack(facts=with_node(labelled(), node, **fields)), node).reason == reason
 
 
 def row_of(stack: Stack, node: str) -> NodeStatus:
     seen = stack.situation
-    return next(row for row in node_rows(seen, states(seen)) if row.node == node)
+    return next(row for row in node_rows(seen, evaluate_states(seen)) if row.node == node)
 
 
 def with_label(facts: ClusterFacts, node: str, **labels: str) -> ClusterFacts:
@@ -101,7 +93,7 @@ def test_versions_are_those_of_the_pools_where_they_differ() -> None:
     pools = {**POOLS, "h100": replace(POOLS["h100"], driver=other)}
     for chosen, versions in ((inventory(), {}), (inventory(pools=pools), {"t4": "595.91.07", "h100": "590.1"})):
         seen = Stack(chosen).situation
-        rows = {row.component: row for row in component_rows(seen, states(seen))}
+        rows = {row.component: row for row in component_rows(seen, evaluate_states(seen))}
         assert rows["driver"].versions == versions
         assert rows["driver"].version == "595.91.07"
         assert rows["toolkit"].versions == {}
@@ -126,44 +118,3 @@ def test_a_node_that_left_is_never_ready() -> None:
     without_gpu = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
     row = row_of(Stack(inventory(nodes=without_gpu), labelled()), "t4-1")
     assert (row.pool, row.state) == ("cpu", State.LEAVING)
-
-
-_DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-
-
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the drift of a stack of which nothing is on record."""
-
-    def found(stack: Stack) -> Drift:
-        monkeypatch.setattr(rollback, "read_history", lambda *_: History(()))
-        context, desired, observed = stack.context, stack.desired, stack.observed
-        reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
-        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
-        cluster = SimpleNamespace(list=lambda _: SimpleNamespace(items=nodes))
-        return read_drift(cast("Session", SimpleNamespace(cluster=cluster, reading=lambda: reading)))
-
-    return found
-
-
-def test_an_edit_is_seen_while_the_pods_that_it_started_come_up(found: Any) -> None:
-    """The workload differs, and is awaited as well: one must not hide the other."""
-    stack = Stack()
-    ref = stack.edit("dcgm_exporter", image="example.com/other:1")
-    stack.put({**stack.pod("dcgm_exporter", "t4-1"), "status": {"phase": "Pending"}})
-    told = found(stack).differences
-    assert [each.action for each in told if each.ref == ref] == [Action.UPDATE, Action.WAIT]
-    (image,) = next(each.fields for each in told if each.action is Action.UPDATE)
-    assert image.found == "example.com/other:1"
-
-
-def test_nothing_drifts_where_the_stack_is_not_installed(found: Any) -> None:
-    """Also where a removal has left the definitions, which are not taken along without being asked for."""
-    stack = Stack(facts=fleet())
-    stack.members = {ref: live for ref, live in stack.members.items() if ref.type == Kind(*_DEFINITION)}
-    stack.pods, stack.passed = {}, {}
-    assert stack.members
-    told = found(stack)
-    assert not told.installed
-    assert {each.origin for each in told.differences} == {Origin.PENDING}
-    assert found(Stack()).installed

@@ -1,4 +1,4 @@
-"""What is done next, what is left alone, and how the steps of a run are carried out."""
+"""The next steps of a run, and their execution."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import TO_BE_LABELLED, Key, cluster_state, states
-from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.states import LABELS_PENDING, Key, cluster_state, evaluate_states
+from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.reconcile.evidence import Crashes
 from gpu_provision.reconcile.steps import (
     SEEN_SECONDS,
@@ -40,10 +40,10 @@ LATER = "2026-11-21T08:00:00Z"
 
 
 def steps(stack: Stack, *void: Manifest) -> list[Step]:
-    """Return what is next; ``void`` are pods whose vectorAdd runs again."""
+    """Return the next steps; ``void`` are pods whose vectorAdd runs again."""
     observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
     seen = cluster_state(stack.context, stack.desired, observed)
-    return list(next_actions(seen, states(seen)))
+    return list(next_actions(seen, evaluate_states(seen)))
 
 
 def forgotten(stack: Stack, node: str = "t4-1") -> Manifest:
@@ -66,10 +66,10 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
     facts = labelled()
     node = next(node for node in facts.nodes if node.name == "cpu-1")
     stack = Stack(facts=with_node(facts, "cpu-1", labels={**node.labels, **left}))
-    state = states(stack.situation)["node_labels", "cpu-1"]
+    state = evaluate_states(stack.situation)["node_labels", "cpu-1"]
     assert steps(stack) == [], "whether pods of others use its GPU is not known"
     assert _steps_with(stack, replace(state, state=State.PROGRESSING, reason="pods to go: default/train")) == []
-    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=TO_BE_LABELLED))
+    (step,) = _steps_with(stack, replace(state, state=State.PROGRESSING, reason=LABELS_PENDING))
     assert isinstance(step, PatchNode)
     assert step.ref.name == "cpu-1"
     assert dict(step.labels) == dict.fromkeys(left)
@@ -77,7 +77,7 @@ def test_labels_of_a_node_that_left_go_when_its_rollout_says_so() -> None:
 
 
 def _steps_with(stack: Stack, state: NodeState) -> list[Step]:
-    settled = states(stack.situation) | {(state.component, state.node): state}
+    settled = evaluate_states(stack.situation) | {(state.component, state.node): state}
     return list(next_actions(stack.situation, settled))
 
 
@@ -130,13 +130,13 @@ def test_the_validator_pod_is_deleted_for_another_vector_add() -> None:
 
 
 def test_a_postponed_validation_leaves_the_earlier_pod() -> None:
-    """The driver keeps its content, so none runs in its place, and the plan says nothing of it."""
+    """The driver keeps its content, so none runs in its place, and the plan has no change."""
     stack = Stack()
     pod = validation_pod(forgotten(stack), "Succeeded")
     stack.put(pod)
     stack.put(restarted(stack.pod("toolkit", "t4-1"), LATER))
-    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{KEEPS}: auto_upgrade is off")
-    settled = states(stack.situation) | {("driver", "t4-1"): kept}
+    kept = NodeState(component="driver", node="t4-1", state=State.READY, reason=f"{DRIVER_KEPT}: auto_upgrade is off")
+    settled = evaluate_states(stack.situation) | {("driver", "t4-1"): kept}
     assert list(next_actions(stack.situation, settled)) == []
 
 
@@ -170,7 +170,7 @@ def test_a_rejected_validation_pod_is_removed_and_repeated(*, on_record: bool) -
 
 
 @pytest.mark.parametrize("outdated_ones", [[], ["driver"], ["gfd"]], ids=["as declared", "drivers", "daemons"])
-def test_what_rolls_by_itself_or_by_a_rollout_is_left_alone(outdated_ones: list[str]) -> None:
+def test_no_step_replaces_pods_of_a_controller_or_a_rollout(outdated_ones: list[str]) -> None:
     stack = Stack()
     for component in outdated_ones:
         stack.put(outdated(stack.pod(component, "t4-1")))
@@ -190,7 +190,7 @@ def tainted(stack: Stack, node: str = "t4-1", **fields: Any) -> ClusterFacts:
 
 
 def test_a_validated_node_loses_its_taint_with_its_label() -> None:
-    """Of exactly the node that was looked at: other taints are not ours to lose."""
+    """With the observed resourceVersion, so that no other taint is lost."""
     chosen = asking()
     stack = Stack(chosen, labelled(chosen=chosen))
     written = [step for step in steps(Stack(chosen, tainted(stack))) if isinstance(step, PatchNode)]
@@ -210,7 +210,7 @@ def test_a_node_that_is_not_validated_keeps_its_taint() -> None:
     assert [step.ref.name for step in steps(stack) if isinstance(step, PatchNode)] == ["h100-1", "t4-2"]
 
 
-def test_where_it_is_off_a_taint_goes_at_once() -> None:
+def test_a_disabled_startup_taint_is_removed_at_once() -> None:
     """Its worker does not tolerate the taint then, so it never would."""
     chosen = asking(enabled=False)
     stack = Stack(chosen, tainted(Stack(chosen), labels={}))
@@ -230,11 +230,11 @@ def finding(evidence: str) -> Finding:
 def executor(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
 ) -> StepExecutor:
-    """Return steps on a cluster that deletes as told, where nothing is recorded."""
+    """Return steps on a cluster that deletes, without a record."""
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
-    told = {} if rejected is None else rejected
-    return StepExecutor(cluster, rollout, Crashes(cluster), rejected=told, on_end=on_end, on_written=lambda _: None)
+    reasons = {} if rejected is None else rejected
+    return StepExecutor(cluster, rollout, Crashes(cluster), rejected=reasons, on_end=on_end, on_written=lambda _: None)
 
 
 NODE = ObjectRef("v1", "Node", "", "t4-1")
@@ -251,7 +251,7 @@ MOVE = StateTransition(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRE
     ],
     ids=["a pod", "a pod that exists", "a node that was moved", "a node that was labelled"],
 )
-def test_what_was_written_is_shown_to_the_next_look(step: Step, *, is_there: bool) -> None:
+def test_a_written_object_is_noted_for_the_next_iteration(step: Step, *, is_there: bool) -> None:
     """Its watch may lag by seconds, in which it would be written again; or no look may come any more."""
     shown, item = list[Any](), {"metadata": {"name": "it", "uid": "1"}}
 
@@ -283,7 +283,7 @@ def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reasons"),
     [
         (NotFoundError(finding("gone")), {}),
         (ConflictError(finding("gone")), {}),
@@ -292,7 +292,7 @@ def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     ],
     ids=["another client was faster", "it has changed", "rejected for good", "anything else ends the run"],
 )
-def test_a_step_that_is_answered_with_an_error(error: Exception, told: dict[Key, str] | None) -> None:
+def test_a_step_that_is_answered_with_an_error(error: Exception, reasons: dict[Key, str] | None) -> None:
     rejected: dict[Key, str] = {}
 
     def fail(*_: object, **__: object) -> None:
@@ -301,7 +301,7 @@ def test_a_step_that_is_answered_with_an_error(error: Exception, told: dict[Key,
     made = executor(fail, rejected)
     with made:
         made.start(_STEP, 0.0)
-    with contextlib.nullcontext() if told is not None else pytest.raises(ForbiddenError):
+    with contextlib.nullcontext() if reasons is not None else pytest.raises(ForbiddenError):
         made.collect()
-    assert rejected == (told or {})
+    assert rejected == (reasons or {})
     assert not made.written

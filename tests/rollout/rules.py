@@ -1,4 +1,4 @@
-"""The rules of the house for rollouts, in words of their own: what every decision has to obey, whatever happens."""
+"""The invariants of every decision of a rollout, written independently of the state machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpu_provision.rollout.snapshot import (
     GpuUse,
     Pod,
     Policy,
+    RemoveLabels,
     Restart,
     RollBack,
     Snapshot,
     StateTransition,
-    TakeOff,
 )
 from gpu_provision.rollout.state_machine import Decision, RolloutPhase
 from gpu_provision.rollout.states import UpgradeState
@@ -72,7 +72,7 @@ class Rules:
                     self._eviction(nodes[action.node], action)
                 case Restart():
                     self._restart(nodes[action.node])
-                case TakeOff():
+                case RemoveLabels():
                     self._take_off(nodes[action.node])
                 case StateTransition():
                     self._move(nodes[action.node], action)
@@ -181,7 +181,7 @@ class Rules:
     def _restart(self, node: FleetNode) -> None:
         assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to restart a driver"
         assert node.driver is not None
-        forced = node.says(states.FORCED) or node.says(states.REQUESTED)
+        forced = node.has_flag(states.FORCED) or node.has_flag(states.REQUESTED)
         assert forced or node.driver.digest != node.wanted.digest, "a driver that is as wanted is restarted for nothing"
         assert not [pod for pod in node.pods if uses_gpu(pod)], "GPU work loses its driver"
         assert node.is_cordoned
@@ -259,14 +259,14 @@ def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: 
         assert machine.cordoned_by, "another client wants it cordoned"
     if machine.is_forgotten:
         assert not {states.STATE, *states.ALL_ANNOTATIONS} & {*machine.labels, *machine.annotations}, "marks stayed"
-        assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
+        assert machine.is_foreign or not machine.cordoned_by, "the cordon of the rollout stayed"
     elif not policy.auto_upgrade and machine.state not in ACTIVE:
         assert not set(machine.annotations) & set(states.ALL_ANNOTATIONS)
         assert machine.is_foreign or not machine.cordoned_by
     elif machine.state is UpgradeState.DONE:
         assert waits or (machine.driver is not None and machine.driver.digest == world.content)
-        assert machine.is_foreign or not machine.cordoned_by, "our cordon stayed"
-        assert not set(machine.annotations) & set(states.MEMORY), "memory stayed"
+        assert machine.is_foreign or not machine.cordoned_by, "the cordon of the rollout stayed"
+        assert not set(machine.annotations) & set(states.UPGRADE_ANNOTATIONS), "memory stayed"
     elif machine.state is UpgradeState.FAILED:
         assert machine.annotations[states.REASON], "failed without a reason"
     else:
@@ -294,7 +294,7 @@ def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy 
 def way(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through, with the moment at which the stack's labels went."""
     actions = (action for decision in found.decisions for action in decision.actions)
-    of_node = (each for each in actions if isinstance(each, StateTransition | TakeOff) and each.node == node)
+    of_node = (each for each in actions if isinstance(each, StateTransition | RemoveLabels) and each.node == node)
     return [each.to.value if isinstance(each, StateTransition) else "labels off" for each in of_node]
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic of slots, and maintenance windows; where it differs from the reference, that stops for no reason."""
+"""Slots and maintenance windows, also where the GPU Operator stops without a reason."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_window_is_open_for_its_minutes_from_its_start(moment: str, *, opened:
 
 @pytest.mark.parametrize(("moment", "opening"), MOMENTS["next"])
 def test_the_next_window_is_known(moment: str, opening: str) -> None:
-    """It is what a run waits for, or tells."""
+    """A run waits for it, or reports it."""
     assert next_opening(NIGHT, at(moment)) == at(opening)
 
 

@@ -1,4 +1,4 @@
-"""What a snapshot says of objects as a cluster shows them."""
+"""Snapshots of live objects."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpu_provision.rollout.observe import (
     budgets_of,
     claims_of,
     fleet_digest,
-    is_ours,
+    gpu_use_of,
+    is_stack_pod,
     observe,
     pod_of,
-    use_of,
 )
 from gpu_provision.rollout.snapshot import DesiredContent, DisruptionBudget, DriverPod, FleetNode, GpuUse
 from gpu_provision.rollout.states import UpgradeState, installation_digest
@@ -37,7 +37,7 @@ def node(name: str = "n1", *, spec: dict[str, Any] | None = None, **metadata: An
     return {"metadata": {"name": name, "resourceVersion": "7", **metadata}, "spec": spec or {}, "status": READY}
 
 
-def ours(component: str, **parts: Any) -> dict[str, Any]:
+def stack_pod(component: str, **parts: Any) -> dict[str, Any]:
     """Return a pod of the stack on node n1."""
     owners = [{"kind": "DaemonSet", "name": "driver", "controller": True}]
     labels = {STACK: "prod", COMPONENT: component, **parts.pop("labels", {})}
@@ -68,20 +68,20 @@ def test_nodes_come_in_the_order_of_the_inventory() -> None:
     snapshot = observe(declared, ClusterObjects(nodes=live, pods=()), now=5.0, previous=fleet_digest(declared))
     assert [each.name for each in snapshot.nodes] == ["c", "a"]
     assert snapshot.now == 5.0
-    assert snapshot.is_rolling_back, "what is wanted is what was there before"
+    assert snapshot.is_rolling_back, "the desired content is the previous one"
 
 
 def test_the_driver_is_compared_by_its_installation() -> None:
     """The rest of the pod template may differ without a restart."""
-    found = seen_node(ours("driver", digest="old"))
+    found = seen_node(stack_pod("driver", digest="old"))
     assert found.wanted == DesiredContent("new", "560")
     assert found.driver == DriverPod(uid="driver-1", digest="old", is_ready=True)
     assert installation_digest({"spec": {"containers": [{"name": "d"}]}}) == ""
 
 
 def test_state_memory_and_cordon_are_read_off_the_node() -> None:
-    """Whose cordon it is stands in the API server's books."""
-    books = [
+    """The owner of the cordon is in managedFields."""
+    entries = [
         {"manager": "kubelet", "time": "2026-11-21T09:00:00Z", "fieldsV1": {"f:status": {}}},
         {"manager": "gpu-provision", "time": "2026-11-21T07:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}},
         {"manager": "kubectl-cordon", "time": "2026-11-21T08:00:00Z", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}},
@@ -90,11 +90,11 @@ def test_state_memory_and_cordon_are_read_off_the_node() -> None:
         spec={"unschedulable": True},
         labels={states.STATE: "pod-restart-required"},
         annotations={states.SINCE: "12"},
-        managedFields=books,
+        managedFields=entries,
     )
     found = seen_node(of=live)
     assert found.state is UpgradeState.POD_RESTART_REQUIRED
-    assert (found.revision, found.since(), found.is_cordoned) == ("7", 12.0, True)
+    assert (found.revision, found.state_since(), found.is_cordoned) == ("7", 12.0, True)
     assert found.cordoned_by == "kubectl-cordon"
     assert seen_node().cordoned_by == ""
 
@@ -105,7 +105,7 @@ def test_a_node_offers_gpus_with_a_ready_device_plugin(case: dict[str, Any]) -> 
     live = node(labels={"nvidia.com/gpu.deploy.device-plugin": case["operand"]})
     live["status"] = {**READY, "allocatable": case["offered"]}
     status = READY if case["plugin"] == "READY" else case["plugin"]
-    pods = [] if status is None else [ours("device_plugin", status=status)]
+    pods = [] if status is None else [stack_pod("device_plugin", status=status)]
     declared = DesiredDriver(domain="d", template=template("new"), position=0, has_device_plugin=True)
     for wish, expected in ((declared, case["offers"]), (replace(declared, has_device_plugin=False), True)):
         (found,) = observe({"n1": wish}, ClusterObjects(nodes=[live], pods=pods), now=1.0).nodes
@@ -129,7 +129,7 @@ def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(
         "initContainerStatuses": [{"name": "k8s-driver-manager", "ready": manager, "restartCount": restarts}],
         "containerStatuses": [{"name": "nvidia-driver-ctr", "ready": False, "restartCount": 4}],
     }
-    driver = seen_node(ours("driver", status=status), work(**{resource: "1"})).driver
+    driver = seen_node(stack_pod("driver", status=status), work(**{resource: "1"})).driver
     assert driver is not None
     assert (driver.restarts, driver.is_held_up) == expected
 
@@ -149,20 +149,20 @@ def pod(*, metadata: dict[str, Any] | None = None, status: dict[str, Any] | None
 def test_a_pod_that_uses_gpus_is_recognized(case: dict[str, Any]) -> None:
     """The reference knows requests of containers and claims alone."""
     found = pod(status=case.get("status"), **case.get("spec", {}))
-    assert use_of(found, {("default", "mine")}) is GpuUse[case["use"]]
+    assert gpu_use_of(found, {("default", "mine")}) is GpuUse[case["use"]]
 
 
 def test_a_claim_that_could_not_be_read_is_a_doubt() -> None:
     """Surer signs count before it; a pod without a claim leaves none."""
     claiming = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
-    assert use_of(pod(**claiming), None) is GpuUse.SOME_CLAIM
-    assert use_of(pod(runtimeClassName="nvidia", **claiming), None) is GpuUse.RUNTIME_CLASS
-    assert use_of(pod(), None) is GpuUse.NONE
+    assert gpu_use_of(pod(**claiming), None) is GpuUse.SOME_CLAIM
+    assert gpu_use_of(pod(runtimeClassName="nvidia", **claiming), None) is GpuUse.RUNTIME_CLASS
+    assert gpu_use_of(pod(), None) is GpuUse.NONE
     assert claims_of(None) is None
 
 
 def test_claims_that_hold_gpus_are_those_of_the_gpu_driver() -> None:
-    """Admin access holds nothing, and another driver's devices are not ours."""
+    """Admin access holds nothing, and another driver's devices do not count."""
 
     def claim(name: str, **result: Any) -> dict[str, Any]:
         allocation = {"devices": {"results": [result]}}
@@ -222,7 +222,7 @@ CUDA, PLUGIN = ({"app": f"nvidia-{name}-validator"} for name in ("cuda", "device
 
 
 @pytest.mark.parametrize(
-    ("marks", "account", "ours"),
+    ("marks", "account", "is_own"),
     [
         ({"gpu-provision.io/stack": "prod"}, "default", True),
         ({}, "default", False),
@@ -231,9 +231,9 @@ CUDA, PLUGIN = ({"app": f"nvidia-{name}-validator"} for name in ("cuda", "device
         (CUDA, "default", False),
     ],
 )
-def test_pods_that_are_ours(marks: dict[str, str], account: str, *, ours: bool) -> None:
-    """Of the stack, which the driver manager pauses by itself; or those that the validator starts, by its account."""
-    assert is_ours(pod(metadata={"labels": marks, "ownerReferences": []}, serviceAccountName=account)) is ours
+def test_pods_of_the_stack(marks: dict[str, str], account: str, *, is_own: bool) -> None:
+    """Pods of the stack, which the driver manager pauses, or of the validator, by their service account."""
+    assert is_stack_pod(pod(metadata={"labels": marks, "ownerReferences": []}, serviceAccountName=account)) is is_own
 
 
 @pytest.mark.parametrize("case", CASES["tolerations"], ids=str)

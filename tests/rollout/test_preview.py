@@ -1,4 +1,4 @@
-"""A rollout in advance: who, when, who is evicted, what is in the way."""
+"""Previews of a rollout: the waves of nodes, the evictions, and the obstacles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def schedule(*machines: Machine, policy: UpgradePolicy | None = None, fleet: Rol
     return plan_waves(seen, found.policy)
 
 
-def told(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> list[str]:
+def preview(*machines: Machine, policy: UpgradePolicy | None = None, fleet: RolloutPolicy | None = None) -> list[str]:
     return list(lines(schedule(*machines, policy=policy, fleet=fleet)))
 
 
@@ -46,7 +46,7 @@ def test_nodes_come_in_waves_with_what_happens_to_their_pods() -> None:
     policy = UpgradePolicy(
         max_parallel_upgrades=2, max_unavailable="100%", wait_for_completion=WaitForCompletion(pod_selector="job=yes")
     )
-    assert told(*machines, policy=policy) == [
+    assert preview(*machines, policy=policy) == [
         "driver 560 is wanted: node-1..3",
         "wave 1: node-1, node-2",
         "wave 2: node-3",
@@ -70,21 +70,21 @@ def test_canaries_soak_times_and_windows_are_in_it() -> None:
     fleet = RolloutPolicy(
         canary=Canary(soak_seconds=600), maintenance_window=MaintenanceWindow(start="09:00", minutes=30)
     )
-    waves = told(Machine(name="node-1"), Machine(name="node-2"), fleet=fleet)[1:3]
+    waves = preview(Machine(name="node-1"), Machine(name="node-2"), fleet=fleet)[1:3]
     assert waves == [
         "wave 1 (canary), not before 2027-01-15 09:00:00 UTC: node-1",
         "wave 2, not before 2027-01-15 09:10:00 UTC: node-2",
     ]
 
 
-def test_a_canary_that_goes_first_again_is_called_one() -> None:
+def test_a_repeated_canary_is_named_as_one() -> None:
     """Its mark is of the first try of the same content."""
     again = Machine(name="node-2", annotations={states.CANARY: "fleet-560"})
-    told_of = told(Machine(name="node-1"), again, fleet=RolloutPolicy(canary=Canary()))
-    assert told_of[1:3] == ["wave 1 (canary): node-2", "wave 2: node-1"]
+    of_canary = preview(Machine(name="node-1"), again, fleet=RolloutPolicy(canary=Canary()))
+    assert of_canary[1:3] == ["wave 1 (canary): node-2", "wave 2: node-1"]
 
 
-def test_who_does_not_start_is_named_with_the_reason() -> None:
+def test_skipped_nodes_are_named_with_the_reason() -> None:
     machines = [
         Machine(name="node-1", labels={states.SKIP: "true"}),
         Machine(name="node-2", is_ready=False),
@@ -92,7 +92,7 @@ def test_who_does_not_start_is_named_with_the_reason() -> None:
         Machine(name="node-4", work=[Work(name="bare", owner="")]),
         Machine(name="node-5", cordoned_by="kubectl-cordon"),
     ]
-    assert told(*machines) == [
+    assert preview(*machines) == [
         "driver 560 is wanted: node-5",
         "wave 1: node-5",
         "stays cordoned, as kubectl-cordon left it: node-5",
@@ -145,12 +145,12 @@ def test_a_drain_that_may_follow_is_not_certain() -> None:
     """Pods without GPUs go only if evicting those with GPUs is not enough; exempt pods stay."""
     work = [Work(name="web"), Work(name="cpu", use=GpuUse.NONE)]
     policy = UpgradePolicy(max_unavailable="100%", drain=UpgradeDrain(enable=True))
-    assert told(Machine(name="node-1", work=work), policy=policy)[2:] == [
+    assert preview(Machine(name="node-1", work=work), policy=policy)[2:] == [
         "will evict default/web (ReplicaSet web) on node-1, which requests GPUs",
         "may evict default/cpu (ReplicaSet web) on node-1, if evicting GPU pods is not enough",
     ]
     exempt = Machine(name="node-1", work=[Work(name="shy", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"})])
-    assert "shy" not in "".join(told(exempt, policy=policy))
+    assert "shy" not in "".join(preview(exempt, policy=policy))
 
 
 def test_nodes_that_are_only_written_to_are_named() -> None:
@@ -159,7 +159,7 @@ def test_nodes_that_are_only_written_to_are_named() -> None:
     assert schedule(Machine(name="node-1", driver=current), Machine(name="node-2")).marked == ("node-1",)
     marked = Machine(name="node-1", driver=current, labels={states.STATE: "upgrade-done"})
     off = UpgradePolicy(auto_upgrade=False)
-    assert (schedule(marked, policy=off).marked, told(marked, policy=off)) == (("node-1",), [])
+    assert (schedule(marked, policy=off).marked, preview(marked, policy=off)) == (("node-1",), [])
 
 
 def test_a_budget_that_slows_a_wave_is_named() -> None:
@@ -167,18 +167,18 @@ def test_a_budget_that_slows_a_wave_is_named() -> None:
     work = {"name": "web", "blocked_until": 0.0}  # one disruption is allowed
     machines = [Machine(name=f"node-{number}", work=[Work(**work)]) for number in (1, 2)]
     at_once = "will evict 2 pods of ReplicaSet default/web on node-1, node-2, each of which requests GPUs"
-    assert f"{at_once}; slowed: PodDisruptionBudget budget lets fewer go at a time" in told(*machines)
+    assert f"{at_once}; slowed: PodDisruptionBudget budget lets fewer go at a time" in preview(*machines)
     one_by_one = UpgradePolicy(max_parallel_upgrades=1, max_unavailable="100%")
-    assert at_once in told(*machines, policy=one_by_one)
+    assert at_once in preview(*machines, policy=one_by_one)
 
 
 def test_a_pod_that_tolerates_cordons_is_reported() -> None:
     """The scheduler puts its successor on the same node, where the driver cannot be unloaded then."""
     sticky = Work(name="sticky", tolerates_cordons=True)
-    assert told(Machine(name="node-1", work=[sticky]))[2:] == [
+    assert preview(Machine(name="node-1", work=[sticky]))[2:] == [
         (
             "will evict default/sticky (ReplicaSet web) on node-1, which requests GPUs; "
             "it tolerates cordons, so it may come back and keep the new driver from starting"
         )
     ]
-    assert "come back" not in "".join(told(Machine(name="node-1", work=[Work(name="web")])))
+    assert "come back" not in "".join(preview(Machine(name="node-1", work=[Work(name="web")])))

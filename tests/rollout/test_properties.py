@@ -193,7 +193,7 @@ def test_rounds_are_slots_handed_out_again_and_again(fleet: list[Machine], polic
 def asked_again(seen: Snapshot, policy: Policy) -> Iterator[tuple[FleetNode, ...]]:
     """Yield the rounds as the machine grants them one by one."""
     left = seen.nodes
-    while started := budgets.hand_out_slots(seen, policy, left, Admission(HoldReason.NOTHING, open_to=left))[0]:
+    while started := budgets.allocate_slots(seen, policy, left, Admission(HoldReason.NOTHING, admitted=left))[0]:
         yield started
         left = tuple(node for node in left if node not in started)
         seen = replace(seen, nodes=tuple(upgraded(node) if node in started else node for node in seen.nodes))

@@ -32,7 +32,7 @@ def reason(machine: Machine) -> str:
     return machine.annotations.get(states.REASON, "")
 
 
-def test_a_node_goes_the_way_of_the_reference() -> None:
+def test_a_node_has_the_states_of_the_gpu_operator() -> None:
     """Dashboards and scripts made for the reference see the states that they know, and upgrade-done at the end."""
     node = Machine(name="node-1", work=[Work(name="train")])
     found = ended(world(node))
@@ -117,7 +117,7 @@ def waits_for_jobs(seconds: int = 0) -> UpgradePolicy:
         "a drain comes where that was not enough",
     ],
 )
-def test_whom_an_upgrade_evicts(works: list[Work], policy: UpgradePolicy, gone: list[float]) -> None:
+def test_evictions_of_an_upgrade(works: list[Work], policy: UpgradePolicy, gone: list[float]) -> None:
     """Seconds after which each pod is gone."""
     found = ended(world(Machine(name="node-1", work=works), policy=policy))
     assert [work.gone - BEGINNING for work in works] == gone
@@ -193,7 +193,7 @@ RESTARTING = {"labels": {states.STATE: "pod-restart-required"}}
         "that changed hands is not lifted",
         "for a reboot is the host phase's to lift",
         "also that of a killed run",
-        "that the reference began with is ours to lift",
+        "of the GPU Operator is lifted",
     ],
 )
 def test_a_cordon(before: dict[str, Any], meanwhile: dict[str, Any], *, tells_managers: bool, cordoned_by: str) -> None:
@@ -262,7 +262,7 @@ UNOBSERVED = "the DaemonSet controller has not observed the new template"
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
 def test_a_failed_node_has_a_reason_and_its_cordon(node: dict[str, Any], words: str, *, is_restarted: bool) -> None:
-    """And no further node starts after the first failure, unless the policy says so."""
+    """And no further node starts after the first failure, unless the policy allows it."""
     failed, other = fleet_of(2, **node)
     found = ended(world(failed, other, policy=replace(ONE, max_unavailable=2)))
     assert words in reason(failed)
@@ -282,7 +282,7 @@ def test_a_failed_node_has_a_reason_and_its_cordon(node: dict[str, Any], words: 
     ],
     ids=["a driver that is ready late has to prove itself", "GPUs are offered late", "a validation passes late"],
 )
-def test_a_failed_node_goes_on_when_something_changes(trouble: Trouble, then: Trouble, ends: UpgradeState) -> None:
+def test_a_failed_node_is_retried_after_a_change(trouble: Trouble, then: Trouble, ends: UpgradeState) -> None:
     """With the driver pod that it has. The reference gives the node back without a look."""
     node, other = fleet_of(2, trouble=trouble)
     found = ended(world(node, other))
@@ -297,7 +297,7 @@ def test_a_failed_node_goes_on_when_something_changes(trouble: Trouble, then: Tr
 
 @pytest.mark.parametrize("is_new_run", [False, True], ids=["other content is wanted", "a new run"])
 def test_a_failed_node_is_tried_again(*, is_new_run: bool) -> None:
-    """A failure says nothing about what is wanted now; once the cause is gone the command runs once more."""
+    """A failure does not count for other content; without its cause the command runs again."""
     node = Machine(name="node-1", trouble=Trouble.DISPROVEN)
     found = ended(world(node))
     if is_new_run:
@@ -339,7 +339,7 @@ def test_a_rollback_brings_every_node_back() -> None:
 
 @pytest.mark.parametrize(("previous", "rolled_back"), [("550", ["failed: node-1"]), ("", [])])
 def test_a_rollback_is_not_rolled_back_and_needs_a_record(previous: str, rolled_back: list[str]) -> None:
-    """It pauses, and says which nodes failed."""
+    """The rollout pauses, and names the failed nodes."""
     found = world(*fleet_of(2, trouble=Trouble.ALWAYS), fleet=ROLL_BACK)
     found.previous = previous
     ended(found)
@@ -381,14 +381,14 @@ class TestCanaries:
         assert found.restarts == ["node-1", "node-2", "node-3"]
         assert found.now >= BEGINNING + 600
 
-    def test_a_canary_that_went_back_goes_first_again(self) -> None:
+    def test_a_rolled_back_canary_is_first_again(self) -> None:
         """After a rollback the same content is tried again: the mark of the first try stands on the node."""
         nodes = fleet_of(3)
         nodes[1].annotations[states.CANARY] = "fleet-560"
         found = ended(world(*nodes, policy=NO_LIMIT, fleet=RolloutPolicy(canary=Canary(nodes=1))))
         assert found.restarts == ["node-2", "node-1", "node-3"]
 
-    def test_a_canary_that_dies_while_it_soaks_has_failed(self) -> None:
+    def test_an_unhealthy_canary_fails_in_its_soak_time(self) -> None:
         """That is what the time is for."""
         nodes = fleet_of(2, trouble=Trouble.LATE)
         found = ended(world(*nodes, policy=NO_LIMIT, fleet=RolloutPolicy(canary=Canary(soak_seconds=600))))
@@ -396,7 +396,7 @@ class TestCanaries:
         assert found.restarts == ["node-1"]
         assert found.decisions[-1].waits == {"node-2": "canary node-1 failed"}
 
-    def test_a_canary_that_goes_down_fails_once_and_comes_back(self) -> None:
+    def test_a_canary_that_is_not_ready_fails_once_and_recovers(self) -> None:
         """Its driver pod stays ready, as it does where the kubelet alone is away: that is no reason to try again."""
         canary, other = Machine(name="node-1"), Machine(name="node-2")
         found = world(canary, other, fleet=RolloutPolicy(canary=Canary(soak_seconds=30)))
@@ -463,7 +463,7 @@ class TestStarts:
         assert sorted(found.restarts) == ["node-1", "node-2"]
 
     @pytest.mark.parametrize("label", ["node-maintenance-required", "some-future-state"])
-    def test_a_node_in_other_hands_is_not_touched(self, label: str) -> None:
+    def test_a_node_of_another_program_is_not_changed(self, label: str) -> None:
         """It takes a slot, since it is under way."""
         node = Machine(name="node-1", labels={states.STATE: label})
         found = world(node, Machine(name="node-2"))

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.model.rollout_policy import Canary, PodDeletion, RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import NOTHING, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
+from gpu_provision.rollout.snapshot import NO_DRIVER, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.rules import ONE, ended, until, way, world
@@ -25,7 +25,7 @@ def end(found: World) -> Machine:
 
 
 @pytest.mark.parametrize("has_taint", [False, True], ids=["driver of the stack", "driver of its own"])
-def test_a_node_is_emptied_before_the_stack_goes(*, has_taint: bool) -> None:
+def test_a_leaving_node_is_emptied_before_the_removal(*, has_taint: bool) -> None:
     """Cordon, eviction, labels, and the node is given back once the stack's pods have ended there."""
     found = world(leaving(Work(name="train"), has_taint=has_taint))
     node = end(found)
@@ -49,7 +49,7 @@ def test_a_node_is_emptied_before_the_stack_goes(*, has_taint: bool) -> None:
     [(), (Work(name="web", use=GpuUse.NONE),), (Work(name="over", ends=BEGINNING - 1),)],
     ids=["no pod", "a pod without a GPU", "a pod that is over"],
 )
-def test_a_node_whose_gpu_is_idle_goes_at_once(work: tuple[Work, ...]) -> None:
+def test_a_leaving_node_with_an_idle_gpu_leaves_at_once(work: tuple[Work, ...]) -> None:
     """Without a cordon, a slot or a policy that allows evictions."""
     found = world(leaving(*work), policy=UpgradePolicy(auto_upgrade=False, max_unavailable=0))
     node = end(found)
@@ -157,16 +157,16 @@ def test_the_plan_has_nodes_that_leave_in_their_waves() -> None:
 
 def test_a_node_back_with_its_own_driver_is_given_back() -> None:
     """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
-    marks = {states.CORDONED: states.MANAGER, states.TARGET: NOTHING.digest}
+    marks = {states.CORDONED: states.MANAGER, states.TARGET: NO_DRIVER.digest}
     labels = {states.STATE: "pod-deletion-required"}
-    node = FleetNode(name="n", domain="d", wanted=NOTHING, labels=labels, annotations=marks, is_cordoned=True)
+    node = FleetNode(name="n", domain="d", wanted=NO_DRIVER, labels=labels, annotations=marks, is_cordoned=True)
     (move,) = decide_node(node, BudgetDomain(), BEGINNING).actions
     assert isinstance(move, StateTransition)
     assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
     assert dict(move.annotations) == dict.fromkeys(marks)
 
 
-def test_a_node_that_goes_at_once_counts_nowhere() -> None:
+def test_a_node_that_leaves_at_once_takes_no_slot() -> None:
     """It is cordoned, and about to be no part of the fleet: no upgrade waits for that."""
     idle = leaving()
     idle.cordoned_by, idle.is_foreign = "kubectl-cordon", True

@@ -1,4 +1,4 @@
-"""A small cluster for rollouts: nodes, their driver pods and workloads, a clock, and what fate has in store for each.
+"""A simulated cluster for rollouts: nodes, their driver pods and workloads, a clock, and failures.
 
 It does what actions ask for, as a cluster would, and judges every one of them by the rules of the house, in its own
 words: nothing here is computed by the code under test but the actions themselves.
@@ -15,7 +15,7 @@ import pytest
 
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import (
-    NOTHING,
+    NO_DRIVER,
     Action,
     Cordon,
     DesiredContent,
@@ -26,12 +26,12 @@ from gpu_provision.rollout.snapshot import (
     GpuUse,
     Pod,
     Policy,
+    RemoveLabels,
     Restart,
     RollBack,
     Snapshot,
     StackPresence,
     StateTransition,
-    TakeOff,
     Validate,
     ValidationResult,
 )
@@ -115,7 +115,7 @@ class Machine:
 
     @property
     def state(self) -> UpgradeState:
-        return states.state_named(self.labels.get(states.STATE, ""))
+        return states.parse_state(self.labels.get(states.STATE, ""))
 
 
 class World:
@@ -148,7 +148,7 @@ class World:
         self._uids += 1
         return Driver(uid=f"driver-{self._uids}", digest=digest, started=started)
 
-    # --- what is seen -------------------------------------------------------------------------------------------------
+    # --- observation -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         known = (machine for machine in self.machines.values() if not machine.is_forgotten)
@@ -161,7 +161,7 @@ class World:
         return FleetNode(
             name=machine.name,
             domain=machine.domain,
-            wanted=NOTHING if machine.leaves else DesiredContent(self.content, self.content),
+            wanted=NO_DRIVER if machine.leaves else DesiredContent(self.content, self.content),
             position=place,
             revision=str(machine.revision),
             labels=dict(machine.labels),
@@ -254,7 +254,7 @@ class World:
         wanted = machine.driver is not None and machine.driver.digest == self.content
         return wanted and proof is not None and proof.passed and proof.version == self.content
 
-    # --- what is done -------------------------------------------------------------------------------------------------
+    # --- actions -------------------------------------------------------------------------------------------------
 
     def apply(self, action: Action) -> bool:
         match action:
@@ -266,7 +266,7 @@ class World:
                 return self._restart(self.machines[action.node], action.uid)
             case Validate():
                 return self._validate(self.machines[action.node], action.driver)
-            case TakeOff():
+            case RemoveLabels():
                 return self._take_off(self.machines[action.node])
             case RollBack():
                 assert self.previous
@@ -278,7 +278,7 @@ class World:
     def _move(self, action: StateTransition) -> bool:
         machine = self.machines[action.node]
         if action.revision != str(machine.revision):
-            return False  # 409: decided by what is no longer so
+            return False  # 409: another resourceVersion
         assert len(action.reason) < 1000
         before = (dict(machine.labels), dict(machine.annotations), machine.cordoned_by)
         machine.labels = {**machine.labels, states.STATE: action.to.value}

@@ -80,14 +80,14 @@ def _costs(folder: Path, size: int, states: list[None]) -> Iterator[tuple[str, C
 def _counted(patch: pytest.MonkeyPatch) -> list[None]:
     """Return a list that grows with each computation of a node's states."""
     calls: list[None] = []
-    compute: Callable[..., Any] = planned_states.states_of
+    compute: Callable[..., Any] = planned_states.evaluate_node
 
     def counted(*arguments: Any) -> Any:
         calls.append(None)
         return compute(*arguments)
 
     for module in (planned_states, observer):
-        patch.setattr(module, "states_of", counted)
+        patch.setattr(module, "evaluate_node", counted)
     return calls
 
 

@@ -17,7 +17,7 @@ from gpu_provision.kube.trim import whole
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import State
-from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.rollout import states
 from tests.rollout.rules import ACTIVE
 from tests.scenarios.conftest import Open
@@ -78,7 +78,7 @@ class Onlooker:
 
 
 def _state(node: Mapping[str, Any]) -> states.UpgradeState:
-    return states.state_named((node["metadata"].get("labels") or {}).get(states.STATE, ""))
+    return states.parse_state((node["metadata"].get("labels") or {}).get(states.STATE, ""))
 
 
 def test_blockers_are_named_and_all_other_nodes_upgrade(fleet: World) -> None:
@@ -104,7 +104,7 @@ def test_blockers_are_named_and_all_other_nodes_upgrade(fleet: World) -> None:
     assert odd[BROKEN][0] is State.FAILED
     assert odd[HELD][0] is State.BLOCKED
     assert "default/notebook" in odd[HELD][1]
-    assert KEEPS in odd[SKIPPED][1]
+    assert DRIVER_KEPT in odd[SKIPPED][1]
     replaced = {name for name, uid in uids(fleet).items() if uid != before[name]}
     assert replaced == found.keys() - {HELD, SKIPPED}
     cordoned = {name for name, node in nodes(fleet).items() if node["spec"].get("unschedulable")}

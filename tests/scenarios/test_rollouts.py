@@ -15,7 +15,7 @@ from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.model.findings import Finding, ProvisionError, attached_findings
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.progress import Activity, timelines_of
-from gpu_provision.planning.upgrades import KEEPS
+from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.planning.validation import VALIDATIONS
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
@@ -76,7 +76,7 @@ def assert_over(world: World, version: str, *, cordoned: str = "") -> None:
     assert versions(world) == {version}
     for name, node in nodes(world).items():
         assert node["metadata"]["labels"][states.STATE] == "upgrade-done"
-        assert not set(states.MEMORY) & set(node["metadata"].get("annotations", {})), name
+        assert not set(states.UPGRADE_ANNOTATIONS) & set(node["metadata"].get("annotations", {})), name
         assert bool(node["spec"].get("unschedulable")) == (name == cordoned), name
     assert "everything is as declared" in world.plan().text
 
@@ -222,7 +222,7 @@ def test_a_failure_stops_the_rollout_and_the_next_run_retries(stack: World) -> N
     found = of_drivers(roll_out(stack, version="595.91.07", timeout=10, upgrade_policy=policy))
     state, reason = found["h100-1"]
     assert state is State.FAILED
-    assert found["t4-1"] == found["t4-2"] == (State.BLOCKED, f"{KEEPS}: the rollout stopped: h100-1 failed")
+    assert found["t4-1"] == found["t4-2"] == (State.BLOCKED, f"{DRIVER_KEPT}: the rollout stopped: h100-1 failed")
     broken = nodes(stack)["h100-1"]
     assert broken["metadata"]["labels"][states.STATE] == "upgrade-failed"
     assert reason == f"k8s-driver-manager: exit 1: no PCI bus; {broken['metadata']['annotations'][states.REASON]}"

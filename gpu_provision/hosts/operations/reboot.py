@@ -40,7 +40,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, one_line
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
-from gpu_provision.planning.drain import MOST_NAMED
+from gpu_provision.planning.drain import MAX_NAMED
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2
@@ -340,5 +340,5 @@ def describe(reasons: Sequence[str], pods: Sequence[str]) -> tuple[str, ...]:
     """Return the change in words: the reboot and what is evicted before, or the end of an earlier run's."""
     if not reasons:
         return ("uncordoned: an earlier run had cordoned the node for a reboot",)
-    evicted = (f"evicted: {join_limited(pods, MOST_NAMED)}",) if pods else ()
+    evicted = (f"evicted: {join_limited(pods, MAX_NAMED)}",) if pods else ()
     return (f"{REBOOTED}{'; '.join(reasons)}", *evicted)
