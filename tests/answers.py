@@ -11,8 +11,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a command."""
-
     code: int
     out: str
     err: str

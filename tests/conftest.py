@@ -71,7 +71,6 @@ def checkout() -> Path:
 
 @pytest.fixture
 def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Directory for the state of sandboxes; empty."""
     assert not hosts.isolation_problem(), hosts.isolation_problem()
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "state"))
     return tmp_path / "state"

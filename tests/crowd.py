@@ -71,8 +71,6 @@ class Times:
 
 @dataclass(frozen=True)
 class _Running:
-    """The pod of a DaemonSet on a node."""
-
     name: str
     uid: str
     generation: int
@@ -80,8 +78,6 @@ class _Running:
 
 @dataclass
 class Crowd:
-    """The cluster; `close` ends it."""
-
     folder: Path
     takes: Mapping[str, float] = field(default_factory=dict)  # seconds until pods of a component are ready, or done
     times: dict[str, Times] = field(default_factory=lambda: defaultdict(Times))  # of each node
@@ -271,7 +267,6 @@ class Crowd:
             self._show(pod)
 
     def _is_due(self, pod: Object) -> bool:
-        """Whether a pod of a DaemonSet is still to run."""
         uid = pod["metadata"]["ownerReferences"][0]["uid"]
         now = self._pods[uid].get(pod["spec"]["nodeName"])
         return now is not None and now.uid == pod["metadata"]["uid"]
@@ -475,12 +470,7 @@ def _node(name: str) -> Object:
 
 
 def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
-    """Return the status of a pod all of whose containers are ready.
-
-    Args:
-        began: When each container started.
-        verdict: Termination message of init containers that write one.
-    """
+    """Return the status of a pod all of whose containers are ready."""
 
     def of(container: Mapping[str, Any], state: Object) -> Object:
         return {

@@ -46,12 +46,6 @@ class Reader:
     """A reader who follows a page exactly, in a copy of the repository."""
 
     def __init__(self, folder: Path, *, example: str = "") -> None:
-        """Copy the files and start a fast sandbox.
-
-        Args:
-            folder: An empty folder.
-            example: Name of the only example in the copy; starts no sandbox.
-        """
         self.checkout = folder / "gpu-provision"
         if example:
             shutil.copytree(CHECKOUT / "examples" / example, self.checkout)

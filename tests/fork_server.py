@@ -16,14 +16,11 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 class ForkServer:
-    """Starts the process on first use."""
-
     def __init__(self, module: str) -> None:
         """Configure the server: the module serves the socket with the given number until it is closed."""
         self._module, self._ended = module, contextlib.ExitStack()
 
     def close(self) -> None:
-        """End the process."""
         self._ended.close()
 
     @cached_property

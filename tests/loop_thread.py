@@ -19,11 +19,9 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DEADLINE)
 
     def close(self) -> None:
-        """Cancel all tasks, then stop the loop."""
         self.run(_end_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_DEADLINE)

@@ -33,7 +33,6 @@ class Fake:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """A library without a cluster, and an inventory file."""
     made = Fake(tmp_path)
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)

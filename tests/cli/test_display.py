@@ -165,7 +165,6 @@ _MAIN = "from gpu_provision.cli import main; main()"
 
 class _Overloaded(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        """Ask the client to come back in a minute."""
         self.send_response(503)
         self.send_header("Retry-After", "50")
         self.send_header("Content-Length", "0")

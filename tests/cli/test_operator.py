@@ -66,7 +66,6 @@ def test_a_tilde_in_the_path_of_a_kubeconfig_is_the_users_home(
 
 
 def _kubeconfig(folder: Path) -> Path:
-    """Return the kubeconfig of an unreachable cluster."""
     path = folder / "kubeconfig"
     path.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"

@@ -34,7 +34,6 @@ def planned(**parts: Any) -> Plan:
 
 
 def made(of: Plan, on_hosts: HostsResult = NO_HOSTS) -> dict[str, Any]:
-    """A plan file's document, as read from the file."""
     work, found = ApplyJob(inventory=load(SANDBOX)), StackPlan(cluster=of, hosts=on_hosts)
     document: dict[str, Any] = json.loads(json.dumps(plan_file.plan_document(work, found, ignored=(), cluster_uid="u")))
     jsonschema.validate(document, dict(plan_file.schema()))

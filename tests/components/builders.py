@@ -87,7 +87,6 @@ CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_name("
 
 
 def case_context(name: str) -> RenderContext:
-    """Return the context of a case of golden.yaml."""
     return context(inventory_with(CASES[name].get("inventory", {})), observed_facts(CASES[name]))
 
 

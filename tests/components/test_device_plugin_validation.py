@@ -15,13 +15,11 @@ from tests.components import builders
 
 
 def pods(inventory: Inventory | None = None, facts: ClusterFacts | None = None) -> dict[str, Any]:
-    """Return the pods by the node that each is meant for."""
     manifests = desired(builders.context(inventory, facts or builders.fleet())).get("device_plugin_validation", [])
     return {node_of(item): item for item in manifests}
 
 
 def node_of(pod: dict[str, Any]) -> str:
-    """Return the node that a pod is bound to."""
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = required["nodeSelectorTerms"]
     (field,) = term["matchFields"]

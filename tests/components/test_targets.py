@@ -60,7 +60,6 @@ def auto_inventory() -> Inventory:
 
 
 def with_pools(*pools: NodePool) -> Inventory:
-    """Return the default inventory with further pools."""
     return builders.inventory(pools={**builders.POOLS, **{pool.name: pool for pool in pools}})
 
 

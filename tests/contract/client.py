@@ -32,8 +32,6 @@ SECONDS = 120.0
 
 
 class Answer(NamedTuple):
-    """A response: JSON as a value, all else as text."""
-
     code: int
     body: Any
     headers: Mapping[str, str]
@@ -164,7 +162,6 @@ class Server:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request, with a body of bytes, text or JSON."""
         sent = (
             self._headers(accept) | ({"Content-Type": content_type} if body is not None else {}) | dict(headers or {})
         )
@@ -205,7 +202,6 @@ class Server:
         return self.ask("PATCH", f"{path}?{query}", body, APPLY)
 
     def delete(self, path: str, body: Object | None = None) -> None:
-        """Delete an object if it exists; an error fails."""
         answer = self.ask("DELETE", path, body)
         assert answer.code in (http.HTTPStatus.OK, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NOT_FOUND), answer
 

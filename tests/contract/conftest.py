@@ -34,7 +34,6 @@ def namespace(server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def _controllers(server: Server) -> None:
-    """Skip tests of controllers on a server without them."""
     if not server.controllers:
         pytest.skip("the programs at hand lack the controllers")
 

@@ -41,8 +41,6 @@ Row = tuple[str, str]
 
 @dataclass
 class Outcomes:
-    """The outcomes of one server in a run, by row."""
-
     counts: dict[Row, Counter[str]] = field(default_factory=dict)
 
     def add(self, row: Row, outcome: str) -> None:

@@ -32,7 +32,6 @@ def live_object(manifest: Manifest, *managers: str, **metadata: Any) -> Manifest
 
 
 def stack_objects(*items: Manifest, **fields: Any) -> StackObjects:
-    """Return a stack with these members."""
     return StackObjects(cluster="test", members={ref_of(item): item for item in items}, **fields)
 
 

@@ -16,7 +16,6 @@ from tests.documents import CHECKOUT, Reader
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """A user with a fresh copy and a fresh sandbox."""
     made = Reader(tmp_path)
     yield made
     made.close()

@@ -64,13 +64,7 @@ def _event(body: dict[str, Any]) -> tuple[str, str]:
 
 
 def audited(log: Path, start: int, agent: str) -> Iterator[Write]:
-    """Yield what an agent has created, and what was deleted by any, from an audit log.
-
-    Args:
-        log: JSON lines; the policy keeps bodies of requests that create Events and pods.
-        start: The byte from which it is read.
-        agent: The user agent.
-    """
+    """Yield what an agent has created, and what was deleted by any, from an audit log."""
     with log.open("rb") as lines:
         lines.seek(start)
         for line in lines:

@@ -44,8 +44,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """How clusters are opened, and requests spoiled."""
-
     open: Open  # a new world, in an empty folder
     rate: float  # the share of requests that is spoiled, from 0 to 1
     folder: Path  # for the files of each seed: what the tool said, as ``SCENARIO.log``, and ``SCENARIO/faults.log``

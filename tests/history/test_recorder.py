@@ -29,8 +29,6 @@ FULL = Finding(code="GP305", what="the API server rejects it (413)", evidence="t
 
 
 class _Server:
-    """Keeps one ConfigMap as an API server does."""
-
     def __init__(self) -> None:
         self.data: dict[str, str] | None = None
         self.labels: Mapping[str, str] = {}

@@ -19,8 +19,6 @@ _THROUGH_SUDO = re.compile(r"^(env SUDO_ASKPASS=\S+ PYINFRA_SUDO_PASSWORD=(?P<pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conduct:
-    """How a host behaves over SSH."""
-
     lets_in: bool = True  # whether it takes our key
     sudo_says: str = ""  # what sudo says instead of running a command; empty if it runs it
     password: str = ""  # what sudo asks for; empty if it asks for nothing
@@ -34,8 +32,6 @@ GOOD = Conduct()
 
 @dataclass(slots=True)
 class Server:
-    """One SSH server."""
-
     host: hosts.SimulatedHost
     conduct: Conduct
     key: paramiko.PKey

@@ -50,7 +50,6 @@ def of(result: HostsResult, name: str) -> HostOutcome:
 
 
 def finding(result: HostsResult, name: str) -> Finding:
-    """Return the only finding of a host, which names it."""
     (found,) = of(result, name).errors
     assert found.where == name
     assert found.fix

@@ -71,7 +71,6 @@ class Forge(ForkServer):
 
 
 def _serve(line: socket.socket) -> None:
-    """Fork for each request, until the socket closes."""
     from gevent import monkey  # noqa: PLC0415 - only this process may be patched
 
     monkey.patch_all()

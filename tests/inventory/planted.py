@@ -15,11 +15,7 @@ VALID = Path(__file__).with_suffix(".yaml").read_text()
 
 
 def plant_strings(part: dict[str, Any] | None = None, path: KeyPath = ()) -> Any:
-    """Return an inventory in which every setting of the schema but versions has a hostile value, pool ``t4`` too.
-
-    Args:
-        part: Of the schema, at the path; all of it unless given.
-    """
+    """Return an inventory in which every setting of the schema but versions has a hostile value, pool ``t4`` too."""
     result = resolve_ref(part or schema())
     entry = resolve_ref(result.get("items") or result.get("additionalProperties") or {})
     if "properties" in result:

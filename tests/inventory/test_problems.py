@@ -31,7 +31,6 @@ ADDED = {"unknown pools": 2}
 
 
 def write_absurd(directory: Path, absurd: str, count: int, tail: str = "") -> Path:
-    """Write an absurd file."""
     head, line = ABSURD[absurd]
     file = directory / "absurd.yaml"
     file.write_text(head + "".join(line.format(each) for each in range(count)) + tail, encoding="utf-8")

@@ -32,7 +32,6 @@ def a_stack(name: str = "prod", **spec: Any) -> Manifest:
 
 
 def data_of(file: Path) -> dict[str, Any]:
-    """Return the content of a YAML file."""
     return parse(read_source(file))[0].data
 
 

@@ -119,7 +119,6 @@ def test_a_list_that_holds_more_is_replaced() -> None:
 
 
 def managed_stack(manager: str = "gpu-provision", **metadata: Any) -> dict[str, Any]:
-    """Return a stack whose spec a field manager has set."""
     fields = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}}
     return {"metadata": {"name": "prod", "managedFields": [fields], **metadata}, "spec": {}}
 

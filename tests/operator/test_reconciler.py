@@ -21,7 +21,6 @@ class Worker(SimpleNamespace):
     """A stack with a pending change: its cache, observer, reporter and clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Count runs instead of starting them."""
         super().__init__(now=0.0, silence=0.0, runs=0, statuses=[], notes=[], waits=[])
         nothing = frozenset[str]()
         seen = Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
@@ -38,7 +37,6 @@ class Worker(SimpleNamespace):
         self.runs += 1
 
     def report(self, observation: StackObservation, _now: float) -> float:
-        """Record a status."""
         self.statuses.append(observation)
         return float("inf")
 
@@ -47,7 +45,6 @@ class Worker(SimpleNamespace):
         self.now += seconds
 
     def turn(self, times: int = 1) -> None:
-        """Run so many iterations."""
         for _ in range(times):
             self.reconciler._tick(cast("Any", self), cast("Any", self))
 

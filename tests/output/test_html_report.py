@@ -86,22 +86,18 @@ class Page(HTMLParser):
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Record the tag."""
         self.tags.append((tag, dict(attrs)))
         if tag not in _VOID:
             self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Record the tag."""
         assert tag in _VOID
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        """Check that the tag was open."""
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Record the text."""
         self.text += data
 
 

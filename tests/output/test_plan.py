@@ -24,7 +24,6 @@ CASES: dict[str, dict[str, Any]] = {each["name"]: each for each in DATA["cases"]
 
 
 def planned(name: str) -> Plan:
-    """Return the plan of a case."""
     return msgspec.convert({**DATA["base"], **CASES[name].get("plan", {})}, Plan)
 
 

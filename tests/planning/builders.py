@@ -229,11 +229,7 @@ def regrouped(**driver: str) -> tuple[Stack, Manifest]:
 
 
 def stack_with_pod_metadata(*, before: dict[str, str] | None = None) -> Stack:
-    """Return a stack that declares a label and an annotation for its pods; both are there.
-
-    Args:
-        before: Labels that an earlier inventory declared: the live template and its managedFields have them.
-    """
+    """Return a stack that declares a label and an annotation for its pods; both are there."""
     made = Stack(with_spec("daemonsets", labels={"team": "ml"}, annotations={"example.com/contact": "ada"}))
     for ref, live in made.members.items():
         if ref.kind == "DaemonSet":

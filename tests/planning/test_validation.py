@@ -56,7 +56,6 @@ def on_node(**fields: Any) -> Happening:
 
 
 def to_pod(component: str, change: Callable[[Manifest], Manifest]) -> Happening:
-    """Return what changes a component's pod on the node."""
     return lambda made: made.put(change(made.pod(component, NODE)))
 
 
@@ -236,12 +235,7 @@ def inventory_with_taint(*, enabled: bool = True, **fields: Any) -> Inventory:
 
 
 def validated_stack(*, has_label: bool = True, tainted: bool = False, enabled: bool = True, **node: Any) -> Stack:
-    """Return a stack in which all has passed, and one node of it.
-
-    Args:
-        has_label: Whether the nodes have the label.
-        tainted: Whether the node still has the startup taint.
-    """
+    """Return a stack in which all has passed, and one node of it."""
     chosen = inventory_with_taint(enabled=enabled)
     facts = labelled(chosen=chosen)
     content = {

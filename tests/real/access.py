@@ -56,7 +56,6 @@ def signing_key() -> bytes:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a file that only its owner ever could read."""
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as private:
         private.write(content)

@@ -55,11 +55,7 @@ def cache() -> Path:
 
 
 def binary(name: str) -> Path:
-    """Return the path of one of ``PROGRAMS`` or ``OF_THE_MACHINE``.
-
-    Raises:
-        NotHereError: this machine lacks it; the message says what to do.
-    """
+    """Return the path of one of ``PROGRAMS`` or ``OF_THE_MACHINE``."""
     found = find(name)
     if not found:
         raise NotHereError(missing(name))
@@ -147,11 +143,7 @@ def _alone() -> Iterator[int]:
 
 
 def build(names: Sequence[str]) -> None:
-    """Build programs from Debian's source package into the cache; what a killed build left is removed first.
-
-    Raises:
-        NotHereError: the recipe failed; it said why.
-    """
+    """Build programs from Debian's source package into the cache; what a killed build left is removed first."""
     with _alone() as lock:
         lacking = [name for name in names if not _built(name)]
         if not lacking:

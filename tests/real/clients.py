@@ -19,11 +19,7 @@ def path(cache: Path, name: str) -> Path:
 
 
 def download(cache: Path) -> None:
-    """Download both clients with pip, unless they are there, and see that they run.
-
-    Raises:
-        CalledProcessError: pip failed, and said why; or a client does not run.
-    """
+    """Download both clients with pip, unless they are there, and see that they run."""
     target = path(cache, "kubectl").parent
     if target.is_dir():
         return

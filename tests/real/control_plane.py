@@ -82,11 +82,7 @@ def missing(*programs: str) -> str:
 
 
 def given() -> Path | None:
-    """Return the kubeconfig of a contributor's own cluster, which tests may fill and empty at will; usually none.
-
-    Raises:
-        FileNotFoundError: the variable names no file; other tests than meant would run.
-    """
+    """Return the kubeconfig of a contributor's own cluster, which tests may fill and empty at will; usually none."""
     path = os.environ.get("GPU_PROVISION_TEST_KUBECONFIG")
     if path and not Path(path).is_file():
         message = f"GPU_PROVISION_TEST_KUBECONFIG={path} is no file"
@@ -96,12 +92,7 @@ def given() -> Path | None:
 
 @contextlib.contextmanager
 def control_plane(directory: Path, site: Site | None = None) -> Iterator[ControlPlane]:
-    """Start a control plane with its files in ``directory``, wait until it is ready, and stop it at the end.
-
-    Raises:
-        NotReadyError: a program of it does not get ready.
-        NotHereError: etcd or the API server is missing.
-    """
+    """Start a control plane with its files in ``directory``, wait until it is ready, and stop it at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     with contextlib.ExitStack() as running:
@@ -132,7 +123,6 @@ class ControlPlane:
         self._etcd_port, self._port = 0, site.port
 
     def start(self) -> None:
-        """Start all programs, and wait until they are ready."""
         self._write_files()
         self.start_etcd()
         self.start_apiserver()
@@ -144,7 +134,6 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
         return self._kubeconfig(ADMIN)
 
     def stop_apiserver(self) -> None:

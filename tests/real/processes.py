@@ -76,9 +76,6 @@ def listening(program: Program, running: contextlib.ExitStack, *, port: int = 0)
 
     A free port may be taken before the program takes it. It then ends and gets another one. A given port it gets
     again: who has it may be a connection that passes.
-
-    Raises:
-        NotReadyError: it ended, or does not serve.
     """
     for _ in range(_ATTEMPTS):
         chosen, seen = port or free_port(), _size(program.log)

@@ -26,7 +26,6 @@ HAND = Writer("kubectl-edit", "2026-11-21T08:00:00Z")
 
 
 def workload(image: str, *, arguments: tuple[str, ...] = (), replicas: int | None = None) -> Manifest:
-    """A Deployment with one container."""
     container: dict[str, Any] = {"name": "main", "image": image}
     container |= {"args": list(arguments)} if arguments else {}
     spec: dict[str, Any] = {"template": {"spec": {"containers": [container]}}}

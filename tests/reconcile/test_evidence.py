@@ -28,8 +28,6 @@ WAITS = "ctr: CrashLoopBackOff: back-off 10s restarting failed container, last e
 
 
 class Logs:
-    """An API server that has one log, or none."""
-
     def __init__(self, *lines: str) -> None:
         self.lines, self.asked = lines, list[tuple[str, bool]]()
 

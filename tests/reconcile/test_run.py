@@ -20,10 +20,7 @@ RBAC = "rbac.authorization.k8s.io/v1"
 
 
 class Fake:
-    """Records its requests."""
-
     def __init__(self) -> None:
-        """Nothing was asked yet."""
         self.asked: list[ObjectRef] = []
         self.merged: list[object] = []
 

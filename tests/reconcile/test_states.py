@@ -140,7 +140,6 @@ def test_only_a_clock_that_runs_wakes_a_run() -> None:
 
 
 def event(reason: str = "", *, state: State = State.PROGRESSING, component: str = "driver") -> Event:
-    """Return an event of one node."""
     return Event(component=component, node="t4-1", state=state, message=reason)
 
 

@@ -42,7 +42,6 @@ EMPTYING = {UpgradeState.CORDON_REQUIRED, UpgradeState.WAIT_FOR_JOBS_REQUIRED}
 
 
 def starts(decision: Decision) -> list[str]:
-    """Return the nodes that a decision gives a slot."""
     moves = [action for action in decision.actions if isinstance(action, StateTransition)]
     return [action.node for action in moves if action.to is UpgradeState.CORDON_REQUIRED]
 
@@ -57,7 +56,6 @@ class Rules:
         world.judges.append(self.judge_strides)
 
     def judge(self, seen: Snapshot, decision: Decision) -> None:
-        """Hold one decision against every rule."""
         nodes = {node.name: node for node in seen.nodes}
         fresh = [name for name in starts(decision) if nodes[name].state is not UpgradeState.CORDON_REQUIRED]
         self._one_move_each(decision)

@@ -38,7 +38,6 @@ def node(name: str = "n1", *, spec: dict[str, Any] | None = None, **metadata: An
 
 
 def stack_pod(component: str, **parts: Any) -> dict[str, Any]:
-    """Return a pod of the stack on node n1."""
     owners = [{"kind": "DaemonSet", "name": "driver", "controller": True}]
     labels = {STACK: "prod", COMPONENT: component, **parts.pop("labels", {})}
     metadata = {"name": component, "uid": f"{component}-1", "labels": labels, "ownerReferences": owners}
@@ -135,7 +134,6 @@ def test_gpu_pods_hold_a_driver_up_once_its_manager_gave_up(
 
 
 def pod(*, metadata: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """Return a pod of a ReplicaSet."""
     owner = {"kind": "ReplicaSet", "name": "web-5d4", "controller": True}
     base = {"name": "web", "namespace": "default", "uid": "u-1", "labels": {"app": "web"}, "ownerReferences": [owner]}
     return {

@@ -118,7 +118,6 @@ def test_writes_that_take_their_time_change_nothing_but_the_time(
 
 
 def ends(world: World) -> dict[str, tuple[object, ...]]:
-    """Return what a rollout has made of each node."""
     return {
         name: (
             machine.is_forgotten,

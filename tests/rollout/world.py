@@ -61,8 +61,6 @@ class Trouble(StrEnum):
 
 @dataclass(kw_only=True)
 class Work:
-    """A pod of a user."""
-
     name: str
     use: GpuUse = GpuUse.REQUEST
     owner: str = "ReplicaSet web"
@@ -92,8 +90,6 @@ class Driver:
 
 @dataclass(kw_only=True)
 class Machine:
-    """A node of the world."""
-
     name: str
     domain: str = "shared"
     trouble: Trouble = Trouble.NONE
@@ -141,7 +137,6 @@ class World:
 
     @property
     def restarts(self) -> list[str]:
-        """The nodes whose drivers were restarted, in order."""
         return [name for _, name in self.restarted]
 
     def _new_driver(self, digest: str, started: float) -> Driver:
@@ -219,7 +214,6 @@ class World:
         return int((self.now - driver.started) // 2) if crashes else 0
 
     def is_driver_ready(self, machine: Machine) -> bool:
-        """Whether the driver pod of a machine is ready now."""
         driver = machine.driver
         if driver is None or not driver.started + START <= self.now < driver.gone:
             return False
@@ -373,12 +367,7 @@ class World:
         return min((moment for moment in moments if moment > self.now), default=math.inf)
 
     def step(self, kept: Collection[int] | None = None, slow: Collection[int] = ()) -> bool:
-        """Look, decide, act; let time pass if there was nothing to do. Return whether anything may still happen.
-
-        Args:
-            kept: The process is killed in the middle: only these of its actions are done, and no time passes.
-            slow: Those of its moves are done only after the next decision.
-        """
+        """Look, decide, act; let time pass if there was nothing to do. Return whether anything may still happen."""
         self.settle()
         seen = self.snapshot()
         decision = decide(seen, self.policy, self.writing)

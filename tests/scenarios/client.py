@@ -64,7 +64,6 @@ class Client:
 
     @property
     def version(self) -> str:
-        """The version that the server tells, such as v1.20.2."""
         return f"v{self._server.release}"
 
     def serves(self, version: str) -> bool:

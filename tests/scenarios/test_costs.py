@@ -31,8 +31,6 @@ OF_A_NODE = frozenset({"create pods", "delete pods", "get pods/log", "patch node
 
 @dataclass(frozen=True)
 class Cost:
-    """Counts of one run."""
-
     requests: Counter[str]
     objects: int  # sent by the API server, each of which is decoded
     states: int  # computations of the states of one node

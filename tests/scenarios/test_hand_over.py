@@ -50,7 +50,6 @@ class Both(Home):
         return versions | self.pods()
 
     def pods(self, app: str = "") -> dict[str, str]:
-        """The uids of the stack's pods."""
         found = self.world.json("pods", "-n", OPERANDS, *(("-l", f"app={app}") if app else ()))["items"]
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 

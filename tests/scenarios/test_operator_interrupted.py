@@ -39,8 +39,6 @@ def five_nodes() -> dict[str, Any]:
 
 
 class Five(Home):
-    """A stack of five GPU nodes."""
-
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.spec["nodes"] += [{"name": name, "pool": "t4"} for name in MORE]

@@ -156,7 +156,6 @@ def ask_for_reboot(world: SandboxWorld, *names: str) -> None:
 
 
 def reboot(world: SandboxWorld) -> Answer:
-    """Run the host phase on the two nodes."""
     return world.apply("--hosts-only", "--limit", ",".join(NODES))
 
 

@@ -217,8 +217,6 @@ def test_a_rollout_of_the_earlier_version_is_finished(revive: Revive) -> None:
 
 
 class Side(NamedTuple):
-    """A version that runs as a user of its own."""
-
     command: tuple[str, ...]
     kubeconfig: Path
     inventory: Path  # a file like the world's, for that user

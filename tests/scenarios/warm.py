@@ -41,11 +41,6 @@ class Forge(ForkServer):
     def run(
         self, words: Sequence[str], *, folder: Path, environment: dict[str, str], stdin: str | None, seconds: float
     ) -> Answer:
-        """Run one command to its end.
-
-        Raises:
-            subprocess.TimeoutExpired: It took longer than ``seconds``, and was killed.
-        """
         request = {"words": [*words], "environment": environment, "folder": str(folder)}
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             given.write((stdin or "").encode())
@@ -89,7 +84,6 @@ class _SharedWorkers(Workers):
 
 
 def _serve(line: socket.socket) -> None:
-    """Fork for each request, until no client is left."""
     _import_all()
     from gpu_provision.hosts import runner  # noqa: PLC0415 - only this process and its forks may be changed
 
@@ -126,7 +120,6 @@ def _bury() -> None:
 
 
 def _command(request: dict[str, Any], files: list[int]) -> NoReturn:
-    """Be the command, tell how it ended, and end."""
     code = 1
     try:
         for number, file in enumerate(files[:3]):

@@ -194,7 +194,6 @@ class World(ABC):
 
     @property
     def apply_command(self) -> tuple[str, ...]:
-        """The product's own front door."""
         return PROGRAM, "apply", "--yes", "-i", str(self.inventory)
 
     def cli(self, *arguments: str, check: bool = False) -> Answer:
@@ -236,7 +235,6 @@ class World(ABC):
         self.api.apply(manifest, manager)
 
     def pods(self, app: str, *words: str) -> list[dict[str, Any]]:
-        """Return the pods of an operand, by its label ``app``."""
         found: list[dict[str, Any]] = self.json("pods", "-n", OPERANDS, "-l", f"app={app}", *words)["items"]
         return found
 
@@ -269,7 +267,6 @@ class World(ABC):
         self.submit({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": body})
 
     def budget(self, name: str, *, namespace: str = "default", **limit: int) -> None:
-        """Make the PodDisruptionBudget of a Deployment."""
         version = "policy/v1" if self.api.serves("policy/v1") else "policy/v1beta1"
         spec = {"selector": {"matchLabels": {"app": name}}, **limit}
         metadata = {"name": name, "namespace": namespace}

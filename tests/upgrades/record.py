@@ -62,7 +62,6 @@ class Home:
 
     @contextlib.contextmanager
     def controller(self) -> Iterator[None]:
-        """Run a controller, and kill it at the end."""
         command = old.command(self._version, "operator", "run", "--port", "0")
         with subprocess.Popen(command, cwd=self._folder, env=self._environment) as run:
             try:

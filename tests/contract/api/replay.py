@@ -60,7 +60,6 @@ def _normalize(value: Any) -> Any:
 
 
 def main() -> None:
-    """Write the responses of a real server."""
     with tempfile.TemporaryDirectory() as folder, real(Path(folder)) as server:
         sys.stdout.write("# What kube-apiserver v1.20.2 answered to requests.yaml; written by replay.py.\n")
         yaml.safe_dump(replay(server), sys.stdout, sort_keys=False, width=120)

@@ -76,7 +76,6 @@ class Run:
     """One case on one server; `close` deletes its objects."""
 
     def __init__(self, server: Server, values: Object) -> None:
-        """``values`` are the initial names."""
         bare = replace(server.access, token="", certificate=b"", key=b"")
         wrong = replace(bare, token="wrong")  # noqa: S106 - no secret
         self._clients = {"": server, "anonymous": server.with_access(bare), "wrong": server.with_access(wrong)}
@@ -84,7 +83,6 @@ class Run:
         self._known, self._made = values, list[str]()
 
     def step(self, step: Object) -> None:
-        """Send a request and compare the response."""
         server, step = self._clients[""], fill_in(step, self._known)
         since, before = (tuple(map(int, step.get(key, "0.0").split("."))) for key in ("since", "before"))
         if not server.at_least(*since) or ("before" in step and server.at_least(*before)):

@@ -66,7 +66,6 @@ def version_of(case: Object) -> tuple[int, int]:
 
 
 def send_step(server: Server, collection: str, name: str, step: Object) -> Answer:
-    """Send one step of a case to the server."""
     body = step.get("apply") or step["update"]
     body = {**body, "metadata": {**body["metadata"], "name": name}}
     path = f"{collection}/{name}"

@@ -42,7 +42,6 @@ class Cluster:
         return f"contract.example/{self.namespace}"
 
     def version_of(self, kind: str) -> str:
-        """Return the apiVersion of a kind on this server."""
         if kind == "PodDisruptionBudget":
             return "policy/v1" if self.server.at_least(1, 21) else "policy/v1beta1"
         return _PLACES[kind]

@@ -17,7 +17,6 @@ _GPU = "feature.node.kubernetes.io/pci-10de.present"
 
 
 def manifests(namespace: str) -> list[Object]:
-    """Return NFD's part of the stack, in a namespace."""
     documents: list[Any] = list(data_file.documents(_STACK.read_text()))
     chosen = [copy.deepcopy(one) for one in documents if one["metadata"]["name"] in _PARTS]
     for one in chosen:

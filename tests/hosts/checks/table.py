@@ -37,7 +37,6 @@ def systems() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with both tables as they are now."""
     for name, table in (("findings", findings()), ("systems", systems())):
         text = re.sub(
             f"(<!-- {name} -->\n).*?(<!-- end of {name} -->)",

@@ -38,11 +38,7 @@ class Recipe:
         return Path(os.environ[CACHE_VARIABLE], "hosts", f"{self.name}-{digest}")
 
     def built(self) -> Path:
-        """Return the folder with the result, built unless it is there already; others who want it wait meanwhile.
-
-        Raises:
-            subprocess.CalledProcessError: It could not be built; why is in its output.
-        """
+        """Return the folder with the result, built unless it is there already; others who want it wait meanwhile."""
         place = self.place
         place.parent.mkdir(parents=True, exist_ok=True)
         with (place.parent / "lock").open("w") as lock:
@@ -95,11 +91,7 @@ def machines_missing() -> str:
 
 
 def namespaces_missing(**programs: str) -> str:
-    """Return what this computer lacks to run hosts in namespaces, with what mends it; empty for nothing.
-
-    Args:
-        programs: What else they need: program -> its package.
-    """
+    """Return what this computer lacks to run hosts in namespaces, with what mends it; empty for nothing."""
     if os.geteuid():
         return "only root can run them: they are mounts and namespaces"
     builders = {} if ROOTFS.place.exists() else _BUILDERS

@@ -86,11 +86,7 @@ def _lan_missing() -> str:
 
 @contextlib.contextmanager
 def lan(folder: Path) -> Iterator[Lan]:
-    """Make a network that ends with the block, or with us, however we end.
-
-    Raises:
-        NotReadyError: It cannot be made; why is in ``lan.log`` in the folder.
-    """
+    """Make a network that ends with the block, or with us, however we end."""
     ready, log = folder / "lan-is-up", folder / "lan.log"
     with process(log, ["unshare", "--net", "--", "sh", "-c", _SET_UP, "sh", str(ready)]) as holder:
         if not await_ready(ready.exists, holder):
@@ -165,13 +161,7 @@ def _node_missing() -> str:
 
 
 def disk(folder: Path, plane: Path, images: Path) -> Path:
-    """Make the disk of a node to be.
-
-    Args:
-        folder: Where the disk is made.
-        plane: Folder of the node's control plane, which issues the kubelet's certificate.
-        images: Archive of the container images that the node will have.
-    """
+    """Make the disk of a node to be."""
     tree = folder / "node"
     for path, item in {**_programs(), **_files(plane)}.items():
         _put(tree / path.lstrip("/"), item)

@@ -116,16 +116,7 @@ class LightHost(NamespacedHost):
 
 @contextlib.contextmanager
 def light_hosts(folder: Path, count: int, *, name: str = "light") -> Iterator[tuple[LightHost, ...]]:
-    """Start hosts that answer when the block begins and end with it, NAME-01 and so on.
-
-    Args:
-        folder: Gets a folder for each host, with ``sshd.log``, which says who connected and ran something.
-        count: How many.
-        name: What their names begin with.
-
-    Raises:
-        TimeoutError: One does not answer; its log says why.
-    """
+    """Start hosts that answer when the block begins and end with it, NAME-01 and so on."""
     names = [f"{name}-{number:02}" for number in range(1, count + 1)]
     first = [*ISOLATED, str(_FIRST_PROCESS)]
     with begun(LightHost, first, "sshd.log", folder, names, lambda _: contextlib.nullcontext([])) as hosts:

@@ -108,11 +108,7 @@ class Machine(SshHost):
         return self.run("cat /proc/sys/kernel/random/boot_id", check=False)
 
     def await_boot(self, before: str = "") -> None:
-        """Wait until the machine has booted, into another boot than the one before, and all its services are up.
-
-        Raises:
-            TimeoutError: It has not, after BOOT_SECONDS.
-        """
+        """Wait until the machine has booted, into another boot than the one before, and all its services are up."""
         give_up = time.monotonic() + BOOT_SECONDS
         while self.boot_id() in {"", before} or self.run("systemctl is-system-running", check=False) not in _UP:
             if time.monotonic() > give_up or self.qemu.poll() is not None:

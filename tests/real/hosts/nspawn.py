@@ -65,16 +65,7 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def nspawn_hosts(folder: Path, count: int, *, name: str = "nspawn") -> Iterator[tuple[NspawnHost, ...]]:
-    """Start hosts that have booted when the block begins and end with it, NAME-01 and so on.
-
-    Args:
-        folder: Gets a folder for each host, with ``console.log``.
-        count: How many.
-        name: What their names begin with.
-
-    Raises:
-        TimeoutError: One does not boot; its log says why.
-    """
+    """Start hosts that have booted when the block begins and end with it, NAME-01 and so on."""
     names = [f"{name}-{number:02}" for number in range(1, count + 1)]
     first = ["unshare", "--mount", str(_FIRST_SCRIPT)]
     with _enough_inotify(count), begun(NspawnHost, first, "console.log", folder, names, _own_cgroups) as hosts:

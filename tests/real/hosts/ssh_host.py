@@ -21,8 +21,6 @@ _PORTS = range(20000, 32000)  # below those that the kernel gives to clients
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """A host of a test."""
-
     name: str  # what its inventory calls it
     port: int  # the port of its SSH
     folder: Path  # its own files: logs, the SSH configuration
@@ -46,11 +44,7 @@ class SshHost:
         return self.folder / "known_hosts"
 
     def run(self, command: str, *, check: bool = True, seconds: float = _COMMAND_SECONDS) -> str:
-        """Run a shell command as root and return what it prints, without blanks at its ends.
-
-        Raises:
-            AssertionError: It failed, or the host is not reached.
-        """
+        """Run a shell command as root and return what it prints, without blanks at its ends."""
         done = subprocess.run(
             ["ssh", "-F", self.ssh_config, self.name, command],
             check=False,
@@ -63,11 +57,7 @@ class SshHost:
         return done.stdout.strip()
 
     def write_ssh_config(self, *, connect_seconds: int = 5) -> None:
-        """Write what leads to the host, and to nothing of the user's own.
-
-        Args:
-            connect_seconds: How long to wait for a connection: not for long where the caller retries until it boots.
-        """
+        """Write what leads to the host, and to nothing of the user's own."""
         options: Sequence[tuple[str, object]] = (
             ("HostName", self.address),
             ("Port", self.port),
@@ -106,11 +96,6 @@ class NamespacedHost(SshHost):
 
 
 def await_ssh(host: NamespacedHost) -> None:
-    """Wait until the host's SSH greets.
-
-    Raises:
-        TimeoutError: It does not, or it ended; its log says why.
-    """
     if not await_ready(lambda: _greets(host.port), host.outside):
         logs = (log.read_text(errors="replace")[-1000:] for log in host.folder.glob("*.log"))
         message = f"{host.name} does not answer: {''.join(logs)}"

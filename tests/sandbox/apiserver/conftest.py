@@ -93,8 +93,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 class Cluster:
-    """The registry without HTTP."""
-
     def __init__(self, path: Path | str = ":memory:") -> None:
         self.store = Store(path)
         self.registry = Registry(self.store)
@@ -116,7 +114,6 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """An empty cluster in memory."""
     made = Cluster()
     yield made
     made.store.close()
@@ -136,7 +133,6 @@ POD = {"containers": [{"name": "main", "image": "example.org/app:1"}]}
 
 
 def workload(image: str = "example.org/app:1") -> dict[str, Any]:
-    """Return the spec of a workload."""
     labels = {"app": "demo"}
     return {
         "selector": {"matchLabels": labels},

@@ -42,7 +42,6 @@ def stack() -> list[Object]:
 
 
 def fleet(*, gpus: int = 1, model: str = "Tesla T4", **more: Any) -> Fleet:
-    """Return a fleet of one GPU machine, ``gpu-1``."""
     machine = MachineSpec(name="gpu-1", kernel="5.15.0-122-generic", gpu=models()[model], gpus=gpus, **more)
     return Fleet(name="test", machines=(machine,), timings=Timings(speed=40, lease=5))
 

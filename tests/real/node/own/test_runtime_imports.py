@@ -72,13 +72,11 @@ class Node:
 
 
 def restarts(machine: Machine) -> int:
-    """Return how often the tool has restarted containerd."""
     log = machine.directory / "systemctl"
     return log.read_text().count("restart ") if log.exists() else 0
 
 
 def works(machine: Machine) -> bool:
-    """Tell whether containerd's CRI answers."""
     rows = [line.split() for line in machine.run("sh", "-c", "ctr plugins ls 2>&1 || true").splitlines()]
     return ["io.containerd.grpc.v1", "cri", "ok"] in [[row[0], row[1], row[-1]] for row in rows if len(row) > 1]
 
