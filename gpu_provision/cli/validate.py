@@ -89,10 +89,13 @@ def _parse_account(word: str) -> RbacSubject:
 @options.output_options
 def schema(*, of_output: bool, of_plan_file: bool, out: Output) -> None:
     """Print the JSON Schema of inventories, for editors and CI."""
-    from gpu_provision.cli.plan_file import schema as plan_schema
     from gpu_provision.inventory import schema as inventory_schema
 
-    published = output_schema() if of_output else plan_schema() if of_plan_file else inventory_schema()
+    published = output_schema() if of_output else inventory_schema()
+    if of_plan_file and not of_output:
+        from gpu_provision.cli.plan_file import schema as plan_schema
+
+        published = plan_schema()
     out.result(published, json.dumps(published, indent=2))
 
 

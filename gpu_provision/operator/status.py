@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from itertools import accumulate
 from typing import Any
 
 from gpu_provision.components import labels
@@ -207,7 +208,10 @@ def problem_of(findings: Sequence[Finding], reason: Reason = Reason.RUN_FAILED) 
         seen = f" ({finding.evidence})" if finding.evidence else ""
         fix = f". Fix: {finding.fix.rstrip('.')}" if finding.fix else ""
         sentences.append(f"{finding.code} {place}{finding.what.rstrip('.')}{seen}{fix}")
-    return StackProblem(own_reason, truncate(join_limited(sentences, _MAX_FINDINGS, "; "), _MAX_PROBLEM))
+    room = _MAX_PROBLEM - len(" and 1000000 more")  # whole sentences, and the count of the others
+    fitting = sum(end <= room for end in accumulate(len(each) + len("; ") for each in sentences))
+    limit = max(1, min(fitting, _MAX_FINDINGS))
+    return StackProblem(own_reason, join_limited([truncate(each, room) for each in sentences], limit, "; "))
 
 
 def add_later_problem(rolled_back: StackProblem | None, problem: StackProblem | None) -> StackProblem | None:

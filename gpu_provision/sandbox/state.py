@@ -117,7 +117,7 @@ def source_digest() -> str:
     """Return what changes when a program file of the sandbox does, read once in a process."""
     package = Path(__file__).parent
     found = 0
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.yaml")]):
         found = zlib.crc32(path.read_bytes(), zlib.crc32(str(path.relative_to(package)).encode(), found))
     return f"{found:08x}"
 

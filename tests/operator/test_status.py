@@ -135,7 +135,11 @@ def test_findings_are_listed_with_fixes_while_there_is_room() -> None:
     assert found.message.endswith(" and 480 more")
     long = problem_of([Finding(code="GP1", what="x" * 9000)])
     assert long is not None
-    assert (len(long.message), long.message[-1]) == (4096, "…")
+    assert (len(long.message) <= 4096, long.message[-1]) == (True, "…")
+    many = problem_of([Finding(code="GP1", what="x" * 200)] * 30)
+    assert many
+    assert many.message.endswith("xxx and 11 more"), "whole sentences, and the number of the others"
+    assert len(many.message) <= 4096
 
 
 def test_rollback_lasts_until_another_spec() -> None:

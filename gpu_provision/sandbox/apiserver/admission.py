@@ -154,7 +154,7 @@ def set_defaults(obj: Object, info: ResourceInfo) -> None:
 
 
 def _set_defaults_of_kind(obj: Object, storage: str) -> None:
-    spec = obj.get("spec") or {}
+    spec: Any = obj.get("spec")
     match storage:
         case "/pods":
             _pod_defaults(obj)

@@ -14,7 +14,6 @@ from gpu_provision.hosts.facts.packages import Original, Originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
 from gpu_provision.hosts.operations.teardown import describe_restore, reload_commands, runtime_down, runtime_to_restart
 from gpu_provision.hosts.runner import prepare, teardown
-from gpu_provision.model import codes
 from tests.hosts.fleet import files, inventory
 
 RESTORED = ("removed /etc/modules-load.d/gpu-provision.conf", "removed /etc/modprobe.d/gpu-provision-nouveau.conf")
@@ -83,7 +82,7 @@ def test_programs_in_a_runtime_configuration_stay(tmp_path: Path, root: Path) ->
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text('BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"\n')
     result = teardown(inventory(tmp_path, "good-2"))
-    assert [finding.code for finding in result.findings] == [codes.TOOLKIT_LEFT]
+    assert [finding.code for finding in result.findings] == ["GP707"]
     assert (result.findings[0].evidence, result.failed) == ("/etc/containerd/config.toml names them", ())
     assert program.exists()
 
