@@ -57,7 +57,6 @@ class Times:
     ended: float = 0.0  # that upgrade ended
 
     def note(self, before: Mapping[str, str], now: Mapping[str, str], moment: float) -> None:
-        """Take the labels of a node, before and after a change."""
         if any(key.startswith(NFD) for key in now):
             self.seen = self.seen or moment
         if OURS in now:
@@ -272,7 +271,6 @@ class Crowd:
         return now is not None and now.uid == pod["metadata"]["uid"]
 
     def _show(self, pod: Object) -> None:
-        """Write a pod of a DaemonSet that is ready, unless it has gone."""
         metadata, name, component = pod["metadata"], pod["spec"]["nodeName"], _labels(pod)[_COMPONENT]
         uid = metadata["ownerReferences"][0]["uid"]
         if not self._is_due(pod):
@@ -292,7 +290,6 @@ class Crowd:
         return _as_time(datetime.fromtimestamp(starts[component], UTC))
 
     def _model(self, daemonset: Object) -> Object:
-        """Return a ready pod of a DaemonSet, with the server's defaults."""
         owner, template = daemonset["metadata"], daemonset["spec"]["template"]
         reference = {
             "apiVersion": "apps/v1",
@@ -312,7 +309,6 @@ class Crowd:
         return {**made, "status": {}}
 
     def _verdict(self, node: Object) -> str:
-        """Return the termination message of a vectorAdd on a node."""
         lines = [f"boot {node['status']['nodeInfo']['bootID']}"]
         for item in self._registry.store.select(_DAEMONSETS):
             if _labels(item.object).get(_COMPONENT) == "driver":
@@ -470,8 +466,6 @@ def _node(name: str) -> Object:
 
 
 def _running(pod: Mapping[str, Any], began: str, verdict: str) -> Object:
-    """Return the status of a pod all of whose containers are ready."""
-
     def of(container: Mapping[str, Any], state: Object) -> Object:
         return {
             "name": container["name"],

@@ -43,8 +43,6 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """A reader who follows a page exactly, in a copy of the repository."""
-
     def __init__(self, folder: Path, *, example: str = "") -> None:
         self.checkout = folder / "gpu-provision"
         if example:

@@ -93,7 +93,6 @@ def mutate_value(dice: Random, document: Any) -> Any:
 
 
 def _locations(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the container and the key of every value below one."""
     match value:
         case dict():
             pairs: Sequence[tuple[Any, Any]] = [*value.items()]

@@ -28,7 +28,6 @@ def error_codes(done: Adoption) -> set[str]:
 
 
 def with_object(cluster: OperatorInstall, kind: str, name: str, **metadata: Any) -> dict[Any, Manifest]:
-    """Return the cluster's objects with other metadata for one of them."""
     return {
         ref: {**item, "metadata": {**item["metadata"], **metadata}} if (ref.kind, ref.name) == (kind, name) else item
         for ref, item in cluster.objects.items()

@@ -115,7 +115,6 @@ def test_the_wait_for_discovery_asks_nothing_again_and_again(
 
 
 def session(*conflicts: str) -> Any:
-    """Return a session whose dry run has conflicts with these objects."""
     found = [Finding(code="GP304", what="another field manager owns it", where=where) for where in conflicts]
     return SimpleNamespace(refusals=lambda: found, missing_permissions=lambda: None, cluster=None, inventory=None)
 

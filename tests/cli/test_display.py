@@ -57,8 +57,6 @@ def test_a_log_gets_a_line_per_step_and_a_heartbeat(timestamps: bool) -> None:  
 
 
 class Terminal(io.StringIO):
-    """A minimal terminal emulator: the visible lines after all output."""
-
     @property
     def screen(self) -> list[str]:
         """The visible lines."""

@@ -50,7 +50,6 @@ def inventory() -> Inventory:
 
 
 def _result(words: str, inventory: Inventory) -> Any:
-    """Return the result of a command's function, or that of its error."""
     try:
         return getattr(gpu_provision, words.split(maxsplit=1)[0])(inventory, **COMMANDS[words])
     except RunFailedError as failure:

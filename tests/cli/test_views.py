@@ -92,7 +92,6 @@ def test_plan_tells_what_stops_a_host(run: Run, fakes: Fakes) -> None:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, *outcomes: CheckOutcome) -> list[VerifyOptions]:
-    """Fake the result of the acceptance tests; return their options."""
     asked: list[VerifyOptions] = []
 
     def verify(wanted: VerifyOptions, _listen: object) -> Verification:

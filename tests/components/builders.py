@@ -59,7 +59,6 @@ def node(name: str, os: OperatingSystem | None = UBUNTU_22, **fields: Any) -> No
 
 
 def nfd_labels(os: OperatingSystem = UBUNTU_22, *, gpu: bool = True) -> dict[str, str]:
-    """Return the labels that Node Feature Discovery gives a node."""
     result = {NFD_GPU[0]: "true"} if gpu else {}
     return {NFD_OS_ID: os.id, NFD_OS_VERSION: os.version, **result}
 
@@ -99,7 +98,6 @@ def inventory_with(changes: dict[str, Any]) -> Inventory:
 
 
 def observed_facts(case: dict[str, Any]) -> ClusterFacts:
-    """Return the facts of a case: the default fleet with other fields."""
     changes, cluster = case.get("nodes", {}), case.get("cluster", {})
     nodes = tuple(replace(node, **changes.get(node.name, {})) for node in fleet().nodes)
     return replace(fleet(), nodes=nodes, **cluster | {"resources": frozenset(cluster.get("resources", ()))})

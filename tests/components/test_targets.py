@@ -55,7 +55,6 @@ SELECTING = builders.pool("auto", gpu=Gpu("L40S", 2), node_selector={"fleet": "r
 
 
 def auto_inventory() -> Inventory:
-    """Return the default inventory with ``driver.enabled: auto``."""
     return builders.with_spec("driver", prefer_host=True)
 
 

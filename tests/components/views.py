@@ -79,7 +79,6 @@ def rules(manifests: Sequence[Manifest], kind: str) -> Manifest:
 
 
 def service(manifests: Sequence[Manifest]) -> Manifest:
-    """Return the Service in the oracle's shape; empty if there is none."""
     for item in of_kind(manifests, "Service"):
         metadata, spec = item["metadata"], item["spec"]
         return _without_empty(

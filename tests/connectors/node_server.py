@@ -125,7 +125,6 @@ async def _show(channels: web.WebSocketResponse, channel: int, output: asyncio.S
 
 @contextmanager
 def node_server() -> Iterator[NodeServer]:
-    """Serve on a free port of the loopback interface, in a thread."""
     server, loop, ready = NodeServer(), asyncio.new_event_loop(), threading.Event()
 
     async def start() -> web.AppRunner:

@@ -68,8 +68,6 @@ class Event(NamedTuple):
 
 
 class Watch:
-    """The events of a watch; the wait for an event has a deadline."""
-
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
         self._connection, self._response = connection, response
         self.headers = dict(response.headers.items())
@@ -93,7 +91,6 @@ class Watch:
         return found
 
     def until(self, condition: Callable[[Event], Any]) -> list[Event]:
-        """Return the events up to the first that fulfills a condition."""
         seen = []
         for event in self:
             seen.append(event)
@@ -141,7 +138,6 @@ class Server:
         return self.version >= (major, minor)
 
     def as_user(self, name: str) -> Server:
-        """Return a client of the same server for a user without permissions."""
         assert self.user is not None
         return self.with_access(load_credentials(self.user(name)))
 

@@ -113,7 +113,6 @@ def read_cells(text: str) -> dict[str, dict[Row, str]]:
 
 
 def page(seen: Mapping[str, Outcomes], before: str) -> str:
-    """Return the page after a run; ``before`` is the previous page."""
     cells = read_cells(before)
     for column, outcome in seen.items():
         cells.setdefault(column, {}).update({row: outcome.cell(row) for row in outcome.counts})

@@ -39,7 +39,6 @@ def test_the_job_and_the_notebook_run_on_the_sandbox(reader: Reader) -> None:
 
 @pytest.fixture
 def infra_repo(tmp_path: Path) -> Iterator[Reader]:
-    """A user with the package, and with the example in an empty folder."""
     made = Reader(tmp_path, example="infra-repo")
     yield made
     made.run("gpu-provision sandbox down --fleet machines.yaml")

@@ -57,7 +57,6 @@ def _name(body: dict[str, Any]) -> str:
 
 
 def _event(body: dict[str, Any]) -> tuple[str, str]:
-    """Return the name of an Event's object, and what the Event says."""
     about = body.get("involvedObject", {})
     parts = (*(about.get(key, "") for key in ("kind", "namespace", "name", "uid")), body["reason"], body["message"])
     return about.get("name", ""), " ".join(parts)

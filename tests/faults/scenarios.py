@@ -66,7 +66,6 @@ class Stack(Both):
         return Outcome(str(done.code), done.text)
 
     def differences(self) -> str:
-        """Say what plan finds without the proxy; empty if it finds nothing."""
         plan = self.world.plan("--detailed-exitcode", "--quiet")
         if plan.code == 0:
             return ""

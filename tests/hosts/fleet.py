@@ -51,7 +51,6 @@ SHELLS = [["dash"], pytest.param(["busybox", "sh"], marks=pytest.mark.real), ["b
 
 
 def inventory(directory: Path, *nodes: str) -> Inventory:
-    """Return an inventory of some nodes of the fleet above."""
     fleet, path = directory / "mine.yaml", directory / "inventory.yaml"
     fleet.write_text(FLEET)
     lines = [f"- {{name: {node}, pool: {POOLS.get(node, 't4')}}}" for node in nodes]
@@ -60,7 +59,6 @@ def inventory(directory: Path, *nodes: str) -> Inventory:
 
 
 def with_settings(declared: Inventory, **settings: object) -> Inventory:
-    """Return the inventory with other prerequisites of its GPU pools."""
     prerequisites = HostPrerequisites(**settings)  # type: ignore[arg-type]
     pools = {name: replace(pool, host_prerequisites=prerequisites) for name, pool in declared.pools.items()}
     return replace(declared, pools=pools)
@@ -72,6 +70,5 @@ def only(declared: Inventory) -> HostOutcome:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """Return the content of every file that a run could have written."""
     paths = (path for folder in ("etc", "boot", "var") for path in (root / folder).rglob("*"))
     return {str(path.relative_to(root)): path.read_bytes() for path in paths if path.is_file()}

@@ -126,7 +126,6 @@ class _Interface(paramiko.ServerInterface):
 
 @contextlib.contextmanager
 def serving(host: hosts.SimulatedHost, conduct: Conduct = GOOD) -> Iterator[Server]:
-    """Run an SSH server on loopback in front of a simulated host."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=20)
     server = Server(host, conduct, paramiko.ECDSAKey.generate(), listener)
     thread = threading.Thread(target=server.serve, daemon=True)

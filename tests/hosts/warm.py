@@ -47,8 +47,6 @@ class Worker:
 
 
 class Forge(ForkServer):
-    """Makes workers, in a process that starts with the first of them."""
-
     def __init__(self) -> None:
         super().__init__("tests.hosts.warm")
 

@@ -60,7 +60,6 @@ def debug_inventory(name: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 def hosts(output: str) -> dict[str, dict[str, Any]]:
-    """Return host name -> data, as debug-inventory prints them."""
     found: dict[str, dict[str, Any]] = {}
     for block in output.split("\n[")[1:]:
         name = block.partition("]")[0]

@@ -20,7 +20,6 @@ from tools.inventory_schema import inventory_schema
 
 
 def parts(part: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every key of the schema with what describes it."""
     yield name, part
     for key, child in part.get("properties", {}).items():
         yield from parts(resolve_ref(child), f"{name}.{key}")

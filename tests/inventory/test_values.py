@@ -26,7 +26,6 @@ nodes: [{name: t4-1, pool: t4}]
 
 @pytest.fixture
 def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An inventory, with the file and the variables that it refers to."""
     monkeypatch.setenv("CALLERS_LICENSE", "lic-1")
     monkeypatch.setenv("CALLERS_PROXY", "http://me:hunter2@proxy:1")
     (tmp_path / "secrets").mkdir()

@@ -47,8 +47,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Issuer:
-    """Hands out numbered tokens that live for some seconds, or fails."""
-
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.clock, self.seconds, self.asked, self.fails = clock, seconds, 0, False
 

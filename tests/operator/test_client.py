@@ -30,7 +30,6 @@ NOW = load(SANDBOX)
 
 
 def compare(cluster: KubeClient, more: str = "", *, force: bool = True) -> StackResource:
-    """Compare the GPUStack with an inventory with more keys."""
     found = compare_stack(cluster, replace(NOW, text=f"{NOW.text}{more}\n"), force=force)
     assert found is not None
     return found

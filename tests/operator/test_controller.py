@@ -50,7 +50,6 @@ def running(cluster: KubeClient, kubeconfig: str) -> Iterator[tuple[Controller, 
 
 
 def degraded(cluster: KubeClient) -> dict[str, tuple[str, str]]:
-    """Return reason and message of each stack's condition Degraded."""
     return {
         stack["metadata"]["name"]: (condition["reason"], condition["message"])
         for stack in cluster.list(STACK).items

@@ -33,7 +33,6 @@ def render(*stacks: Inventory, **shape: Any) -> list[dict[str, Any]]:
 
 
 def rules(found: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every rule with its namespace, empty for cluster-wide ones."""
     for role in found:
         if role["kind"] in {"ClusterRole", "Role"}:
             yield from ((role["metadata"].get("namespace", ""), rule) for rule in role["rules"])

@@ -70,7 +70,6 @@ OVERLAPS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("test_qu
 
 
 def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = "", **metadata: Any) -> dict[str, Any]:
-    """Return a stack with nodes and a namespace, by default its own."""
     listed = [{"name": node, "pool": "gpu"} for node in nodes]
     known = {"uid": name, "generation": 1, "creationTimestamp": f"2026-11-22T09:00:0{since}Z", **metadata}
     made = a_stack(name, cluster={"namespace": namespace or f"home-of-{name}"}, nodes=listed)

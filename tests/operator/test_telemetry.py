@@ -33,7 +33,6 @@ Conditions = dict[str, tuple[str, str]]
 
 
 def status_with(conditions: Conditions) -> dict[str, Any]:
-    """Return a status with the status and reason of each condition."""
     return {
         "conditions": [
             {"type": kind, "status": each, "reason": why, "message": ""} for kind, (each, why) in conditions.items()

@@ -84,7 +84,6 @@ def _made(kind: type[_T], name: str) -> _T:
 
 
 def train(number: int, **fields: Any) -> Eviction:
-    """Return a pod of one training that runs on many nodes."""
     return Eviction(namespace="ml", name=f"train-{number}", owner="StatefulSet train", use="requests GPUs", **fields)
 
 

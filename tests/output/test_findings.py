@@ -17,7 +17,6 @@ from tests.output import samples
 
 @pytest.fixture(scope="module")
 def validator() -> jsonschema.Draft202012Validator:
-    """The published schema, checked against its metaschema."""
     schema = output_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)

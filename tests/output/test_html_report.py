@@ -226,7 +226,6 @@ def test_colors_have_enough_contrast_in_light_and_dark() -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colors as WCAG 2.2 defines it."""
     brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (brighter + 0.05) / (darker + 0.05)
 

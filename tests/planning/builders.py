@@ -58,7 +58,6 @@ def without_node(facts: ClusterFacts, name: str) -> ClusterFacts:
 
 
 def live(manifest: Manifest) -> Manifest:
-    """Return an object as the cluster shows it once it is ready."""
     status: dict[str, Any] = {}
     if manifest["kind"] == "Deployment":
         count = manifest["spec"].get("replicas", 1)

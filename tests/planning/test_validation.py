@@ -230,7 +230,6 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 def inventory_with_taint(*, enabled: bool = True, **fields: Any) -> Inventory:
-    """Return an inventory with the startup taint on, or off."""
     return inventory(specs=specs(startup_taint=StartupTaintSpec(enabled=enabled)), **fields)
 
 

@@ -84,7 +84,6 @@ def _move(document: Document, random: Random, names: tuple[str, ...]) -> None:
 
 
 def edits(before: Document, after: Document) -> Iterator[str]:
-    """Yield the settings and nodes that differ between two inventories."""
     old, new = dict(_flat(before)), dict(_flat(after))
     yield from (
         f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)

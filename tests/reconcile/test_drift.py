@@ -47,7 +47,6 @@ def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
 
 
 def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -> Difference:
-    """Return the only difference between a declared and a live object."""
     change = Change(
         component="driver",
         action=Action.UPDATE,

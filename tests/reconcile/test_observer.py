@@ -90,7 +90,6 @@ def builder(host_driver: str) -> SituationBuilder:
 
 
 def seen(view: SituationBuilder, version: int, **labels: str) -> Any:
-    """Return the state of a cluster with one node that has more labels."""
     node = node_object("t4-1", {**nfd_labels(), **labels}, version)
     return view.build(Showing({ref_of(node): node}), {}, {})
 

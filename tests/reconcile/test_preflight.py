@@ -44,7 +44,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def stack(*, ignore: tuple[str, ...] = (), registry: bool = True) -> Inventory:
-    """Return an inventory of one node with a GPU on a real cluster."""
     return inventory(
         cluster=ClusterConfig(context="prod"),
         nodes=(Node(name="t4-1", pool="t4"),),

@@ -86,7 +86,6 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
 
 
 def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **fields: Any) -> Any:
-    """Return state and reason of the driver on the only node."""
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
     found = driver_state(seen.nodes[0], Decision(phase=phase, **fields), given)
     assert found.step == seen.nodes[0].labels[STATE]

@@ -230,7 +230,6 @@ def finding(evidence: str) -> Finding:
 def executor(
     delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
 ) -> StepExecutor:
-    """Return steps on a cluster that deletes, without a record."""
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
     reasons = {} if rejected is None else rejected

@@ -221,7 +221,6 @@ def is_away(node: FleetNode) -> bool:
 
 
 def failed_now(node: FleetNode) -> bool:
-    """Whether a node failed on its way to what is wanted now."""
     is_failed = node.state is UpgradeState.FAILED and not node.is_leaving
     return is_failed and node.annotations.get(states.TARGET) == node.wanted.digest
 
@@ -314,5 +313,4 @@ def until(found: World, state: UpgradeState, node: str = "node-1", **changes: An
 
 
 def fleet_of(count: int, **first: Any) -> list[Machine]:
-    """Return so many machines, the first one with more fields."""
     return [Machine(name=f"node-{number}", **(first if number == 1 else {})) for number in range(1, count + 1)]

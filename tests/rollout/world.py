@@ -403,7 +403,6 @@ class World:
                 work.refusal = ""
 
     def run(self) -> Decision:
-        """Go on until nothing happens any more; return the last decision."""
         for _ in range(_ENDLESS):
             if not self.step():
                 return self.decisions[-1]

@@ -43,7 +43,6 @@ class _ScriptedApi:
 
 
 def follow(api: _ScriptedApi, truth: Callable[[Informer, list[tuple[str, str]]], bool]) -> Informer:
-    """Run an informer until ``truth(informer, events)`` holds."""
     events: list[tuple[str, str]] = []
 
     async def story() -> Informer:

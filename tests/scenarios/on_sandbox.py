@@ -49,7 +49,6 @@ class SandboxWorld(World):
         return [request for request in requests(log) if request.agent.startswith("gpu-provision")]
 
     def server_fault(self, **fault: Any) -> None:
-        """Declare the API server's own fault; nothing to end it."""
         self._declare("api-server", fault)
 
     def slow_down(self) -> None:

@@ -30,7 +30,6 @@ class Both(Home):
         return found
 
     def hand_over(self, manager: str = "gpu-provision") -> None:
-        """Declare the inventory as a stack, and wait until it is ready."""
         printed = self.world.cli("operator", "stack", "-i", str(self.world.inventory), check=True).out
         self.world.submit(printed, manager)
         self.world.give_rights("--operator")

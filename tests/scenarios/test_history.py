@@ -56,7 +56,6 @@ def _ours(labels: dict[str, str]) -> dict[str, str]:
 
 
 def command(world: World, *words: str) -> Any:
-    """Return the JSON document of a command on this world's inventory."""
     return world.cli(*words, "--json", "-i", str(world.inventory)).document
 
 

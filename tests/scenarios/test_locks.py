@@ -18,7 +18,6 @@ STUCK = {"fault": "crash-loop", "node": "t4-1", "image": "k8s-device-plugin", "m
 
 @pytest.fixture(scope="module")
 def world(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A cluster without a stack, on which runs take a while."""
     with opening(tmp_path_factory.mktemp("locks"), timings={"speed": 4}) as made:
         yield made
 

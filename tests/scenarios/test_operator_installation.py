@@ -25,7 +25,6 @@ def operator(world: World, command: str, *arguments: str, check: bool = True) ->
 
 
 def rendered(world: World, *options: str) -> Path:
-    """Write a folder for kubectl that suits the API server."""
     folder = world.folder / "operator"
     world.cli("operator", "render", "--kubernetes", world.api.version, "-o", str(folder), *options, check=True)
     return folder

@@ -44,7 +44,6 @@ def test_a_plan_is_what_the_apply_does(seed: int, new_sandbox: Make) -> None:
 
 
 def give(world: World) -> None:
-    """Make the namespace, and what inventories refer to there."""
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERANDS}})
     for name, data in GIVEN.items():
         metadata = {"name": name, "namespace": OPERANDS}

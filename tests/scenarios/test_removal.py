@@ -87,7 +87,6 @@ def assert_restored(world: World, before: Dump) -> None:
 
 
 def destroy(world: World, *arguments: str, code: int = 0) -> Any:
-    """Run gpu-provision destroy on the cluster; return its document."""
     words = ("destroy", "--yes", "--cluster-only", "--json", *arguments, "-i", str(world.inventory))
     answer = world.cli(*words)
     assert answer.code == code, answer.text

@@ -134,7 +134,6 @@ class Recorded:
         return [request.path.split("/") for request in writes if request.verb == verb and request.code < 400]
 
     def evictions(self) -> list[str]:
-        """Return the pods that were evicted, as namespace/name."""
         return [f"{path[-4]}/{path[-2]}" for path in self._paths("POST") if path[-1] == "eviction"]
 
     def drivers(self) -> list[str]:

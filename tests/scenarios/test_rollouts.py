@@ -39,7 +39,6 @@ def stack(world: World) -> World:
 
 
 def roll_out(world: World, *, listen: Listen = lambda _: None, **driver: Any) -> RunResult:
-    """Declare another driver, and apply that in this process."""
     if driver:
         world.settings(driver=driver)
     return applied(world, connect(str(world.account())), listen)

@@ -121,7 +121,6 @@ def _pods(world: SandboxWorld, app: str, node: str) -> list[dict[str, Any]]:
 
 
 def _restarts(world: SandboxWorld, node: str) -> list[int]:
-    """Return how often each driver that runs on a node was restarted."""
     statuses = [pod.get("status", {}).get("containerStatuses", ()) for pod in _pods(world, APPS[0], node)]
     return [each["restartCount"] for found in statuses for each in found if "running" in each["state"]]
 

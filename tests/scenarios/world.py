@@ -141,7 +141,6 @@ class World(ABC):
         self.edited()
 
     def settings(self, **values: Any) -> None:
-        """Merge settings into top-level sections of the inventory."""
         document = yaml.safe_load(self.inventory.read_text())
         for key, value in values.items():
             document[key] = {**document.get(key, {}), **value} if isinstance(value, dict) else value
@@ -222,7 +221,6 @@ class World(ABC):
 
     @property
     def api(self) -> Client:
-        """Reads and changes objects as the cluster's administrator."""
         if self.kubeconfig not in self._clients:
             self._clients[self.kubeconfig] = Client(self.kubeconfig)
         return self._clients[self.kubeconfig]
@@ -239,7 +237,6 @@ class World(ABC):
         return found
 
     def driver_pods(self) -> list[dict[str, Any]]:
-        """Return the driver pods that the scheduler has placed."""
         return [pod for pod in self.pods("nvidia-driver-daemonset") if "nodeName" in pod["spec"]]
 
     def boot(self, node: str) -> str:

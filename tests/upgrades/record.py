@@ -51,7 +51,6 @@ class Home:
 
     @contextlib.contextmanager
     def sandbox(self, target: Path) -> Iterator[Client]:
-        """Run the sandbox; write its state down when it has ended."""
         self.run("sandbox", "up", "--fleet", str(self._fleet))
         try:
             with contextlib.closing(Client(self._sandbox / "kubeconfig")) as client:

@@ -31,8 +31,6 @@ RECORD = "/api/v1/namespaces/gpu-operator-resources/configmaps/sandbox-validatio
 
 
 class Answering(GpuCluster):
-    """A cluster that has an answer by path; others are not found."""
-
     def __init__(self, answers: Mapping[str, Any]) -> None:
         super().__init__(SimpleNamespace(api=None), namespace="gpu-operator-resources")  # type: ignore[arg-type]
         self.answers = answers

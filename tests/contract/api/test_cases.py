@@ -47,7 +47,6 @@ def fill_in(value: Any, known: Object) -> Any:
 
 
 def find(value: Any, path: str) -> Any:
-    """Return the value at a dotted path; None for a missing one."""
     for part in path.split(".") if path else ():
         value = value[int(part)] if isinstance(value, list) else (value or {}).get(part)
     return value

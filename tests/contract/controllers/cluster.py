@@ -78,7 +78,6 @@ class Cluster:
         return self.server.is_gone(self.path(kind, name))
 
     def now(self, kind: str) -> str:
-        """Return the version of a collection: where a history starts."""
         version: str = self.server.get(f"{self.path(kind)}?limit=1")["metadata"]["resourceVersion"]
         return version
 
@@ -108,7 +107,6 @@ class Cluster:
         return numbers
 
     def await_(self, kind: str, name: str, condition: Callable[[Object], Any]) -> Object:
-        """Return an object as soon as it is as it should be, watching it."""
         selector = f"fieldSelector=metadata.name%3D{name}"
         with self.server.watch(f"{self.path(kind)}?{selector}") as watch:
             return watch.until(lambda event: event.type != "DELETED" and condition(event.object))[-1].object

@@ -39,7 +39,6 @@ def _is_usable(server: Server, name: str) -> bool:
 
 @pytest.fixture
 def cluster(server: Server, nodes: Path, namespace: str) -> Cluster:
-    """A namespace of the test's own in a cluster with nodes."""
     assert nodes.exists()
     made = Cluster(server, namespace)
     # Servers before 1.24 take no pod before the service account has its token.

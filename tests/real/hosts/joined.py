@@ -228,7 +228,6 @@ def _kubeconfig(ours: Path) -> str:
 
 
 def join(machine: Machine) -> None:
-    """Set the machine up, give it its images, and start its kubelet."""
     machine.run(_JOIN, seconds=_JOIN_SECONDS)
 
 

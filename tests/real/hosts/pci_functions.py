@@ -81,7 +81,6 @@ class Function:
 
 
 def serve(peer: socket.socket, function: Function) -> bool:
-    """Answer one question; False if the connection has ended."""
     header = _exactly(peer, _HEADER.size)
     if not header:
         return False

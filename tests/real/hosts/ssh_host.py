@@ -109,7 +109,6 @@ def _greets(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of loopback that are free now."""
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

@@ -26,7 +26,6 @@ def built_in(host: Host) -> set[str]:
 
 
 def gpus(host: Host) -> list[str]:
-    """Return the PCI addresses of NVIDIA's display and 3D controllers."""
     return [line.split()[0] for line in host.check_output("lspci -d 10de::0302; lspci -d 10de::0300").splitlines()]
 
 

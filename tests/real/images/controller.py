@@ -97,7 +97,6 @@ def _forget_old(folder: Path) -> None:
 
 
 def _closure(name: str, known: dict[str, Distribution]) -> dict[str, Distribution]:
-    """Return what a package requires here, directly or not."""
     for text in distribution(name).requires or ():
         wanted = Requirement(text)
         key = canonicalize_name(wanted.name)

@@ -60,8 +60,6 @@ MUTATIONS: Mapping[str, tuple[str, Mutation]] = {
 
 
 def with_mistake(component: Component, mutation: Mutation) -> Component:
-    """Return a component whose DaemonSets' pods have the mistake."""
-
     def manifests(spec: Any, context: RenderContext) -> list[Manifest]:
         made = component.manifests(spec, context)
         for manifest in made:

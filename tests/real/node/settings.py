@@ -84,7 +84,6 @@ def programs(directory: Path) -> dict[str, tuple[str, ...]]:
 
 
 def cni_folder() -> Path | None:
-    """Return the folder of the machine's CNI plugins, if it has them."""
     return next((folder for folder in CNI_FOLDERS if (folder / "bridge").exists()), None)
 
 

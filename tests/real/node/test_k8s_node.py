@@ -60,7 +60,6 @@ def pyinfra(user: NodeUser, stack: Path, *words: str) -> Answer:
 
 
 def helper_pods(user: NodeUser) -> list[str]:
-    """Return the names of helper pods, also of those on their way out."""
     found = user.json("pods", "-n", "kube-system", "-l", "gpu-provision.io/helper=host-shell")["items"]
     return [pod["metadata"]["name"] for pod in found]
 

@@ -39,7 +39,6 @@ class Running(LoopThread):
         self.close()
 
     def connection(self) -> http.client.HTTPSConnection:
-        """Return a new connection that trusts only the private CA."""
         context = ssl.create_default_context(cafile=str(self.server.authority))
         return http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=_DEADLINE)
 
@@ -86,7 +85,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One server for all tests of a module, which use their own objects."""
     running = Running(tmp_path_factory.mktemp("sandbox"))
     yield running
     running.stop()
@@ -120,7 +118,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 def eventually(check: Callable[[], Any], what: str) -> Any:
-    """Return the first true result of ``check`` before a deadline."""
     deadline = time.monotonic() + _DEADLINE
     while time.monotonic() < deadline:
         if answer := check():

@@ -35,7 +35,6 @@ def rule(resource: str, *verbs: str, group: str = "", names: Sequence[str] = ())
 
 
 def binding(user: str, kind: str, role: str, subject: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return the binding of a role to a user, or to another subject."""
     return {
         "metadata": {"name": f"{user}-{role}"},
         "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role},

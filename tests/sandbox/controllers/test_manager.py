@@ -33,7 +33,6 @@ def play(story: Awaitable[None]) -> None:
 
 
 async def run_until(work: Awaitable[None], condition: Callable[[], bool]) -> None:
-    """Run something that never ends until a condition holds."""
     task = asyncio.ensure_future(work)
     while not condition():  # noqa: ASYNC110  what runs sets no event
         await asyncio.sleep(0.005)

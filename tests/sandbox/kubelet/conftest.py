@@ -62,7 +62,6 @@ class _Lab:
             await self.api.create(resource, manifest, manifest["metadata"].get("namespace", ""))
 
     async def label(self, **operands: str) -> None:
-        """Set deploy labels of the node; by default those of all operands."""
         wanted = operands or dict.fromkeys(OPERANDS, "true")
         labels = {f"nvidia.com/gpu.deploy.{name}": value for name, value in wanted.items()}
         await self.api.patch(NODES, "gpu-1", {"metadata": {"labels": labels}})

@@ -31,7 +31,6 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def hosts(start: Boot) -> tuple[Machine, ...]:
-    """Two machines as they come, with two GPUs each; one has a BMC."""
     begun = start("gpu-1"), start("gpu-2", Hardware(bmc=False))
     for machine in begun:
         machine.await_boot()

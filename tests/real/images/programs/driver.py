@@ -78,7 +78,6 @@ def _check_system(wanted: str) -> None:
 
 
 def present(bus: Path) -> list[gpus.Gpu]:
-    """Return the NVIDIA GPUs on a PCI bus, in order of their addresses."""
     devices = {path.name: _attributes(path) for path in sorted(bus.glob("*"))}
     ours = {
         address: values["device"].removeprefix("0x")

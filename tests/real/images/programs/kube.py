@@ -23,8 +23,6 @@ _WATCH_SECONDS = 300
 
 
 class ApiError(Exception):
-    """The server refused a request; ``code`` is the HTTP status."""
-
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
