@@ -146,10 +146,13 @@ def field_line(kind: str, field: FieldChange) -> str:
     return f"{field.path}: {old} -> {new}{'  (downgrade)' if is_downgrade(field) else ''}"
 
 
+_SYSTEM = re.compile(r"-(ubuntu|ubi|distroless|rhel|rhcos|rocky|sles|debian).*")
+
+
 def image_version(image: str) -> str:
     """Return the version of an image: its tag, up to the operating system."""
     name, _, tag = image.rpartition(":")
-    return f"sha256:{tag[:12]}" if name.endswith("sha256") else tag.partition("-")[0]
+    return f"sha256:{tag[:12]}" if name.endswith("sha256") else _SYSTEM.sub("", tag)
 
 
 def is_downgrade(field: FieldChange) -> bool:
