@@ -105,8 +105,8 @@ def test_nodes_go_one_after_the_other_and_a_foreign_cordon_stays(stack: World) -
         found = cluster.writes_of(node, pods[node]["metadata"]["name"])
         is_proven = found.pop(("PATCH", "validation-required"), 0)  # none if it has passed before the next look
         activities = {Activity.RESTART, Activity.VALIDATION} if is_proven else {Activity.RESTART}
-        assert {span.doing for span in lanes[node].spans(result.seconds)} >= activities, node
-        assert lanes[node].current.doing is Activity.READY, node
+        assert {span.activity for span in lanes[node].spans(result.seconds)} >= activities, node
+        assert lanes[node].current.activity is Activity.READY, node
         cordon = () if node == "t4-2" else ("unschedulable",)
         assert found == Counter([
             ("PATCH", "upgrade-required"),
