@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gpu_provision.sandbox.hosts.spec import HostSpec, find_distribution
 
 
-class Runtime(NamedTuple):
+class HostRuntime(NamedTuple):
     """A container runtime: its program, client, service and socket, and its configuration for systemd's cgroups."""
 
     program: str
@@ -25,16 +25,16 @@ class Runtime(NamedTuple):
     text: str
 
 
-RUNTIMES: Mapping[str, Runtime] = {
-    "containerd": Runtime(
+RUNTIMES: Mapping[str, HostRuntime] = {
+    "containerd": HostRuntime(
         *("containerd", "ctr", "containerd", "/run/containerd/containerd.sock", "/etc/containerd/config.toml"),
         'version = {schema}\nimports = ["/etc/containerd/conf.d/*.toml"]\nSystemdCgroup = true\n',
     ),
-    "cri-o": Runtime(
+    "cri-o": HostRuntime(
         *("crio", "crictl", "crio", "/run/crio/crio.sock", "/etc/crio/crio.conf"),
         '[crio.runtime]\ncgroup_manager = "systemd"\n',
     ),
-    "docker": Runtime(
+    "docker": HostRuntime(
         *("dockerd", "", "docker", "/run/docker.sock", "/etc/docker/daemon.json"),
         '{{"exec-opts": ["native.cgroupdriver=systemd"]}}\n',
     ),
