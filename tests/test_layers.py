@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -121,3 +123,10 @@ def test_every_data_file_is_in_the_wheel() -> None:
     command = ("git", "ls-files", "gpu_provision", ":!*README.md", ":!*.shellcheckrc")
     files = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split()
     assert [file for file in files if not any(fnmatch(Path(file).name, pattern) for pattern in patterns)] == []
+
+
+def test_no_class_name_is_used_twice() -> None:
+    """A reader who searches for a class finds one."""
+    files = (REPOSITORY / "gpu_provision").rglob("*.py")
+    names = Counter(name for file in files for name in re.findall(r"^ *class (\w+)", file.read_text(), re.MULTILINE))
+    assert [name for name, count in names.items() if count > 1] == []
