@@ -29,9 +29,8 @@ class Admission:
     barrier: HoldReason
     waits: str = ""  # why the others wait
     until: float = inf  # when the others may start by themselves, in unix seconds
-    admitted: tuple[
-        FleetNode, ...
-    ] = ()  # the candidates that may start, in order; as canaries if these are the barrier
+    # The candidates that may start, in order; as canaries if these are the barrier.
+    admitted: tuple[FleetNode, ...] = ()
 
 
 def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:
