@@ -17,7 +17,7 @@ from gpu_provision.sandbox.apiserver import Server as SandboxServer
 from gpu_provision.sandbox.apiserver import serve
 from gpu_provision.sandbox.client import load_credentials
 from gpu_provision.sandbox.controllers import run_controllers
-from tests.contract.client import SECONDS, Server
+from tests.contract.client import SECONDS, Object, Server
 from tests.loop_thread import LoopThread
 from tests.real import control_plane
 
@@ -109,12 +109,11 @@ def _compaction(plane: control_plane.ControlPlane) -> Callable[[], None]:
 
 
 def has_defaults(server: Server, namespace: str) -> bool:
-    """Whether a namespace has its service account, with the token that old pods need, and the API server's CA."""
+    """Whether a namespace accepts pods, which before 1.24 takes its account's token, and has the API server's CA."""
     if not server.controllers:
         return True
     inside = f"/api/v1/namespaces/{namespace}"
-    account, authority = (
-        server.ask("GET", f"{inside}/{path}") for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt")
-    )
-    has_token = server.at_least(1, 24) or "secrets" in account.body
-    return account.code == authority.code == HTTPStatus.OK and has_token
+    pod: Object = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "example.org/app:1"}]}}
+    accepted = server.ask("POST", f"{inside}/pods?dryRun=All", pod)
+    authority = server.ask("GET", f"{inside}/configmaps/kube-root-ca.crt")
+    return accepted.code == HTTPStatus.CREATED and authority.code == HTTPStatus.OK
