@@ -6,7 +6,7 @@
 
 The list is the same for the same seed and source. An id names module, function, operator and a digest of the source
 line, but no line number: ``run`` places a mutant again after an edit elsewhere, or after a rename of the module or the
-function, and says so where the code is gone.
+function, and says so where the code no longer exists.
 
 ``run`` needs pytest and works in a temporary clone of HEAD. The working tree never changes, and what is not committed
 takes no part. The steps are, each for the survivors of the one before:
@@ -45,7 +45,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("reconcile", "kube", "rollout", "hosts", "planning", "operator", "inventory")
+PACKAGES = ("reconcile", "kube", "rollout", "hosts", "planning", "operator", "inventory", "components", "output", "api")
+PACKAGES += ("cli", "destroy", "adopt", "history", "verify")
 SHOWN = ("id", "file", "function", "line", "was", "now")
 KILLED = ("killed", "timeout")
 STEPS = ("near", "far", "driver")
@@ -56,17 +57,18 @@ HOSTS = "tests/real/hosts/"
 SCENARIO = "tests/scenarios/test_{}.py"
 DRIVERS = {  # a pattern of modules -> whole runs that use them; the order is that of preference
     r"adopt": [SCENARIO.format("adoption")],
-    r"remov|remains|leaving": [SCENARIO.format("removal")],
-    r"histor|book|way_back|record|again": [SCENARIO.format("history")],
+    r"destroy|prune": [SCENARIO.format("removal")],
+    r"histor": [SCENARIO.format("history")],
     r"lock|lease": [SCENARIO.format("locks")],
-    r"drift|compare": [SCENARIO.format("drift")],
-    r"evict|emptying|rollout|drain|cordon": [SCENARIO.format("rollouts"), SCENARIO.format("rollout_plans")],
-    r"operator/|resident|deputy": [SCENARIO.format("operator"), SCENARIO.format("operator_installation")],
+    r"drift|diff": [SCENARIO.format("drift")],
+    r"rollout|drain|maintenance|observe": [SCENARIO.format("rollouts"), SCENARIO.format("rollout_plans")],
+    r"operator/": [SCENARIO.format("operator"), SCENARIO.format("operator_installation")],
+    r"verify/": [SCENARIO.format("verify")],
     r"hosts/(operations/reboot|deploy)": [SCENARIO.format("reboots"), HOSTS + "test_reboot.py"],
     r"hosts/(operations/runtime|background_script)": [HOSTS + "test_surroundings.py"],
     r"hosts/": [HOSTS + "test_failures.py", HOSTS + "test_twenty.py"],
-    r"cluster/(host_shell|helper_pod|processes|holders)": ["tests/real/node/test_k8s_node.py"],
-    r"planning/|rollout/|engine/rollout": [SCENARIO.format("fleet_rollouts")],
+    r"kube/(node_shell|exec)": ["tests/real/node/test_k8s_node.py"],
+    r"planning/|rollout": [SCENARIO.format("fleet_rollouts")],
     r"": [SCENARIO.format("main_job"), SCENARIO.format("refusals")],
     r"hosts/|inventory/": ["tests/deploys/test_hosts.py"],
 }
@@ -416,14 +418,14 @@ def git(*arguments: str) -> str:
 
 def outcome(results: dict[str, Any], name: str) -> str:
     """Return the last suite's outcome, or that of the suite that killed the mutant."""
-    told = "not run"
+    last = "not run"
     for suite in SUITES:
         if suite in results["mutants"].get(name, {}):
             result = results["mutants"][name][suite]
-            told = result["outcome"] + (f" by {suite}: {result['by']}" if result.get("by") else "")
-            if told.startswith(KILLED):
+            last = result["outcome"] + (f" by {suite}: {result['by']}" if result.get("by") else "")
+            if last.startswith(KILLED):
                 break
-    return told
+    return last
 
 
 def print_table(listed: list[dict[str, Any]], before: dict[str, Any], after: dict[str, Any]) -> bool:
