@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ class ClusterState:
     context: RenderContext
     desired: Desired
     observed: ObservedState
-    pods: Mapping[Key, tuple[Manifest, ...]] = field(default_factory=dict)
+    pods: Mapping[Key, Sequence[Manifest]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
     """The final labels; ``desired`` has those for now, see `planning.upgrades`."""
     parts: Mapping[str, NodeObjects] = field(default_factory=dict)
@@ -62,14 +63,14 @@ def cluster_state(
     return ClusterState(context, desired, observed, by_key, wanted, known)
 
 
-def _by_key(pods: Iterable[Manifest]) -> dict[Key, tuple[Manifest, ...]]:
+def _by_key(pods: Iterable[Manifest]) -> dict[Key, list[Manifest]]:
     by_key: dict[Key, list[Manifest]] = {}
     for pod in pods:
         # Without calls: each iteration groups thousands of pods.
         node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
         key = str(marks.get(labels.COMPONENT, "")), node or pod_view.node_of(pod)
         by_key.setdefault(key, []).append(pod)
-    return {key: tuple(each) for key, each in by_key.items()}
+    return by_key
 
 
 def evaluate_states(
@@ -98,16 +99,18 @@ def evaluate_states(
 
 def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
     """Return for each target all inputs of `evaluate_node`: equal inputs have equal states."""
-    observed, components, runs_in = seen.observed, tuple(seen.desired), tuple(RUNS_IN)
-    shared = (components, [part.daemonsets for part in seen.parts.values()], tuple(seen.parts), seen.context.part)
+    observed, runs_in, pods = seen.observed, tuple(RUNS_IN), defaultdict[str, list[Sequence[Manifest]]](list)
+    for (_, node), each in seen.pods.items():
+        pods[node].append(each)
+    daemonsets = [part.daemonsets for part in seen.parts.values()]
+    shared = (tuple(seen.desired), daemonsets, tuple(seen.parts), seen.context.part)
     single = [part.single for part in seen.parts.values() if part.single]
     by_node: dict[str, tuple[object, ...]] = {}
     for target in seen.context.targets:
         node = target.name
-        pods = [seen.pods.get((component, node)) for component in components]
         own = [each.get(node) for each in single]
         passed = [observed.passed.get((component, node)) for component in runs_in]
-        by_node[node] = (target, pods, own, seen.node_labels.get(node), passed, observed.void, shared)
+        by_node[node] = (target, pods.get(node), own, seen.node_labels.get(node), passed, observed.void, shared)
     return by_node
 
 

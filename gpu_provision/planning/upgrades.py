@@ -115,7 +115,7 @@ def is_kept(state: NodeState | None) -> bool:
 
 
 Desired = Mapping[str, Sequence[Manifest]]
-Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
+Pods = Mapping[tuple[str, str], Sequence[Manifest]]
 
 
 def kept_driver_groups(targets: Iterable[Target], desired: Desired, pods: Pods) -> dict[str, dict[str, str | None]]:

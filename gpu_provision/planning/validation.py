@@ -61,7 +61,7 @@ _OUT_OF_MEMORY = "OOMKilled"
 _NOT_STARTED = "StartError"  # startedAt of such a container is in 1970
 Desired = Mapping[str, Sequence[Manifest]]
 Parts = Mapping[str, NodeObjects]
-Pods = Mapping[tuple[str, str], tuple[Manifest, ...]]
+Pods = Mapping[tuple[str, str], Sequence[Manifest]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,9 @@ def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState
 
 def postpone_validations(found: Mapping[tuple[str, str], NodeState]) -> dict[tuple[str, str], NodeState]:
     """Return the states, with the validations of nodes that keep the previous driver postponed."""
-    drivers = {node: state for (component, node), state in found.items() if component == DRIVER and is_kept(state)}
-    return {key: postpone_validation(state, drivers.get(key[1])) for key, state in found.items()}
+    drivers = [(node, state) for (component, node), state in found.items() if component == DRIVER and is_kept(state)]
+    keys = (((name, node), driver) for node, driver in drivers for name in (*RUNS_IN, STARTUP_TAINT))
+    return {**found, **{key: postpone_validation(found[key], driver) for key, driver in keys if key in found}}
 
 
 STARTUP_TAINT = startup_taint.NAME
