@@ -34,7 +34,7 @@ NOT_DUE = (
     "gpu_provision.hosts.runner",
     "gpu_provision.operator.client",
     "gpu_provision.hosts.checks.judge",
-    "gpu_provision.images",
+    "gpu_provision.registry",
     "gpu_provision.destroy",
     "gpu_provision.output.views",
     "gpu_provision.rollout.state_machine",

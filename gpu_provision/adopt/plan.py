@@ -19,7 +19,7 @@ from gpu_provision.planning.applyset import PART_OF
 from gpu_provision.planning.diff import differences
 from gpu_provision.planning.managed_fields import with_transferred_fields
 from gpu_provision.planning.states import Desired
-from gpu_provision.planning.validation import label_changes
+from gpu_provision.planning.verdicts import label_changes
 from gpu_provision.rollout.states import installation_digest
 
 _PER_NODE = frozenset({"Node", "Pod"})

@@ -1,7 +1,7 @@
 """Device plugin validation: on every GPU node, a CUDA vectorAdd that asks Kubernetes for one GPU.
 
 A pod named by a digest of the validated content runs it once, and is deleted at the end of the run; see
-`gpu_provision.planning.validation`.
+`gpu_provision.planning.verdicts`.
 """
 
 from __future__ import annotations

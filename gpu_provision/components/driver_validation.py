@@ -1,7 +1,7 @@
 """Driver validation: on every GPU node, a CUDA vectorAdd that does not ask Kubernetes for a GPU.
 
 The validator's pod runs it in an init container, so this component has no objects of its own. Its state is
-that of the init container, see `gpu_provision.planning.validation`.
+that of the init container, see `gpu_provision.planning.verdicts`.
 """
 
 from __future__ import annotations

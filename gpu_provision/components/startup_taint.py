@@ -1,7 +1,7 @@
 """Startup taint: a node registers with it, and loses it once all of its validations have passed.
 
 The manifests are partial Nodes with the label that names what was validated; the same
-write removes the taint (`gpu_provision.planning.validation`). A node that is not in the cluster yet gets none.
+write removes the taint (`gpu_provision.planning.verdicts`). A node that is not in the cluster yet gets none.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from gpu_provision.inventory.document import KeyPath, Source, SourceError, forma
 from gpu_provision.inventory.json_schema import ANY, cluster_part, resolve_ref, schema
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.redaction import HIDDEN, is_secret, looks_secret, may_hold_secret
-from gpu_provision.inventory.values import mask_foreign
+from gpu_provision.inventory.references import mask_foreign
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Record

@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfoNotFoundError
 from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute, visible
 from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
+from gpu_provision.inventory.references import find_certificate_errors
 from gpu_provision.inventory.resolve import SPECS, needs_credentials
-from gpu_provision.inventory.values import find_certificate_errors
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.rollout_policy import zone_of

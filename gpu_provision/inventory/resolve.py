@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from gpu_provision.inventory.document import Source, absolute, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
-from gpu_provision.inventory.values import read_certificates
+from gpu_provision.inventory.references import read_certificates
 from gpu_provision.model import specs
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
 from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool, OperatingSystem

@@ -296,7 +296,7 @@ def _is_marked(item: Manifest, mark: str) -> bool:
     return bool((item["metadata"].get("labels") or {}).get(key) == value)
 
 
-Passed = Mapping[tuple[str, str], str]  # (component, node) -> the verdict, see `gpu_provision.planning.validation`
+Passed = Mapping[tuple[str, str], str]  # (component, node) -> the verdict, see `gpu_provision.planning.verdicts`
 
 
 def validations_ref(inventory: Inventory) -> ObjectRef:

@@ -18,7 +18,7 @@ from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.model.cluster import Kind, Manifest
 
 _KINDS_OF_PARTS = 4096  # of parts that are held once; a stack has some fifty, each failing pod some of its own
-# Components of which the starts and ends of containers are read, see planning.validation.
+# Components of which the starts and ends of containers are read, see planning.verdicts.
 _TIMED = frozenset({"driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"})
 
 _OF_CONTAINERS = frozenset({"containerStatuses", "initContainerStatuses"})

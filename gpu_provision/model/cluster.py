@@ -162,7 +162,7 @@ class ObservedState:
     namespaces: frozenset[str] = frozenset()
     names: Mapping[tuple[Kind, str], frozenset[str]] = field(default_factory=dict)
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # of the stack's components, also of validations
-    passed: Mapping[tuple[str, str], str] = field(default_factory=dict)  # on record, see `planning.validation`
+    passed: Mapping[tuple[str, str], str] = field(default_factory=dict)  # on record, see `planning.verdicts`
     void: frozenset[str] = frozenset()  # uids of pods whose vectorAdd does not count, since it is to run again
     lock: LockHolder | None = None
     lock_version: str = ""  # of the lock's object; it changes whenever a run takes, renews or gives it back

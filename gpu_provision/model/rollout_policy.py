@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
@@ -144,6 +144,28 @@ class MaintenanceWindow:
     def zone(self) -> tzinfo:
         """The time zone; see `zone_of`."""
         return zone_of(self.timezone)
+
+    def is_open(self, now: float) -> bool:
+        """Whether ``now``, in unix seconds, lies in the window."""
+        length = timedelta(minutes=self.minutes).total_seconds()
+        return any(0 <= now - opening < length for opening in self._openings(now))
+
+    def next_opening(self, now: float) -> float:
+        """Return when the window opens next, in unix seconds, after ``now``."""
+        return min(opening for opening in self._openings(now) if opening > now)
+
+    def _openings(self, now: float) -> Iterator[float]:
+        """Yield the openings from the day before ``now`` to a week after it.
+
+        The wall clock counts: a skipped hour of summer time opens the window as if it were not skipped, a repeated
+        hour at its first occurrence.
+        """
+        hour, minute = (int(part) for part in self.start.split(":"))
+        today = datetime.fromtimestamp(now, UTC).astimezone(self.zone).date()
+        for offset in range(-2, 9):
+            day = today + timedelta(days=offset)
+            if tuple(Day)[day.weekday()] in self.days:
+                yield datetime.combine(day, time(hour, minute), self.zone).timestamp()
 
 
 def zone_of(name: str) -> tzinfo:

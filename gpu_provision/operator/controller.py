@@ -22,8 +22,8 @@ from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
+from gpu_provision.operator.schedule import Backoff, OverlapChecker, ReconcileRequest
 from gpu_provision.operator.stack import (
     CONTROLLER_NAME,
     CONTROLLER_NAMESPACE,

@@ -17,7 +17,7 @@ from gpu_provision.model.findings import InvalidInventoryError, ProvisionError, 
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
-from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest, ReconcileScheduler
+from gpu_provision.operator.schedule import SETTLE_SECONDS, ReconcileRequest, ReconcileScheduler
 from gpu_provision.operator.stack import rollback_run
 from gpu_provision.operator.status import (
     Reason,

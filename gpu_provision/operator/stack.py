@@ -15,7 +15,7 @@ from gpu_provision import releases
 from gpu_provision.inventory.document import Document, Source, SourceError
 from gpu_provision.inventory.json_schema import ADDRESSES, cluster_part, schema
 from gpu_provision.inventory.loader import validate_source
-from gpu_provision.inventory.values import find_references
+from gpu_provision.inventory.references import find_references
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
 from gpu_provision.model.findings import Finding

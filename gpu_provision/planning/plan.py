@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Observed
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import validation
+from gpu_provision.planning import verdicts
 from gpu_provision.planning.applyset import belongs, component_of, selects
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
@@ -29,7 +29,7 @@ from gpu_provision.planning.states import (
     vector_add_of,
 )
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, OUTDATED, has_installed, is_kept, is_rolled_out
-from gpu_provision.planning.validation import NEVER_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
+from gpu_provision.planning.verdicts import NEVER_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -122,7 +122,7 @@ def _is_owned_by(pod: Manifest, manifest: Manifest) -> bool:
 def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     # Nodes that keep their driver keep the label of their validation.
-    put_off = {key for key, each in known.items() if key[0] == validation.STARTUP_TAINT and each.state is State.READY}
+    put_off = {key for key, each in known.items() if key[0] == verdicts.STARTUP_TAINT and each.state is State.READY}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
             name = manifest["metadata"]["name"]
@@ -213,11 +213,11 @@ def label_withdrawals(changes: Iterable[Change], seen: ClusterState) -> Iterator
     known = tuple(changes)
     running = {key_of_pod(change)[1] for change in known if change.action is Action.RUN}
     written = {change.ref.name for change in known if change.ref.kind == "Node"}
-    single = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
+    single = seen.parts[verdicts.STARTUP_TAINT].single if verdicts.STARTUP_TAINT in seen.parts else {}
     for target in seen.context.targets:
         is_labelled = target.facts is not None and labels.VALIDATED in target.facts.labels
         if is_labelled and target.name in running - written and target.name in single:
-            name, manifest = validation.STARTUP_TAINT, single[target.name]
+            name, manifest = verdicts.STARTUP_TAINT, single[target.name]
             effects = (f"{labels.VALIDATED} goes until the validations have passed on {target.name}",)
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 

@@ -11,7 +11,7 @@ from gpu_provision.model.plan import Action, Change
 from gpu_provision.planning.applyset import belongs, component_of
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import DRIVER, Pods, is_staying
-from gpu_provision.planning.validation import VALIDATIONS
+from gpu_provision.planning.verdicts import VALIDATIONS
 
 
 def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:

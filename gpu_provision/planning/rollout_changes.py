@@ -11,7 +11,7 @@ from gpu_provision.components import labels
 from gpu_provision.components.node_labels import NAME, leaving_nodes
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
-from gpu_provision.planning import validation
+from gpu_provision.planning import verdicts
 from gpu_provision.planning.applyset import selects
 from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.plan import (
@@ -25,7 +25,7 @@ from gpu_provision.planning.plan import (
 from gpu_provision.planning.prune import emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import ClusterState, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STACK_KEPT
-from gpu_provision.planning.validation import VALIDATIONS, NodePatch
+from gpu_provision.planning.verdicts import VALIDATIONS, NodePatch
 from gpu_provision.rollout import states as upgrade
 
 
@@ -120,7 +120,7 @@ def _limit_restarts(change: Change, kept: Collection[str]) -> Change:
 
 def _is_moot(change: Change, unproven: Collection[str]) -> bool:
     """Whether a change is dropped, or computed again: a validation that does not run, and its label."""
-    if change.component == validation.STARTUP_TAINT:
+    if change.component == verdicts.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     is_run = change.action is Action.RUN
     return _node_of(change) in unproven if is_run else change.ref.kind == "Node" and not change.fields

@@ -13,10 +13,10 @@ from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import upgrades, validation
+from gpu_provision.planning import upgrades, verdicts
 from gpu_provision.planning.applyset import belongs, digest_of, selects
 from gpu_provision.planning.upgrades import DRIVER, is_kept, is_rolled_out
-from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
+from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, labelled as members."""
@@ -56,7 +56,7 @@ def cluster_state(
     by_key = _by_key(observed.pods.values())
     known = per_node(desired) if parts is None else parts
     stay = upgrades.kept_driver_groups(context.targets, desired, by_key)
-    expired = validation.expired_labels(context, desired, known, observed, by_key)
+    expired = verdicts.expired_labels(context, desired, known, observed, by_key)
     for other in filter(None, (stay, expired)):
         desired = upgrades.with_node_labels(desired, other)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
@@ -140,7 +140,7 @@ def evaluate_node(target: Target, seen: ClusterState) -> dict[str, NodeState]:
         if state := _evaluate_component(component, target, seen, by_component):
             by_component[component] = state
     if is_kept(driver := by_component.get(DRIVER)):
-        return {component: validation.postpone_validation(state, driver) for component, state in by_component.items()}
+        return {component: verdicts.postpone_validation(state, driver) for component, state in by_component.items()}
     return by_component
 
 
@@ -154,9 +154,9 @@ def _evaluate_component(
         return None
     if manifest := part.single.get(target.name):
         facts, inventory = target.facts, seen.context.inventory
-        is_written = facts is None or validation.node_patch(manifest, facts, inventory).is_empty
-        if component == validation.STARTUP_TAINT:
-            return validation.node_state(target, known, is_reported=is_written)
+        is_written = facts is None or verdicts.node_patch(manifest, facts, inventory).is_empty
+        if component == verdicts.STARTUP_TAINT:
+            return verdicts.node_state(target, known, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
         if selects(daemonset, _desired_labels(target, seen)):
@@ -210,7 +210,7 @@ def _label_state(component: str, target: Target, *, is_written: bool) -> NodeSta
         if upgrades.has_stale_rollout(target):
             reason = f"{upgrades.UPGRADE_UNFINISHED}: the node has a driver of its own"
         elif facts is not None and labels.has_nfd_labels(facts.labels) and not labels.has_gpu(facts.labels):
-            declared = validation.gpu_text(target)
+            declared = verdicts.gpu_text(target)
             reason = f"the inventory declares a GPU ({declared}), but NFD sees no NVIDIA device on the PCI bus"
         else:
             return _node_state(component, target, State.READY)
@@ -227,14 +227,14 @@ def _validation_state(
     if wanted is None:
         return None
     is_second = component == DEVICE_PLUGIN_VALIDATION
-    if is_second and (problem := validation.count_problem(target, seen.context)):
+    if is_second and (problem := verdicts.count_problem(target, seen.context)):
         return _node_state(component, target, State.PENDING, problem)
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
-        return _node_state(component, target, State.PENDING, validation.REPEAT_REQUESTED)
-    verdict = validation.last_verdict(component, target.name, seen.observed, seen.pods)
-    doubtful = validation.expiry_reason(component, target, wanted.content, verdict, seen.pods, below=known)
-    if doubtful and pod is not None and digest_of(pod) == wanted.content and validation.verdict_of(pod) is None:
+        return _node_state(component, target, State.PENDING, verdicts.REPEAT_REQUESTED)
+    verdict = verdicts.last_verdict(component, target.name, seen.observed, seen.pods)
+    doubtful = verdicts.expiry_reason(component, target, wanted.content, verdict, seen.pods, below=known)
+    if doubtful and pod is not None and digest_of(pod) == wanted.content and verdicts.verdict_of(pod) is None:
         taint = "" if pod["spec"].get("nodeName") else _untolerated_taint(target, wanted.spec)
         return _node_state(component, target, State.PROGRESSING, taint or pod_view.cause(pod))
     if doubtful or verdict is None:

@@ -23,14 +23,7 @@ from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.prune import superseded_pods
 from gpu_provision.planning.states import ClusterState, Key
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, STACK_KEPT, is_kept
-from gpu_provision.planning.validation import (
-    RUNS_IN,
-    STARTUP_TAINT,
-    VALIDATIONS,
-    Verdict,
-    has_startup_taint,
-    verdict_of,
-)
+from gpu_provision.planning.verdicts import RUNS_IN, STARTUP_TAINT, VALIDATIONS, Verdict, has_startup_taint, verdict_of
 from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import NOT_VALIDATED
@@ -137,7 +130,7 @@ class Validations:
         """Start from the record in the cluster."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
-        self.passed: dict[Key, str] = dict(reading.observed.passed)  # the verdict as text, see `planning.validation`
+        self.passed: dict[Key, str] = dict(reading.observed.passed)  # the verdict as text, see `planning.verdicts`
         self.evidence: dict[Key, Evidence] = {}  # output of vectorAdds in this run
         self._verdicts = Memo[str, Verdict | None]()
         self._collected: dict[str, Verdict] = {}

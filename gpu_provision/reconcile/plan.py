@@ -31,7 +31,7 @@ from gpu_provision.planning.prepare import (
 )
 from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
-from gpu_provision.planning.validation import RUNS_IN, verdict_of
+from gpu_provision.planning.verdicts import RUNS_IN, verdict_of
 from gpu_provision.rbac import review
 
 _CONFIG_MAP = Kind("v1", "ConfigMap")

@@ -13,7 +13,6 @@ from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import judge
-from gpu_provision.images import look_up_image
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
@@ -23,6 +22,7 @@ from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.planning.prepare import inventory_findings
 from gpu_provision.reconcile.session import Session
+from gpu_provision.registry import look_up_image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from gpu_provision.planning.upgrades import (
     is_kept,
     needs_rollout,
 )
-from gpu_provision.planning.validation import FAILED_WITH
+from gpu_provision.planning.verdicts import FAILED_WITH
 from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import with_steps

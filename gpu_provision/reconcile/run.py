@@ -25,7 +25,7 @@ from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.prune import FOLLOWS_NODES, deletions
 from gpu_provision.planning.states import ClusterState, Desired, Key
 from gpu_provision.planning.upgrades import DRIVER
-from gpu_provision.planning.validation import postpone_validations
+from gpu_provision.planning.verdicts import postpone_validations
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
 from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, run_scopes
 from gpu_provision.reconcile.plan import ClusterPlan, without_failures

@@ -14,7 +14,7 @@ from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
 from gpu_provision.planning.states import NOT_IN_INVENTORY, ClusterState, Key, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, state_between_runs
-from gpu_provision.planning.validation import RUNS_IN, has_startup_taint, verdict_of
+from gpu_provision.planning.verdicts import RUNS_IN, has_startup_taint, verdict_of
 from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import deadline_tracker

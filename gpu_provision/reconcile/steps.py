@@ -16,12 +16,12 @@ from gpu_provision.kube.errors import AlreadyExistsError, ConflictError, NotFoun
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.findings import InvalidError
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import validation
+from gpu_provision.planning import verdicts
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.prune import superseded_pods
 from gpu_provision.planning.states import LABELS_PENDING, ClusterState, Key, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
-from gpu_provision.planning.validation import NOT_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
+from gpu_provision.planning.verdicts import NOT_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import Cordon, Evict, StateTransition
 
@@ -131,16 +131,16 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
         if not write.is_empty:
             yield _label_step(key, node, write)
     # The label of a validated node comes last.
-    single = seen.parts[validation.STARTUP_TAINT].single if validation.STARTUP_TAINT in seen.parts else {}
+    single = seen.parts[verdicts.STARTUP_TAINT].single if verdicts.STARTUP_TAINT in seen.parts else {}
     for target in seen.context.targets:
-        key, facts = (validation.STARTUP_TAINT, target.name), target.facts
+        key, facts = (verdicts.STARTUP_TAINT, target.name), target.facts
         state = settled.get(key)
-        if facts and state and state.state is State.PROGRESSING and state.reason == validation.LABEL_PENDING:
+        if facts and state and state.state is State.PROGRESSING and state.reason == verdicts.LABEL_PENDING:
             yield _label_step(key, facts, node_patch(single[target.name], facts, seen.context.inventory))
 
 
 def _label_step(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
-    freed = (node.revision, validation.other_taints(node)) if write.removes_taint else ()
+    freed = (node.revision, verdicts.other_taints(node)) if write.removes_taint else ()
     return PatchNode(key, ObjectRef("v1", "Node", "", node.name), node.uid, tuple(sorted(write.labels.items())), *freed)
 
 
@@ -157,7 +157,7 @@ def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> I
             elif state and state.state is State.PROGRESSING:
                 wanted = vector_add_of(component, target, seen)
                 last = wanted.pod if wanted else None
-                if last is not None and pod_view.phase(last) in _ENDED and validation.verdict_of(last) is None:
+                if last is not None and pod_view.phase(last) in _ENDED and verdicts.verdict_of(last) is None:
                     yield _removal_step(key, last)  # killed from outside, so without a verdict
 
 
@@ -168,7 +168,7 @@ def _rerun_steps(key: Key, target: Target, settled: Mapping[Key, NodeState], see
         return
     if (pod := wanted.pod) is not None:
         is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
-        has_run = pod["metadata"]["uid"] in seen.observed.void or validation.verdict_of(pod) is not None
+        has_run = pod["metadata"]["uid"] in seen.observed.void or verdicts.verdict_of(pod) is not None
         if has_run and not is_replaced:
             yield _removal_step(key, pod)
         return

@@ -9,15 +9,14 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from math import inf
 
 from gpu_provision.model.inventory import Inventory, NodePool
-from gpu_provision.model.rollout_policy import Day, MaintenanceWindow, Order
+from gpu_provision.model.rollout_policy import Order
 from gpu_provision.rollout import predicates, states
-from gpu_provision.rollout.canary import Admission, HoldReason, admit_canaries
-from gpu_provision.rollout.snapshot import BudgetDomain, FleetNode, Policy, Snapshot
+from gpu_provision.rollout.canary import admit_canaries
+from gpu_provision.rollout.snapshot import Admission, BudgetDomain, FleetNode, HoldReason, Policy, Snapshot
 from gpu_provision.rollout.states import UNDER_WAY, UpgradeState
 
 
@@ -90,8 +89,8 @@ def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -
     broken = failed_nodes(snapshot)
     if canaries.barrier is HoldReason.FAILURES or len(broken) >= fleet.stop_after_failures:
         return Admission(HoldReason.FAILURES, canaries.waits or f"the rollout stopped: {', '.join(broken)} failed")
-    if fleet.maintenance_window is not None and not is_open(fleet.maintenance_window, snapshot.now):
-        opening = next_opening(fleet.maintenance_window, snapshot.now)
+    if fleet.maintenance_window is not None and not fleet.maintenance_window.is_open(snapshot.now):
+        opening = fleet.maintenance_window.next_opening(snapshot.now)
         return Admission(HoldReason.WINDOW, "the maintenance window is closed", opening)
     if canaries.barrier is HoldReason.CANARIES:
         return replace(canaries, admitted=(*leaving, *canaries.admitted))
@@ -201,32 +200,3 @@ def policy_of(inventory: Inventory) -> Policy:
 def domain_of(pool: NodePool) -> str:
     """Return the name of the domain of a pool's nodes."""
     return f"pool {pool.name}" if pool.overrides_upgrades else SHARED
-
-
-_DAYS = tuple(Day)
-
-
-def is_open(window: MaintenanceWindow, now: float) -> bool:
-    """Whether ``now``, in unix seconds, lies in a window."""
-    length = timedelta(minutes=window.minutes).total_seconds()
-    return any(0 <= now - opening < length for opening in _openings(window, now))
-
-
-def next_opening(window: MaintenanceWindow, now: float) -> float:
-    """Return when the next window opens, in unix seconds, after ``now``."""
-    return min(opening for opening in _openings(window, now) if opening > now)
-
-
-def _openings(window: MaintenanceWindow, now: float) -> Iterator[float]:
-    """Yield the openings from the day before ``now`` to a week after it.
-
-    The wall clock counts: a skipped hour of summer time opens the window as if it were not skipped, a repeated hour at
-    its first occurrence.
-    """
-    zone = window.zone
-    hour, minute = (int(part) for part in window.start.split(":"))
-    today = datetime.fromtimestamp(now, UTC).astimezone(zone).date()
-    for offset in range(-2, 9):
-        day = today + timedelta(days=offset)
-        if _DAYS[day.weekday()] in window.days:
-            yield datetime.combine(day, time(hour, minute), zone).timestamp()

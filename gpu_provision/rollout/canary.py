@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from math import inf
 
 from gpu_provision.model.rollout_policy import Canary
 from gpu_provision.rollout import predicates, states
-from gpu_provision.rollout.snapshot import FleetNode, Snapshot
+from gpu_provision.rollout.snapshot import Admission, FleetNode, HoldReason, Snapshot
 from gpu_provision.rollout.states import UpgradeState
-
-
-class HoldReason(StrEnum):
-    """Why nodes may not start."""
-
-    NOTHING = "nothing"
-    FAILURES = "failures"
-    WINDOW = "window"
-    CANARIES = "canaries"
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The nodes that may start."""
-
-    barrier: HoldReason
-    waits: str = ""  # why the others wait
-    until: float = inf  # when the others may start by themselves, in unix seconds
-    # The candidates that may start, in order; as canaries if these are the barrier.
-    admitted: tuple[FleetNode, ...] = ()
 
 
 def soaking_canaries(snapshot: Snapshot, canary: Canary | None) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
+from math import inf
 
 from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
@@ -189,6 +190,26 @@ class Policy:
 
     fleet: RolloutPolicy = field(default_factory=RolloutPolicy)
     domains: Mapping[str, BudgetDomain]
+
+
+class HoldReason(StrEnum):
+    """Why nodes may not start."""
+
+    NOTHING = "nothing"
+    FAILURES = "failures"
+    WINDOW = "window"
+    CANARIES = "canaries"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The nodes that may start."""
+
+    barrier: HoldReason
+    waits: str = ""  # why the others wait
+    until: float = inf  # when the others may start by themselves, in unix seconds
+    # The candidates that may start, in order; as canaries if these are the barrier.
+    admitted: tuple[FleetNode, ...] = ()
 
 
 class Cordon(StrEnum):

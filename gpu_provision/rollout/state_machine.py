@@ -13,15 +13,18 @@ from math import inf
 from typing import assert_never
 
 from gpu_provision.model.rollout_policy import OnFailure
-from gpu_provision.rollout import budgets, predicates, states, steps
+from gpu_provision.rollout import budgets, node_steps, predicates, states
 from gpu_provision.rollout.budgets import admit, failed_nodes
-from gpu_provision.rollout.canary import Admission, HoldReason, soaking_canaries
+from gpu_provision.rollout.canary import soaking_canaries
+from gpu_provision.rollout.node_steps import IDLE, NodeDecision, act, withdraw
 from gpu_provision.rollout.snapshot import (
     NO_DRIVER,
     Action,
+    Admission,
     BudgetDomain,
     Cordon,
     FleetNode,
+    HoldReason,
     Policy,
     RollBack,
     Snapshot,
@@ -32,7 +35,6 @@ from gpu_provision.rollout.snapshot import (
     write_marks,
 )
 from gpu_provision.rollout.states import EARLY, FOREIGN_STATES, LATE, UNDER_WAY, UpgradeState
-from gpu_provision.rollout.steps import IDLE, NodeDecision, act, withdraw
 
 
 def coalesce(actions: tuple[Action, ...], snapshot: Snapshot, policy: Policy) -> Iterator[Action]:
@@ -93,34 +95,34 @@ def decide_node(  # noqa: PLR0911 - one case after the other
     if repair := _repair_marks(node, now):
         return repair
     if is_soaking and not predicates.is_healthy(node):
-        return steps.fail_canary(node, now)
+        return node_steps.fail_canary(node, now)
     if node.is_leaving and node.state not in EARLY:
-        return steps.leave(node, domain, now)
+        return node_steps.leave(node, domain, now)
     return _decide_by_state(node, domain, now)
 
 
 def _decide_by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:  # noqa: C901, PLR0911 - one case a state
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:
-            return steps.compare_driver(node, now)
+            return node_steps.compare_driver(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
-            return steps.check_queue(node, domain, now)
+            return node_steps.check_queue(node, domain, now)
         case UpgradeState.CORDON_REQUIRED:
-            return steps.cordon(node, now)
+            return node_steps.cordon(node, now)
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
-            return steps.wait_for_jobs(node, domain, now)
+            return node_steps.wait_for_jobs(node, domain, now)
         case UpgradeState.POD_DELETION_REQUIRED:
-            return steps.delete_pods(node, domain, now)
+            return node_steps.delete_pods(node, domain, now)
         case UpgradeState.DRAIN_REQUIRED:
-            return steps.drain(node, domain, now)
+            return node_steps.drain(node, domain, now)
         case UpgradeState.POD_RESTART_REQUIRED:
-            return steps.restart(node, domain, now)
+            return node_steps.restart(node, domain, now)
         case UpgradeState.VALIDATION_REQUIRED:
-            return steps.validate(node, domain, now)
+            return node_steps.validate(node, domain, now)
         case UpgradeState.UNCORDON_REQUIRED:
-            return steps.uncordon(node, now)
+            return node_steps.uncordon(node, now)
         case UpgradeState.FAILED:
-            return steps.recover(node, now)
+            return node_steps.recover(node, now)
         case UpgradeState.NODE_MAINTENANCE_REQUIRED | UpgradeState.POST_MAINTENANCE_REQUIRED | UpgradeState.FOREIGN:
             return IDLE
         case _:
@@ -208,7 +210,7 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     mark = snapshot.target if opened.barrier is HoldReason.CANARIES else None
     actions = (
         *acting,
-        *(steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in starting),
+        *(node_steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in starting),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # ends the run, so after all writes
     )
     waits = {name: each.waits for name, each in decisions.items() if each.waits} | held
@@ -225,7 +227,7 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
 def retry_failed(snapshot: Snapshot) -> tuple[StateTransition, ...]:
     """Return the transitions of a new run that retry failed nodes."""
     failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.left_out)
-    return tuple(steps.retry(node, snapshot.now) for node in failed_here)
+    return tuple(node_steps.retry(node, snapshot.now) for node in failed_here)
 
 
 def _apply_pending(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -> Snapshot:

@@ -20,7 +20,7 @@ from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory, Node, NodePool
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import cluster_state, evaluate_node
-from gpu_provision.planning.validation import RUNS_IN, VALIDATIONS
+from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from gpu_provision.kube.lease import lease_manifest, process_identity
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import controller as module
-from gpu_provision.operator import queue, reconciler
+from gpu_provision.operator import reconciler, schedule
 from gpu_provision.operator.controller import Controller
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import STACK, inventory_of, stack_of
@@ -92,7 +92,7 @@ def test_a_stack_whose_loading_fails_does_not_end_the_controller(
     def fail_for_one(stack: dict[str, Any]) -> Any:
         return {}["not thought of"] if stack["metadata"]["name"] == "broken" else inventory_of(stack)
 
-    for each in (queue, module):
+    for each in (schedule, module):
         monkeypatch.setattr(each, "inventory_of", fail_for_one)
     with running(cluster, kubeconfig) as (controller, events):
         cluster.create(stack_of({"name": "broken", "cluster": {}}))

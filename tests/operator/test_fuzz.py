@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.operator import stack as stacks
 from gpu_provision.operator.crd import spec_schema
-from gpu_provision.operator.queue import OverlapChecker, ReconcileRequest
+from gpu_provision.operator.schedule import OverlapChecker, ReconcileRequest
 from gpu_provision.output import findings
 from gpu_provision.sandbox.apiserver.custom_resources import fill_defaults, prune
 from tests import fuzzing

@@ -9,8 +9,8 @@ import pytest
 
 from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.operator import reconciler
-from gpu_provision.operator.queue import SETTLE_SECONDS, ReconcileRequest
 from gpu_provision.operator.reconciler import StackReconciler
+from gpu_provision.operator.schedule import SETTLE_SECONDS, ReconcileRequest
 from gpu_provision.operator.status import StackObservation
 from gpu_provision.reconcile.observer import Observation
 

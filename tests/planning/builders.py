@@ -27,7 +27,7 @@ from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import ClusterState, Desired, cluster_state
-from gpu_provision.planning.validation import Verdict
+from gpu_provision.planning.verdicts import Verdict
 from tests.components.builders import fleet, inventory, with_spec
 
 GPU_NODES = ("h100-1", "t4-1", "t4-2")

@@ -11,7 +11,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import LABELS_PENDING, NO_NODE, evaluate_states
 from gpu_provision.planning.upgrades import OUTDATED
-from gpu_provision.planning.validation import NEVER_RUN
+from gpu_provision.planning.verdicts import NEVER_RUN
 from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
 from tests.planning.builders import (
     GPU_NODES,

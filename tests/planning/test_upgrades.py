@@ -16,7 +16,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
-from gpu_provision.planning.validation import NOT_VALIDATED
+from gpu_provision.planning.verdicts import NOT_VALIDATED
 from tests.components.builders import inventory, with_spec
 from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node
 

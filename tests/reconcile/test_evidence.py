@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import ClusterState, Key
-from gpu_provision.planning.validation import parse_verdict
+from gpu_provision.planning.verdicts import parse_verdict
 from gpu_provision.reconcile import evidence
 from gpu_provision.reconcile.evidence import MAX_LOGS, Crashes, Validations
 from gpu_provision.rollout.states import NOT_READY

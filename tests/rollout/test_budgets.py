@@ -13,7 +13,7 @@ import yaml
 
 from gpu_provision.inventory import load
 from gpu_provision.model.rollout_policy import Day, MaintenanceWindow, Order, RolloutPolicy, UpgradePolicy
-from gpu_provision.rollout.budgets import SHARED, domain_of, is_open, next_opening, policy_of
+from gpu_provision.rollout.budgets import SHARED, domain_of, policy_of
 from gpu_provision.rollout.snapshot import BudgetDomain, DesiredContent, FleetNode, Pod, Policy
 from tests.rollout.rules import starts
 from tests.rollout.world import Machine, Trouble, World
@@ -132,13 +132,13 @@ def at(text: str) -> float:
 @pytest.mark.parametrize(("moment", "opened"), MOMENTS["open"])
 def test_a_window_is_open_for_its_minutes_from_its_start(moment: str, *, opened: bool) -> None:
     """The start is in it, the end is not."""
-    assert is_open(NIGHT, at(moment)) is opened
+    assert NIGHT.is_open(at(moment)) is opened
 
 
 @pytest.mark.parametrize(("moment", "opening"), MOMENTS["next"])
 def test_the_next_window_is_known(moment: str, opening: str) -> None:
     """A run waits for it, or reports it."""
-    assert next_opening(NIGHT, at(moment)) == at(opening)
+    assert NIGHT.next_opening(at(moment)) == at(opening)
 
 
 @pytest.fixture
@@ -154,6 +154,6 @@ def _without_time_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_without_time_zones")
 def test_utc_is_known_also_where_no_time_zone_is() -> None:
     """In a small image, whose controller would refuse every stack."""
-    assert next_opening(MaintenanceWindow(start="12:00"), 0.0) == 12 * 3600
+    assert MaintenanceWindow(start="12:00").next_opening(0.0) == 12 * 3600
     with pytest.raises(ZoneInfoNotFoundError):
-        is_open(NIGHT, 0.0)
+        NIGHT.is_open(0.0)

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as some
 
 from gpu_provision.rollout import budgets
-from gpu_provision.rollout.canary import Admission, HoldReason
 from gpu_provision.rollout.preview import plan_waves
-from gpu_provision.rollout.snapshot import FleetNode, Policy, Snapshot
+from gpu_provision.rollout.snapshot import Admission, FleetNode, HoldReason, Policy, Snapshot
 from gpu_provision.rollout.states import UpgradeState
 from tests.rollout.fleets import Mishap, befall, canaries, machines, mishaps, policies
 from tests.rollout.rules import Rules, judge_the_end

@@ -16,7 +16,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, attached_findi
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.progress import Activity, timelines_of
 from gpu_provision.planning.upgrades import DRIVER_KEPT
-from gpu_provision.planning.validation import VALIDATIONS
+from gpu_provision.planning.verdicts import VALIDATIONS
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
 from gpu_provision.reconcile.session import RunThread

@@ -8,10 +8,10 @@ from threading import Lock
 
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.images import look_up_image
 from gpu_provision.inventory import hardware
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
+from gpu_provision.registry import look_up_image
 
 _NVIDIAS = "/nvidia/driver"
 """End of the names of NVIDIA's images, also where a mirror has them."""

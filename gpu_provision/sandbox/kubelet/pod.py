@@ -12,10 +12,10 @@ from typing import Any
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, ApiError, Object
 from gpu_provision.sandbox.kubelet.container import read_handler, requested_gpus
+from gpu_provision.sandbox.kubelet.container_runner import ContainerRunner
 from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
 from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
 from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, PodContext, StatusManager, restarts
-from gpu_provision.sandbox.kubelet.runner import Runner
 
 _log = logging.getLogger(__name__)
 _QUICK_TRIES = 2  # a ConfigMap or a directory that a pod waits for is seldom far behind
@@ -82,7 +82,7 @@ class PodWorker(PodContext):
         """Take over a pod that is bound to the machine."""
         super().__init__(simulation, machine, pod)
         self._status = StatusManager(self)
-        self.runner = Runner(self, self._status.changed)
+        self.runner = ContainerRunner(self, self._status.changed)
         self._life: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 

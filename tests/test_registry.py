@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
-from gpu_provision import images as client
-from gpu_provision.images import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
+from gpu_provision import registry as client
 from gpu_provision.model.hosts import ImageState
+from gpu_provision.registry import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
 from tests import data_file
 from tests.kube.conftest import QuietHandler, serving
 

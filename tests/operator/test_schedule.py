@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.operator import queue
-from gpu_provision.operator.queue import Backoff, OverlapChecker, ReconcileRequest, ReconcileScheduler
+from gpu_provision.operator import schedule
+from gpu_provision.operator.schedule import Backoff, OverlapChecker, ReconcileRequest, ReconcileScheduler
 from gpu_provision.operator.stack import is_released
 from gpu_provision.operator.status import Reason
 from tests.data_file import document
 from tests.operator.conftest import a_stack
 
-SCRIPTS: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_name("test_queue_scheduler.yaml").read_text())
+SCRIPTS: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_suffix(".yaml").read_text())
 
 
 @pytest.mark.parametrize("steps", SCRIPTS.values(), ids=SCRIPTS)
@@ -66,7 +66,7 @@ def test_annotation_to_keep_counts_while_a_removal_waits() -> None:
     assert not request(**GOING).is_equivalent(request(**GOING, **KEEP))
 
 
-OVERLAPS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("test_queue_overlaps.yaml").read_text())
+OVERLAPS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("test_schedule_overlaps.yaml").read_text())
 
 
 def claiming(name: str, nodes: list[str], *, since: int = 1, namespace: str = "", **metadata: Any) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def test_inventory_is_read_once_and_errors_are_left_to_workers(monkeypatch: pyte
         read.append(stack["metadata"]["name"])
         return {}["not thought of"] if read[-1] == "broken" else inventory_of(stack)
 
-    inventory_of = queue.inventory_of
-    monkeypatch.setattr(queue, "inventory_of", counted)
+    inventory_of = schedule.inventory_of
+    monkeypatch.setattr(schedule, "inventory_of", counted)
     checker, a, b = OverlapChecker(), claiming("a", ["n1"]), claiming("b", ["n1", "n2"], since=2)
     for _ in range(3):
         assert checker.find_overlaps([a, b], []).keys() == {"b"}

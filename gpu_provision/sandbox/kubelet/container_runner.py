@@ -35,7 +35,7 @@ _IMAGE_NOT_FOUND = (
 _START_ERROR = 128
 
 
-class Runner:
+class ContainerRunner:
     """The containers of one pod.
 
     Attributes:

@@ -16,7 +16,7 @@ from gpu_provision.model.plan import Action, Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
 from gpu_provision.planning.states import evaluate_states
-from gpu_provision.planning.validation import (
+from gpu_provision.planning.verdicts import (
     LABEL_PENDING,
     NEVER_RUN,
     STARTUP_TAINT,
