@@ -27,7 +27,7 @@ Rules that hold everywhere:
 - A setting of a pool wins over that of the inventory, and one of a node over that of its pool. Mappings are merged
   key by key, lists are replaced.
 - Relative paths begin at the file, `~` is your home directory.
-- A default of "release" means: as the release says.
+- A default of "release" means: as in the release.
 
 ## Values from elsewhere
 Values of `env`, and the addresses of proxies, are secret: no plan, record, finding or log shows them. They need not
@@ -54,6 +54,7 @@ says which values are shown all the same.
 _EXPANDED_ONCE = ("env", "labels", "resources")
 """Definitions that many sections share and whose inner keys would only repeat what the description says."""
 
+_FROM_RELEASE = "Default: as in the release"
 _LONG = 60  # characters; a digest as an example would only widen the table
 
 
@@ -103,11 +104,11 @@ def _type(part: Part) -> str:
 def _default(part: Part) -> str:
     if "default" in part:
         return f"`{json.dumps(part['default'])}`"
-    return "release" if "as the release says" in part["description"] else ""
+    return "release" if _FROM_RELEASE in part["description"] else ""
 
 
 def _meaning(part: Part) -> str:
-    text = part["description"].replace("|", "\\|").replace(" Default: as the release says.", "")
+    text = part["description"].replace("|", "\\|").replace(f" {_FROM_RELEASE}.", "")
     examples = ", ".join(f"`{json.dumps(each)}`" for each in part.get("examples", ()) if len(str(each)) < _LONG)
     return f"{text} Example: {examples}" if examples else text
 

@@ -52,7 +52,7 @@ def check_policy(install: OperatorInstall) -> Iterator[Finding]:
         (
             Severity.ERROR,
             "workloads may need ClusterPolicy settings that an inventory does not have",
-            "stay with the GPU Operator, or turn these settings off in the ClusterPolicy first, and check workloads",
+            "stay with the GPU Operator, or turn these settings off in the ClusterPolicy once no workload needs them",
         ),
         (
             Severity.WARNING,
@@ -135,7 +135,7 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
     for differs, nodes in by_cause.items():
         yield Finding(
             code=codes.DRIVER_RESTARTS,
-            what="these nodes run another driver than the declared one; a rollout replaces it",
+            what="the driver on these nodes is not the declared one; a rollout replaces it",
             where=_name_nodes(nodes),
             evidence="; ".join(differs),
             consequence="pods that use GPUs are evicted from each of them",
@@ -154,8 +154,8 @@ def check_release(install: OperatorInstall) -> Iterator[Finding]:
             where=f"Secrets sh.helm.release.v1.{name}.* in namespace {namespace}",
             consequence="helm uninstall deletes the release's objects by name, and removes the labels of all nodes;"
             " helm upgrade brings the operator back",
-            fix=f"when the adoption is over: kubectl -n {namespace} delete secret -l owner=helm,name={name}; remove the"
-            " release out of Argo CD, Flux or the like before",
+            fix="when the adoption is over: remove the release from Argo CD, Flux or similar tools, then"
+            f" kubectl -n {namespace} delete secret -l owner=helm,name={name}",
             severity=Severity.WARNING,
         )
 

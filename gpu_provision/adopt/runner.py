@@ -168,7 +168,7 @@ class AdoptionRunner:
         install = look()
         if install.owned:
             finding = _stuck_finding(
-                "the ClusterPolicy stays, since its deletion would delete the objects that it still owns",
+                "the ClusterPolicy stays: deleting it would also delete the objects that it still owns",
                 install.cluster,
                 evidence=", ".join(str(ref) for ref in sorted(install.owned)),
                 fix="check whether the operator was started again; then run gpu-provision adopt again, which resumes",

@@ -50,7 +50,7 @@ def adopt(  # noqa: PLR0913 - one argument per option
 
     \b
     gpu-provision adopt --inventory-out gpu.yaml     write an inventory
-    gpu-provision adopt -i gpu.yaml                  show the changes of each object
+    gpu-provision adopt -i gpu.yaml                  show what happens to each object
     gpu-provision adopt -i gpu.yaml --yes            adopt; repeat the command to resume an interrupted run
 
     Asks for confirmation before the first change.

@@ -137,7 +137,7 @@ def apply(
     If the operator manages the stack, apply updates the GPUStack and waits for the controller.
 
     PLAN is a file of gpu-provision plan --out: apply makes exactly its changes, without a prompt. If inventory, hosts
-    or cluster differ from the plan, apply reports the differences and changes nothing.
+    or cluster have changed since the plan, apply reports the changes and writes nothing.
     """
     from gpu_provision.api.jobs import apply_job
 
@@ -227,7 +227,7 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
     is_flag=True,
     help="Evict GPU pods, respecting PodDisruptionBudgets. Without it, running GPU pods block the removal.",
 )
-@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions that no other objects use.")
+@click.option("--crds", is_flag=True, help="Also delete CustomResourceDefinitions, unless others have objects of them.")
 @options.ask_sudo_password
 @options.seconds("--timeout", default=300, show_default=True, help="Timeout of each stage.")
 @options.lock_timeout

@@ -37,7 +37,7 @@ def history(*, stack: StackOptions, out: Output) -> None:
 @click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
 @options.output_options
 def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
-    """Show one run with its inventory, without secrets; of a run on this machine also the output of validations."""
+    """Show one run with its inventory, without secrets, and of one on this machine the output of its validations."""
     from gpu_provision.history import rollback as records
     from gpu_provision.history import store
 
@@ -97,7 +97,7 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
 def rollback(  # noqa: PLR0913 - one argument per option
     *, number: int | None, stack: StackOptions, dry_run: bool, report: str | None, yes: bool, out: Output, **part: Any
 ) -> ExitCode:
-    """Apply the versions of run NUMBER. Default: the last run that succeeded before the current inventory.
+    """Apply the versions of run NUMBER. Default: the newest that succeeded with another inventory than the last run's.
 
     Restores the release and the versions of components only; all other settings come from the inventory file. Shows
     the plan, asks for confirmation, then applies and validates it; the history records the run. The inventory file

@@ -202,7 +202,7 @@ def install(  # noqa: PLR0913 - one argument per option
         return ExitCode.FAILED
     made, stacks = _manifest_options(out, **shape), [load_inventory(file) for file in files]
     written, findings = installing.install(cluster, made, stacks, take_over=take_over, seconds=timeout, say=out.note)
-    closing = f"{len(written)} objects were made or changed." if written else "Everything is as it should be."
+    closing = f"{len(written)} objects were created or changed." if written else "Nothing to change."
     _print_result(out, "operator install", findings, cluster, "written", written, closing)
     return ExitCode.OK
 
@@ -214,7 +214,7 @@ def install(  # noqa: PLR0913 - one argument per option
 @options.output_options
 @options.on_cluster
 def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
-    """Uninstall the operator; refused while GPUStacks exist.
+    """Uninstall the operator; refused while GPUStacks exist, unless --with-stacks is given.
 
     The controller has to run for --with-stacks: it uninstalls the stacks.
     """
@@ -255,7 +255,7 @@ def _print_result(  # noqa: PLR0913, PLR0917 - the output of both commands
 @options.output_options
 @options.on_cluster
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
-    """Show the leader and all GPUStacks; warns of a version skew."""
+    """Show the leader and all GPUStacks, and warn of version skew."""
     from gpu_provision.operator.install import skew_findings
     from gpu_provision.operator.status import read_overview
 
@@ -294,7 +294,9 @@ def _status_text(overview: Overview, out: Output) -> str:
     metavar="NAME",
     help="Namespace of the leader election Lease.",
 )
-@click.option("--address", default="127.0.0.1", show_default=True, metavar="IP", help="Listen address; :: for all.")
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, metavar="IP", help="Listen address; :: for all addresses."
+)
 @click.option(
     "--port", default=8080, show_default=True, metavar="PORT", type=click.IntRange(0, 65535), help="0: any free port."
 )

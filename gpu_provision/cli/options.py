@@ -132,7 +132,7 @@ look_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
 hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. Skips the cluster.")
 _part_limit = _limit(
     help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one per line."
-    " Limits hosts, node labels, drivers and validations; cluster-wide objects are always applied."
+    " Limits hosts, node labels, drivers and validations; cluster-wide objects are not limited."
 )
 _target = click.option(
     "--target",
@@ -163,7 +163,7 @@ report = click.option(
     help="Write an HTML report of the run, also of a failed one: timeline, changes, validations.",
 )
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something differs from the inventory."
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something differs or is not ready."
 )
 ask_sudo_password = click.option(
     "-K",

@@ -100,7 +100,7 @@ class SuggestingGroup(click.Group):
 EXIT_CODES = {
     ExitCode.OK: "done; for plan, no matter whether changes are pending",
     ExitCode.FAILED: "something failed: a host, the cluster, a validation",
-    ExitCode.DIFFERENCES: "only with --detailed-exitcode: something differs from the inventory",
+    ExitCode.DIFFERENCES: "only with --detailed-exitcode: something differs or is not ready",
     ExitCode.USAGE: "wrong usage",
     ExitCode.INVALID_INVENTORY: "the inventory is invalid",
     ExitCode.UNREACHABLE: "a host or the API server does not answer",
@@ -130,7 +130,7 @@ _COMMANDS = {
     "destroy": LazyCommand("apply", "Uninstall an inventory's stack from cluster and hosts."),
     "operator": LazyCommand("operator", "Install and run the controller that reconciles GPUStacks."),
     "plan": LazyCommand("apply", "Show what apply would change; read-only."),
-    "preflight": LazyCommand("apply", "Check hosts and cluster before the first run; read-only."),
+    "preflight": LazyCommand("apply", "Check hosts and cluster before a run; read-only."),
     "rbac": LazyCommand("validate", "Print the minimal RBAC roles for an inventory."),
     "render": LazyCommand("validate", "Print the manifests of all components; makes no API calls."),
     "report": LazyCommand("report", "Write an HTML report of a run."),

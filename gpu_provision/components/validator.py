@@ -29,7 +29,7 @@ _SELECTOR = {labels.APP: ACCOUNT, labels.PART_OF: "gpu-operator"}
 
 # The GPU Operator's validator needs further rights, to create pods and set finalizers; this one does neither.
 _READ_DAEMON_SETS = rule("apps", ["daemonsets"], ["get", "list", "watch"])
-_CUDA_READY = f"{operands.VALIDATIONS}/cuda-ready"  # as of the GPU Operator's CUDA validation
+_CUDA_READY = f"{operands.VALIDATIONS}/cuda-ready"  # as the GPU Operator's CUDA validation writes it
 
 # PID 1 ignores signals without a handler: without the trap, each rollout would wait for the grace period.
 STAY = "trap 'exit 0' TERM; echo all validations are successful; while true; do sleep 86400 & wait $!; done"

@@ -123,7 +123,7 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
     if definitions and not crds:
         kept = Finding(
             code=codes.CRDS_KEPT,
-            what="these stay, since their deletion would delete all their objects",
+            what="these stay: deleting them would delete all their objects",
             where="CustomResourceDefinition " + ", ".join(sorted(ref.name for ref in definitions)),
             fix="add --crds to remove them, too",
             severity=Severity.WARNING,
@@ -210,7 +210,7 @@ def _plan_shared(item: Manifest, foreign: tuple[str, ...]) -> tuple[Change | Non
         why, evidence = "other field managers have written to it", f"field managers: {', '.join(sorted(managers))}"
         fix = f"if nothing else uses it: kubectl delete {ref.kind.lower()} {ref.name}"
     elif foreign:
-        why, evidence = "its deletion would delete foreign objects in it", join_limited(foreign, _MAX_FOREIGN)
+        why, evidence = "deleting it would delete objects of others in it", join_limited(foreign, _MAX_FOREIGN)
         fix = f"once these are gone: kubectl delete {ref.kind.lower()} {ref.name}"
     else:
         return Change(component=component_of(item), action=Action.DELETE, ref=ref), None

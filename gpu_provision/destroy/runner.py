@@ -202,7 +202,7 @@ class DestroyRunner:
                 return
             if passed > _QUIET_SECONDS:
                 pods = join_limited((str(ref_of(pod)) for pod in left), 1)
-                self._say(f"waiting for {pods} to go: {explain_remaining(left[0], nodes)}")
+                self._say(f"waiting for {pods} to be deleted: {explain_remaining(left[0], nodes)}")
             mirror.wait(_POLL_SECONDS * 2)
 
     def _await_objects(self, refs: Iterable[ObjectRef]) -> None:
@@ -215,7 +215,7 @@ class DestroyRunner:
                     self._stuck.append(_remaining_finding(item, {}, self.options.seconds))
                     break
                 if passed > _QUIET_SECONDS:
-                    self._say(f"waiting for {ref} to go: {explain_remaining(item, {})}")
+                    self._say(f"waiting for {ref} to be deleted: {explain_remaining(item, {})}")
                 time.sleep(_POLL_SECONDS)
 
     def _audit(self) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
@@ -280,7 +280,7 @@ def _remaining_finding(item: Manifest, nodes: Mapping[str, Manifest], seconds: i
     ref = ref_of(item)
     return Finding(
         code=codes.NOT_GONE,
-        what=f"it is still there {seconds} s after its deletion",
+        what=f"it is still there {seconds} s after the request to delete it",
         where=str(ref),
         evidence=explain_remaining(item, nodes),
         fix=f"kubectl get {ref.kind.lower()} {ref.name}{f' -n {ref.namespace}' if ref.namespace else ''} -o yaml shows"

@@ -31,7 +31,7 @@ class Remedy(NamedTuple):
     fix: str
 
 
-_UNKNOWN = Remedy("GP500", "", "look at kubectl describe pod and kubectl logs of the pod")
+_UNKNOWN = Remedy("GP500", "", "run kubectl describe pod and kubectl logs for the pod")
 
 
 def is_trouble(reason: str) -> bool:
@@ -182,7 +182,7 @@ def taint_findings(nodes: Sequence[str]) -> tuple[Finding, ...]:
         what=f"the startup taint stays on {_names(nodes)}: validations there have not passed",
         where=f"node {_names(nodes)}",
         consequence="pods that do not tolerate gpu-provision.io/not-validated do not start there",
-        fix="correct the failures above and run again; to admit pods anyway: "
+        fix="correct what the other findings name and run again; to admit pods anyway: "
         f"kubectl taint node {min(nodes)} gpu-provision.io/not-validated-",
         severity=Severity.WARNING,
     )
@@ -211,7 +211,7 @@ def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Find
             where=f"node {nodes}",
             evidence=why,
             consequence="these nodes go on working with the driver that they have",
-            fix="see to what is named here and run again, which resumes the rollout",
+            fix="correct what is named here and run again, which resumes the rollout",
         )
         for (state, why), nodes in _group_by_reason(keeping, reason).items()
     )
@@ -227,7 +227,7 @@ def stack_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Findi
     return tuple(
         Finding(
             code="GP513",
-            what=f"{nodes} left the inventory and still has the stack",
+            what=f"the stack is still on nodes that left the inventory: {nodes}",
             where=f"node {nodes}",
             evidence=why,
             consequence=f"labels, driver and pods of the stack stay there{cordoned if state is State.FAILED else ''}",

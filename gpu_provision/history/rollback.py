@@ -77,8 +77,8 @@ def default_target(history: History, now: Inventory) -> Record:
     """Return the run that a rollback without a number goes back to. Raises UsageError."""
     if history.last and (record := previous_run(history, history.last, now)):
         return record
-    what = "there is nothing to go back to: no other inventory than that of the last run has succeeded"
-    fix = "gpu-provision history lists the runs, gpu-provision rollback N goes back to a certain one"
+    what = "there is no run to roll back to: no other inventory than that of the last run has succeeded"
+    fix = "gpu-provision history lists the runs, gpu-provision rollback N rolls back to run N"
     raise UsageError(Finding(code=codes.NO_SUCH_RUN, what=what, fix=fix))
 
 
@@ -127,7 +127,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
     kept = Finding(
         code=codes.OTHER_SETTINGS_STAY,
         where=name,
-        what="a rollback brings back versions only; these settings differ from that run and stay as they are now",
+        what="a rollback restores versions only; these settings differ from that run and stay as they are now",
         evidence=join_limited(found.kept, _MAX_SETTINGS),
         fix=f"gpu-provision diff {record.number} shows them; to have one back, write it and apply",
         severity=Severity.WARNING,

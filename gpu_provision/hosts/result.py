@@ -18,7 +18,7 @@ class HostOutcome:
     name: str  # of the node
     changes: tuple[str, ...] = ()  # done, or planned in a dry run, in words
     failed: bool = False  # whether the host is not as declared
-    reason: str = ""  # errors and their fixes; empty if the host did not fail
+    reason: str = ""  # first error, its fix and the number of others; empty if the host did not fail
     reboot_needed: bool = False  # whether a change takes effect only after a reboot
     gpus: int | None = None  # NVIDIA GPUs on its PCI bus; None if unread
     kernel: str = ""  # release of its running kernel; empty if unread

@@ -41,8 +41,8 @@ class InventoryFile:
 
     name: str = setting(
         REQUIRED,
-        "Name of this stack in the cluster, which labels all its objects. Do not change it later: objects of the old "
-        "name would stay in the cluster.",
+        "Name of this stack in the cluster; all its objects are members of it. Do not change it later: objects of the "
+        "old name would stay in the cluster.",
         "name",
         examples=["prod"],
     )
@@ -80,7 +80,8 @@ class InventoryFile:
     )
     ssh: SshOptions | None = setting(
         None,
-        "SSH settings. Your SSH configuration has the defaults. Settings of a node override those of the inventory.",
+        "SSH settings. Your own SSH configuration applies to what is not set here. Settings of a node override those "
+        "of the inventory.",
     )
     nfd: specs.NfdSpec | None = setting(None)
     driver: specs.DriverSpec | None = setting(None)

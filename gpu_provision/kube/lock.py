@@ -240,7 +240,7 @@ class WriteLock(HeldLease):
                 where=self._cluster.server,
                 evidence=f"it is held by {held} now" if held else "it was taken away, and has no holder now",
                 consequence="what is written so far stays; nodes that were under way stay as they are",
-                fix="see with gpu-provision status who writes, then run again: that goes on from there",
+                fix="gpu-provision status shows the writer; then run again, which resumes",
             )
         )
 

@@ -1,6 +1,6 @@
 """The codes of findings by name; codes.toml has title, cause and remedy of each.
 
-Only `gpu-provision explain` reads that table.
+Only what explains a code reads that table; runs need the names alone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class State(StrEnum):
     READY = "ready"  # runs the declared content; for a validation: it passed
     FAILED = "failed"  # its deadline passed, or its validation failed
     BLOCKED = "blocked"  # a component that it requires failed on this node
-    LEAVING = "leaving"  # the node left the inventory and still has the stack
+    LEAVING = "leaving"  # the stack is still on a node that left the inventory
 
     __hash__ = str.__hash__  # Enum's own is in Python, and sets of states are on hot paths
 

@@ -21,7 +21,7 @@ class WaitForCompletion:
     """Wait for jobs to complete before any pod is evicted."""
 
     pod_selector: str = setting(
-        "", "Label selector of pods for whose end a node waits. Default: no wait.", "label_selector"
+        "", "Label selector of the pods that a node waits for. Default: no wait.", "label_selector"
     )
     timeout_seconds: int = setting(
         0, "Seconds after which jobs are evicted anyway. 0 means: never.", minimum=0, maximum=_MONTH
@@ -35,8 +35,8 @@ class PodDeletion:
     force: bool = setting(False, _UNMANAGED)
     timeout_seconds: int = setting(
         300,
-        "Seconds until the upgrade of a node with a pod that cannot be evicted fails, or drains the node. 0 means: "
-        "never.",
+        "Seconds to wait for a pod that cannot be evicted; then the upgrade of its node fails, or the node is "
+        "drained. 0 means: no limit.",
         minimum=0,
         maximum=_MONTH,
     )
@@ -198,7 +198,8 @@ class RolloutPolicy:
     )
     on_failure: OnFailure = setting(
         OnFailure.PAUSE,
-        "Reaction: `pause` leaves the other nodes as they are; `rollback` restores the previous driver on all nodes.",
+        "What happens then: `pause` leaves the other nodes as they are; `rollback` restores the previous driver on all "
+        "nodes.",
     )
     maintenance_window: MaintenanceWindow | None = setting(None)
     order: Order = setting(

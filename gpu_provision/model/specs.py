@@ -251,7 +251,7 @@ class DaemonSetSettings:
     max_unavailable: int | str = setting(
         1,
         "How many pods of a DaemonSet may be replaced at the same time: a number, or a percentage of the nodes. This "
-        "value does not apply to the driver, which a rollout replaces.",
+        "value does not apply to the driver, which is replaced by a rollout or by hand.",
         "percentage_of_pods",
         reference="rollingUpdate.maxUnavailable",
     )

@@ -111,7 +111,7 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
         where=stack_label(live),
         what=f"another field manager owns fields that the inventory omits: {managers}",
         evidence=", ".join(each.path for each in left),
-        fix=f"take it out where {managed_by(live) or managers} declares it; or remove it here: --take-over",
+        fix=f"remove these fields where {managed_by(live) or managers} declares them, or here with --take-over",
     )
     return StackResource(live=live, desired=wanted, fields=fields, findings=(error,))
 
@@ -272,7 +272,7 @@ _DECLARED_ELSEWHERE = {
         "the controller installs the stack again",
         "take it out there: the pruning removes the stack, too",
     ),
-    "take over": ("declares it, too, and may set back these fields", "the controller follows", "change it there"),
+    "take over": ("declares it, too, and may revert these fields", "the controller follows", "change it there"),
 }
 
 

@@ -102,7 +102,7 @@ def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:
                 yield Finding(
                     code=codes.UNKNOWN_KEYS,
                     where=finding.where,
-                    what="this version of gpu-provision has no such key; once installed, the API server drops it",
+                    what="this version of gpu-provision has no such key; after this, the API server would drop it",
                     evidence=finding.what,
                     fix=f"kubectl edit gpustack {name} removes it, then install again. {finding.fix}",
                 )
@@ -147,7 +147,7 @@ def strip_refused_rules(cluster: KubeClient, wanted: Manifest, manager: str) -> 
             what="installed without rules in CEL, which this API server refuses; "
             "the controller reports violations in the stack's status instead",
             evidence=why,
-            fix="nothing for this cluster; for GitOps, render the same: "
+            fix="nothing for this cluster; with GitOps, render the manifests with: "
             "gpu-provision operator render --kubernetes 1.28. Please report it with the version of the cluster",
             severity=Severity.WARNING,
         )

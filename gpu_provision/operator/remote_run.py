@@ -141,7 +141,7 @@ class RemoteRun:
                 self._require_leader(mirror)
             stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
             self._generation = int(stack["metadata"]["generation"])
-            state = "is changed" if self._resource.desired else "says so already"
+            state = "is changed" if self._resource.desired else "is already up to date"
             self._reporter.report_message(f"{self._resource.name} {state}; {self._leader.holder} carries it out")
             seen, findings = self._follow(mirror)
         record = rollback.read_history(self._cluster, inventory).last
@@ -319,6 +319,6 @@ def _managed_finding(stack: Manifest, fix: str) -> Finding:
     return Finding(
         code=codes.MANAGED_BY_OPERATOR,
         where=stack_label(stack),
-        what="a controller manages this stack, which would interfere; nothing was written",
+        what="a controller manages this stack and would interfere; nothing was written",
         fix=fix,
     )

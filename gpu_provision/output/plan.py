@@ -195,7 +195,7 @@ def resource_text(change: ResourceChange | None, style: Style = PLAIN) -> str:
     if change is None:
         return ""
     if not change.fields:
-        return f"The operator looks after this: {change.name} says so already."
+        return f"The operator manages this stack; {change.name} is already up to date."
     fields = [f"  {style.paint('yellow', '~')} {field_line('GPUStack', field)}" for field in change.fields]
     return "\n".join([f"The operator carries this out: {change.name} is to change.", *fields])
 
@@ -229,7 +229,8 @@ def _component(name: str, own: list[Change], style: Style) -> str:
         change = group[0]
         sign, color = SIGNS[change.action]
         fields, labels = _shown_fields(change)
-        count = f"  {labels} labels" if labels else ""
+        numbers = Counter(map(_sign_of, labels))
+        count = f"  labels {' '.join(f'{sign}{numbers[sign]}' for sign in '+~-' if sign in numbers)}" if labels else ""
         lines.append(f"  {style.paint(color, sign)} {_title(group)}{count}{'' if change.certain else _MAY}")
         lines += [f"      {field_line(change.ref.kind, field)}" for field in fields]
         if not change.departure:
@@ -250,20 +251,24 @@ def _group_key(change: Change) -> tuple[object, ...]:
         name = _stem(name, node) if change.ref.kind == "Pod" else ""
     shown, labels = _shown_fields(change)
     fields = tuple((field.path, repr(field.old), repr(field.new)) for field in shown)
+    counted = tuple((field.path, _sign_of(field)) for field in labels)
     words = tuple(_replace_node(effect, node, "*") for effect in effects(change))
     is_plain = change.action in {Action.CREATE, Action.DELETE} and not (node or fields or change.effects)
     kind, words = (None, ()) if is_plain else (change.ref.type, words)
-    return change.action, kind, change.ref.namespace, name, fields, labels, words, change.certain
+    return change.action, kind, change.ref.namespace, name, fields, counted, words, change.certain
 
 
-def _shown_fields(change: Change) -> tuple[Sequence[FieldChange], int]:
-    """Return the fields to show, and how many labels of a node are counted instead of shown: three or more."""
+def _shown_fields(change: Change) -> tuple[Sequence[FieldChange], Sequence[FieldChange]]:
+    """Return the fields to show, and the labels of a node that are counted instead of shown: three or more."""
     fields = () if change.departure else visible_fields(change)
     if change.ref.kind != "Node":
-        return fields, 0
-    others = [field for field in fields if not field.path.startswith("metadata.labels.")]
-    labels = len(fields) - len(others)
-    return (others, labels) if labels >= _FEW else (fields, 0)
+        return fields, ()
+    labels = [field for field in fields if field.path.startswith("metadata.labels.")]
+    return ([field for field in fields if field not in labels], labels) if len(labels) >= _FEW else (fields, ())
+
+
+def _sign_of(field: FieldChange) -> str:
+    return "+" if field.old is None else "-" if field.new is None else "~"
 
 
 def _replace_node(effect: str, node: str, where: str) -> str:

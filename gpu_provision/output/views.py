@@ -41,8 +41,8 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
         replicas = item["spec"].get("replicas", 1)
         how = f"scaled from {replicas} to 0" if replicas else "at 0 replicas"
         parts.append(
-            f"First the operator stops: {ref_of(item)}, {how}. While it runs it would make again what is removed, and"
-            " write over what is taken over."
+            f"First the operator stops: {ref_of(item)}, {how}. While it runs it would recreate what is removed, and"
+            " overwrite what is taken over."
         )
     if adoption.drivers:
         running = [each.node for each in adoption.drivers if each.keeps]
@@ -53,7 +53,7 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
         parts.append("\n".join(lines))
     parts += ["\n".join(_disposition_lines(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
     if adoption.created:
-        parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator has not")
+        parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator does not have")
     return "\n\n".join(parts)
 
 

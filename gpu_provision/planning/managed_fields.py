@@ -142,7 +142,7 @@ def transfer_managed_fields(live: Manifest) -> list[dict[str, Any]]:
 
 
 def is_transferred(live: Manifest) -> bool:
-    """Whether no other field manager has a field of an object that `transferred` would take."""
+    """Whether no other field manager has a field of an object that `transfer_managed_fields` would take."""
     before, after = (
         sorted((*(e.get(key, "") for key in _IDENTITY), json.dumps(e.get("fieldsV1"), sort_keys=True)) for e in entries)
         for entries in (_entries(live), transfer_managed_fields(live))

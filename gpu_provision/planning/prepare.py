@@ -189,10 +189,10 @@ def unread_findings(unread: Collection[ObjectRef]) -> Iterator[Finding]:
     if unread:
         yield Finding(
             code=EXISTENCE_UNKNOWN,
-            what="references of pods not checked: read permission missing",
+            what="objects that pods refer to were not checked: read permission missing",
             where=", ".join(sorted(map(str, unread))),
             consequence="a pod that refers to a missing object does not start",
-            fix="grant the roles that gpu-provision rbac prints, with get for these names",
+            fix="grant the roles that gpu-provision rbac prints; they include get for these names",
             severity=Severity.WARNING,
         )
 

@@ -28,7 +28,7 @@ LABELS_PENDING = "labels are not written yet"
 """Reason of a node that NFD has labelled, and that lacks labels of the stack."""
 
 NOT_IN_INVENTORY = "no longer in the inventory"
-"""Beginning of the reason of a node that left the inventory and still has the stack."""
+"""Beginning of the reason of a node that left the inventory and that the stack is still on."""
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of all states of a node that has not joined the cluster."""

@@ -145,7 +145,7 @@ def _finding(
     number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
     return Finding(
         code=_MISSING,
-        what=f"{who} lacks {number} that this needs; nothing was written",
+        what=f"{who} lacks {number} that this needs; nothing was written to the cluster",
         where=f"{cluster.name} ({cluster.server})",
         evidence="\n    ".join(["it may not", *describe(missing)]),
         fix=f"let an administrator run: {command} | kubectl apply -f -",

@@ -82,9 +82,9 @@ def _skipped_dry_run_finding(refusals: list[str]) -> Finding:
     number = f"{len(refusals)} changes" if len(refusals) > 1 else "a change"
     return Finding(
         code="GP311",
-        what=f"server-side dry run of {number} skipped: write permission missing",
+        what=f"the server-side dry run of {number} was skipped: write permission missing",
         evidence=refusals[0],
-        fix="nothing for plan; for apply, grant the roles that gpu-provision rbac prints",
+        fix="nothing for plan and drift; for apply, grant the roles that gpu-provision rbac prints",
         severity=Severity.WARNING,
     )
 

@@ -64,7 +64,7 @@ def _unread_host_finding(host: HostOutcome) -> Finding:
         what="the host could not be read",
         evidence=host.reason,
         consequence="a run fails on this host, and does not start the cluster phase",
-        fix="check that the host is up and that ssh to it works; to use no SSH: host_prerequisites: {enabled: false}",
+        fix="check that the host is up and reachable by ssh; to run without SSH: host_prerequisites: {enabled: false}",
     )
 
 

@@ -83,7 +83,7 @@ def with_rollout(
             code="GP320",
             what="the plan has no preview of the driver rollout: read permissions are missing",
             evidence=refusal.findings[0].evidence,
-            consequence="the plan has neither the order of nodes nor the pods that are evicted",
+            consequence="the plan shows neither the order of nodes nor the evicted pods",
             fix="grant the roles that gpu-provision rbac --read-only prints",
             severity=Severity.WARNING,
         )

@@ -159,4 +159,4 @@ def test_consequence_and_remedy_are_named() -> None:
     (release,), (removal,), (taking,) = found
     assert "gpu-provision.io/on-delete: keep" in release.fix
     assert "installs the stack again" in removal.consequence
-    assert "set back" in taking.what
+    assert "may revert" in taking.what

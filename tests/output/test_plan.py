@@ -41,7 +41,7 @@ def test_a_document_has_what_the_text_leaves_out() -> None:
     stack = planned("the resource that carries a plan out is something to apply")
     field = {"path": "spec.rollout.max_parallel", "old": 1, "new": 2}
     assert plan.document(stack)["resource"] == {"name": "gpustack/prod", "fields": [field]}
-    assert (stack.is_empty, planned("a resource that says so already is not").is_empty) == (False, True)
+    assert (stack.is_empty, planned("a resource that is up to date is not").is_empty) == (False, True)
     whole = plan.document(samples.PLAN)
     assert (whole["resource"], whole["rollout"]) == (None, None)
     assert whole["summary"] == {"create": 1, "update": 9, "delete": 1, "run": 2, "wait": 0, "conflict": 1}

@@ -131,7 +131,7 @@ def test_a_single_missing_permission_is_named(
     assert finding is not None
     assert (finding.code, finding.evidence) == ("GP310", f"it may not\n    {case['told']}")
     name = _name_of(request)
-    assert finding.what == f"user {name} lacks a permission that this needs; nothing was written"
+    assert finding.what == f"user {name} lacks a permission that this needs; nothing was written to the cluster"
     assert finding.fix.endswith(f"gpu-provision rbac -i FILE --user {name} | kubectl apply -f -")
 
 

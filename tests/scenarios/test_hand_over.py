@@ -85,7 +85,7 @@ def test_a_hand_over_to_the_operator_and_back_restarts_nothing(both: Callable[..
     written = made.writes()
     planned = world.plan("--json", "--detailed-exitcode").document
     assert planned["resource"] == {"name": f"gpustack/{made.name}", "fields": []}
-    assert f"gpustack/{made.name} says so already" in world.plan().out
+    assert f"gpustack/{made.name} is already up to date" in world.plan().out
     assert world.apply("--cluster-only", check=True).text.count("Everything is as declared. No changes") == 1
     assert made.writes() == written
 

@@ -40,7 +40,7 @@ def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> N
     world = new_world()
     before = dump(world)
     assert "customresourcedefinition" in operator(world, "install").out.lower()
-    assert "Everything is as it should be" in operator(world, "install").out
+    assert "Nothing to change" in operator(world, "install").out
     assert world.api.exists("gpus")
     has_rules = "x-kubernetes-validations" in str(world.json("crd", "gpustacks.gpu-provision.io"))
     assert has_rules is supports_cel_rules(world.api.version), "rules are for servers that take them"
@@ -116,7 +116,7 @@ def test_kubectl_and_install_take_turns(new_world: Make) -> None:
     folder = rendered(world)
     world.kubectl("apply", "-k", str(folder))
     operator(world, "install")
-    assert "Everything is as it should be" in operator(world, "install").out
+    assert "Nothing to change" in operator(world, "install").out
 
     rights = folder / "rights.yaml"
     as_rendered = rights.read_text()
@@ -127,10 +127,10 @@ def test_kubectl_and_install_take_turns(new_world: Make) -> None:
     assert "GP396 ClusterRole gpu-provision-operator" in refused.err
     assert "kubectl-client-side-apply" in refused.err
     assert "ClusterRole" in operator(world, "install", "--take-over").out
-    assert "Everything is as it should be" in operator(world, "install").out
+    assert "Nothing to change" in operator(world, "install").out
     rights.write_text(as_rendered)
     world.kubectl("apply", "-k", str(folder))
-    assert "Everything is as it should be" in operator(world, "install").out
+    assert "Nothing to change" in operator(world, "install").out
 
 
 def _without_a_rule(item: dict[str, Any]) -> dict[str, Any]:

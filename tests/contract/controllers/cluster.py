@@ -121,7 +121,7 @@ class Cluster:
     def await_pods(
         self, count: int, labels: str = "", condition: Callable[[Object], Any] | None = None
     ) -> list[Object]:
-        """Return the pods once there are so many, and each is as it should be: ready, unless told otherwise."""
+        """Return the pods once there are so many, and ``condition`` holds for each: by default, it is ready."""
         holds = condition or is_ready
 
         def found() -> list[Object]:
