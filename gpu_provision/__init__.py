@@ -51,7 +51,7 @@ _NAMES = {
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",
-    "reconcile.preflight": "Judgement",
+    "reconcile.preflight": "PreflightReport",
     "verify.run": "Check CheckOutcome Verification",
 }
 _HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))

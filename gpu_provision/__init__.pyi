@@ -120,7 +120,7 @@ from gpu_provision.model.specs import ToolkitSpec as ToolkitSpec
 from gpu_provision.model.specs import ValidatorSpec as ValidatorSpec
 from gpu_provision.output.text import Style as Style
 from gpu_provision.rbac.roles import RbacSubject as RbacSubject
-from gpu_provision.reconcile.preflight import Judgement as Judgement
+from gpu_provision.reconcile.preflight import PreflightReport as PreflightReport
 from gpu_provision.verify.run import Check as Check
 from gpu_provision.verify.run import CheckOutcome as CheckOutcome
 from gpu_provision.verify.run import Verification as Verification

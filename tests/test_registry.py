@@ -107,7 +107,7 @@ def log_in(directory: Path, host: str, **entry: str) -> None:
 JANE = base64.b64encode(b"jane:s3:cret").decode()
 
 
-def found(directory: Path, registry: str, config: Any) -> Credentials | None:
+def credentials_of(directory: Path, registry: str, config: Any) -> Credentials | None:
     (directory / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
     return find_credentials(registry, {"DOCKER_CONFIG": str(directory)})
 
@@ -118,7 +118,7 @@ def found(directory: Path, registry: str, config: Any) -> Credentials | None:
 )
 def test_docker_login(tmp_path: Path, registry: str, key: str) -> None:
     """A password may hold colons, and is not shown; Docker writes Docker Hub's old address."""
-    credential = found(tmp_path, registry, {"auths": {key: {"auth": JANE}}})
+    credential = credentials_of(tmp_path, registry, {"auths": {key: {"auth": JANE}}})
     assert credential == Credentials("jane", "s3:cret")
     assert "s3" not in repr(credential)
 
@@ -139,7 +139,7 @@ BROKEN = [
 @pytest.mark.parametrize("config", BROKEN, ids=range(len(BROKEN)))
 def test_file_of_any_shape_is_nothing(tmp_path: Path, config: Any) -> None:
     """Whatever JSON can hold, at every place that is read; an identity token may be any text."""
-    credential = found(tmp_path, "nvcr.io", config)
+    credential = credentials_of(tmp_path, "nvcr.io", config)
     assert credential is None or credential == Credentials("<token>", "\u00e9")
 
 
@@ -155,7 +155,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_helper_of_any_answer_is_nothing(tmp_path: Path, helper: Path, answer: str) -> None:
     (tmp_path / "answer").write_text(answer)
     helper.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
+    assert credentials_of(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
 
 
 def test_podman_comes_first(tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ def test_podman_comes_first(tmp_path: Path) -> None:
 def test_credential_helper(tmp_path: Path, helper: Path) -> None:
     """docker-credential-NAME get: the registry in, JSON out; one that fails is nothing."""
     helper.write_text('#!/bin/sh\nread -r key\necho "{\\"Username\\": \\"<token>\\", \\"Secret\\": \\"for $key\\"}"\n')
-    credential = found(tmp_path, "nvcr.io", {"credHelpers": {"nvcr.io": "test"}})
+    credential = credentials_of(tmp_path, "nvcr.io", {"credHelpers": {"nvcr.io": "test"}})
     assert credential == Credentials("<token>", "for nvcr.io")
     assert credential.is_token
     helper.write_text("#!/bin/sh\nexit 1\n")
-    assert found(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
+    assert credentials_of(tmp_path, "nvcr.io", {"credsStore": "test"}) is None
 
 
 @pytest.mark.parametrize("case", DATA["references"], ids=itemgetter("text"))

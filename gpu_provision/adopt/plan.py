@@ -208,7 +208,7 @@ def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset
     if component not in components:
         effects = (f"{component} is off in the inventory",)
         return ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
-    pods = "its pods stay, and go over to ours" if component == "driver" else "ours has another name"
+    pods = "its pods stay; the new DaemonSet adopts them" if component == "driver" else "the new one has another name"
     return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=item, effects=(pods,))
 
 

@@ -250,8 +250,8 @@ class AdoptionRunner:
         workers = Scope(POD, f"{labels.STACK}={adoption.inventory}")
         began, deadline, last_message = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
         until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
-        with InformerCache(self.cluster, [features, workers], keep=trim) as mirror:
-            while missing := unseen_nodes(adoption.targets, mirror.of(features), mirror.of(workers)):
+        with InformerCache(self.cluster, [features, workers], keep=trim) as cache:
+            while missing := unseen_nodes(adoption.targets, cache.list(features), cache.list(workers)):
                 left, named = deadline - time.monotonic(), [f"{node} ({why})" for node, why in missing.items()]
                 if left < 0:
                     finding = _stuck_finding(
@@ -267,7 +267,7 @@ class AdoptionRunner:
                 if message != last_message:
                     self.say(message)
                 last_message = message
-                mirror.wait(left)
+                cache.wait(left)
 
     def _wait_until(self, condition: Callable[[], bool], what: str, fix: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS

@@ -20,7 +20,7 @@ from gpu_provision.output import status as status_view
 from gpu_provision.output import views
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style
-from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.reconcile.preflight import PreflightReport
 from gpu_provision.verify.run import Verification
 
 
@@ -141,7 +141,7 @@ class StackStatus(Status, Printable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackPreflight(Judgement, Printable):
+class StackPreflight(PreflightReport, Printable):
     """Problems that would fail a run; ``findings`` has errors first.
 
     Attributes:

@@ -124,16 +124,16 @@ class DestroyRunner:
         stages = [stage for stage in self.plan.stages if not stage.is_last]
         access = [stage for stage in stages if stage.components & ACCESS]
         own = Scope(POD, f"{STACK}={self.inventory.name}")
-        with self._lock(), InformerCache(self.cluster, [Scope(NODE), own]) as mirror:
+        with self._lock(), InformerCache(self.cluster, [Scope(NODE), own]) as cache:
             for stage in access:
-                self._run_stage(stage, mirror)
+                self._run_stage(stage, cache)
             if self.plan.users:
                 drainer = gpu_pod_eviction(self.cluster, frozenset(self.plan.users), self.options.seconds, self._say)
                 drainer.run()
                 self._evicted = tuple(drainer.evicted.values())
             for stage in stages:
                 if stage not in access:
-                    self._run_stage(stage, mirror)
+                    self._run_stage(stage, cache)
         if not self._stuck:
             self._remove_last()
 
@@ -145,10 +145,10 @@ class DestroyRunner:
         seen = next(iter(self.plan.objects.lease.values()), None)
         return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=lease_version(seen))
 
-    def _run_stage(self, stage: DestroyStage, mirror: InformerCache) -> None:
+    def _run_stage(self, stage: DestroyStage, cache: InformerCache) -> None:
         self._say(f"removing {stage.title}")
         self._write(stage.changes)
-        self._await_pods(stage, mirror)
+        self._await_pods(stage, cache)
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
 
     def _remove_last(self) -> None:
@@ -193,17 +193,17 @@ class DestroyRunner:
                 return True
         return False
 
-    def _await_pods(self, stage: DestroyStage, mirror: InformerCache) -> None:
+    def _await_pods(self, stage: DestroyStage, cache: InformerCache) -> None:
         began = time.monotonic()
-        while left := _pods_of(stage.components, mirror):
-            nodes, passed = {ref.name: node for ref, node in mirror.of(NODE).items()}, time.monotonic() - began
+        while left := _pods_of(stage.components, cache):
+            nodes, passed = {ref.name: node for ref, node in cache.list(NODE).items()}, time.monotonic() - began
             if passed > self.options.seconds:
                 self._stuck += [_remaining_finding(pod, nodes, self.options.seconds) for pod in left]
                 return
             if passed > _QUIET_SECONDS:
                 pods = join_limited((str(ref_of(pod)) for pod in left), 1)
                 self._say(f"waiting for {pods} to be deleted: {explain_remaining(left[0], nodes)}")
-            mirror.wait(_POLL_SECONDS * 2)
+            cache.wait(_POLL_SECONDS * 2)
 
     def _await_objects(self, refs: Iterable[ObjectRef]) -> None:
         """Wait for objects that the API server deletes asynchronously."""
@@ -243,9 +243,9 @@ class DestroyRunner:
             self.listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
 
-def _pods_of(components: frozenset[str], mirror: InformerCache) -> list[Manifest]:
+def _pods_of(components: frozenset[str], cache: InformerCache) -> list[Manifest]:
     """Return the pods of some components, those without a deletionTimestamp first."""
-    found = [pod for pod in mirror.of(POD).values() if component_of(pod) in components]
+    found = [pod for pod in cache.list(POD).values() if component_of(pod) in components]
     return sorted(found, key=lambda pod: str(pod["metadata"].get("deletionTimestamp", "")))
 
 

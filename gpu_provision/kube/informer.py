@@ -118,13 +118,13 @@ class InformerCache:
     def __exit__(self, *_: object) -> None:
         """End all watches; of a further reader, those that it has added."""
         if self._own is not None:
-            self.forget(*self._own)
+            self.unwatch(*self._own)
             return
         self._stopped.set()
         for each in list(self._watched.values()):
             each.end()
 
-    def follow(self, *scopes: Scope) -> None:
+    def watch(self, *scopes: Scope) -> None:
         """Follow more scopes from now on; those that are followed already are left as they are."""
         new = {scope: _Watched(scope) for scope in scopes if scope not in self._watched}
         if self._own is not None:
@@ -133,7 +133,7 @@ class InformerCache:
             self._watched |= new
         self._begin(*new.values())
 
-    def forget(self, *scopes: Scope) -> None:
+    def unwatch(self, *scopes: Scope) -> None:
         """Follow scopes no longer."""
         with self._signal.changed:
             gone = [self._watched.pop(scope) for scope in scopes if scope in self._watched]
@@ -152,12 +152,12 @@ class InformerCache:
                 listing = self._listed.pop(watched.scope.kind, None)
                 self._hold(watched, listing or self._list(watched.scope))
         except ProvisionError:
-            self.forget(*(watched.scope for watched in new))
+            self.unwatch(*(watched.scope for watched in new))
             raise
         for watched in new:
             threading.Thread(target=self._follow, args=(watched,), name=str(watched.scope), daemon=True).start()
 
-    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+    def list(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         """Return the live objects of a scope, of a kind's first one; a copy, never changed afterwards."""
         with self._signal.changed:
             scope = what if isinstance(what, Scope) else next(each for each in self._scopes if each.kind == what)
@@ -177,7 +177,7 @@ class InformerCache:
             self._seen = signal.version
         return self._seen != before
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Make a current or the next `wait` return: something else has happened."""
         with self._signal.changed:
             self._signal.version += 1
@@ -190,7 +190,7 @@ class InformerCache:
         with self._signal.changed:
             watched.objects = {ref_of(item): item for item in listing.items}
             watched.version = listing.resource_version
-        self.wake()
+        self.notify()
 
     def _follow(self, watched: _Watched) -> None:
         """Watch a scope. A stream that breaks is resumed; only a version that is too old lists again."""
@@ -215,7 +215,7 @@ class InformerCache:
                 plural = KINDS[watched.scope.kind]
                 watched.problem = f"the watch of {plural} starts again after {type(error).__name__}: {error}"
                 LOG.error("%s", watched.problem, exc_info=error)
-                self.wake()
+                self.notify()
                 watched.version, pause = "", watched.backoff()
             watched.failures += 1
             self._stopped.wait(pause)
@@ -236,7 +236,7 @@ class InformerCache:
         """Note that a watch is broken, report it from time to time, and return for how long that lasts."""
         if watched.silent_since is None:
             watched.silent_since = time.monotonic()
-            self.wake()  # a reader may wait for something that cannot arrive now
+            self.notify()  # a reader may wait for something that cannot arrive now
         seconds = time.monotonic() - watched.silent_since
         if seconds > QUIET_SECONDS:
             left = max(0.0, self._patience - seconds)
@@ -259,7 +259,7 @@ class InformerCache:
             else:
                 watched.objects[ref] = item
         if event.type != "MODIFIED" or before is None or not is_same(before, item):
-            self.wake()
+            self.notify()
 
     def note(self, item: Manifest) -> None:
         """Take in what the server returned to a write, if it is newer than what is there; its watch may be late."""
@@ -270,12 +270,12 @@ class InformerCache:
                 known = watched.objects.get(ref)
                 if _selects(scope, ref, kept) and (known is None or _version(known) < _version(kept)):
                     watched.objects[ref] = kept
-        self.wake()
+        self.notify()
 
     def _fail(self, watched: _Watched, error: Exception) -> None:
         if not (self._stopped.is_set() or watched.is_over):
             self._signal.failure = error
-            self.wake()
+            self.notify()
 
 
 def _selects(scope: Scope, ref: ObjectRef, item: Manifest) -> bool:

@@ -151,14 +151,14 @@ class Drainer:
     def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Go on until they are gone; ``stopped`` is asked again and again. Raises as `drain`."""
         evictor, began = Evictor(self.cluster), time.monotonic()
-        with InformerCache(self.cluster, [self.scope]) as mirror:
-            while (left := self.chosen(mirror.of(POD).values())).leaving:
+        with InformerCache(self.cluster, [self.scope]) as cache:
+            while (left := self.chosen(cache.list(POD).values())).leaving:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):
                     raise RunFailedError(*self.late(left, evictor.refusals, round(passed)))
                 self._evict(left, evictor)
                 self.say(f"{self.title}: {_awaited(left, evictor.refusals)}")
-                mirror.wait(_RETRY_SECONDS)
+                cache.wait(_RETRY_SECONDS)
 
     def _evict(self, left: DrainPlan, evictor: Evictor) -> None:
         """Ask for pods that have not been asked for, and now and then for those that were refused."""

@@ -111,8 +111,8 @@ class NodeMaintenance:
         """Wait until a node is ready in this boot, and undo our cordon, which stays on any ProvisionError."""
         give_up, tell = time.monotonic() + seconds, _news(say)
         scope = Scope(NODE, field_selector=f"metadata.name={node}")
-        with InformerCache(self._connected(), [scope], patience=seconds) as mirror:
-            while why := _awaited(mirror.of(NODE).values(), boot_id):
+        with InformerCache(self._connected(), [scope], patience=seconds) as cache:
+            while why := _awaited(cache.list(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
                     what = f"the machine is back, and its node is not ready {seconds} s later"
                     raise RunFailedError(
@@ -121,7 +121,7 @@ class NodeMaintenance:
                         )
                     )
                 tell(f"waiting for the node: {why}")
-                mirror.wait(_LOOK_SECONDS)
+                cache.wait(_LOOK_SECONDS)
         self._hold(say)
         self._uncordon(node)
 

@@ -218,7 +218,7 @@ class Controller:
         self._workers: dict[str, StackWorker] = {}
         self._overlaps = OverlapChecker()
         self._stopping = threading.Event()
-        self._mirror: InformerCache | None = None
+        self._cache: InformerCache | None = None
         self._is_leader = False
         self._active_at = time.monotonic()
 
@@ -238,15 +238,15 @@ class Controller:
         """Return why this replica cannot lead or take over now, or may have a stale cache; empty if it is ready."""
         if silent := self._cluster.health.silent_seconds:
             return f"the API server has not answered for {silent:.0f} s"
-        own = mirror.problem if (mirror := self._mirror) else ""
+        own = cache.problem if (cache := self._cache) else ""
         return next(filter(None, [own, *(worker.watch_problem for worker in list(self._workers.values()))]), "")
 
     def stop(self) -> None:
         """End after the current steps, and release lease and locks; from any thread."""
         self._stopping.set()
         self._cluster.cancel_retries()
-        if mirror := self._mirror:
-            mirror.wake()
+        if cache := self._cache:
+            cache.notify()
 
     def run(self) -> None:
         """Acquire the leadership, lead, and start over after its loss, until `stop` is called."""
@@ -263,29 +263,29 @@ class Controller:
     def _acquire_lease(self, elector: LeaderElector) -> bool:
         """Wait until this controller leads; return False if it stops before."""
         scope = scope_of_object(self._lease)
-        with self._watch(scope) as mirror:
+        with self._watch(scope) as cache:
             while not self._stopping.is_set():
                 self._active_at = time.monotonic()
-                left = elector.acquire(next(iter(mirror.of(scope).values()), None))
+                left = elector.acquire(next(iter(cache.list(scope).values()), None))
                 if not left:
                     return True
-                mirror.wait(left)
+                cache.wait(left)
         return False
 
     @contextlib.contextmanager
     def _watch(self, *scopes: Scope) -> Iterator[InformerCache]:
-        with InformerCache(self._cluster, scopes, keep=trim) as mirror:
-            self._mirror = mirror
+        with InformerCache(self._cluster, scopes, keep=trim) as cache:
+            self._cache = cache
             try:
-                yield mirror
+                yield cache
             finally:
-                self._mirror = None
+                self._cache = None
 
     def _lead(self, elector: LeaderElector) -> None:
         self._on_event(StackEvent(reason="Leading", message=f"{elector.identity} leads"))
         self._is_leader = True
         try:
-            with self._watch(_STACKS) as mirror:
+            with self._watch(_STACKS) as cache:
                 while not self._stopping.is_set():
                     self._active_at = time.monotonic()
                     if elector.lost:
@@ -294,23 +294,23 @@ class Controller:
                         return
                     if dead := self.liveness_problem():
                         raise RuntimeError(dead)  # a bug: the process ends, and the kubelet restarts it
-                    self._assign_requests(mirror, elector)
+                    self._assign_requests(cache, elector)
                     spent = time.monotonic() - self._active_at
-                    mirror.wait(_RENEW_SECONDS)
+                    cache.wait(_RENEW_SECONDS)
                     self._stopping.wait(min(spent, _RENEW_SECONDS))  # many events, one iteration
         finally:
             self._is_leader = False
             self._stop_workers(list(self._workers))
             elector.release()
 
-    def _assign_requests(self, mirror: InformerCache, elector: LeaderElector) -> None:
+    def _assign_requests(self, cache: InformerCache, elector: LeaderElector) -> None:
         """Start a worker for every new stack, and give each worker its current stack."""
-        stacks = {str(stack["metadata"]["uid"]): stack for stack in mirror.of(_STACKS).values()}
+        stacks = {str(stack["metadata"]["uid"]): stack for stack in cache.list(_STACKS).values()}
         self._stop_workers([uid for uid in self._workers if uid not in stacks])
         overlaps: Mapping[str, StackProblem] = {}
         if len(stacks) > 1:
-            mirror.follow(_NODES)
-            overlaps = self._overlaps.find_overlaps(stacks.values(), mirror.of(_NODES).values())
+            cache.watch(_NODES)
+            overlaps = self._overlaps.find_overlaps(stacks.values(), cache.list(_NODES).values())
         for uid, stack in stacks.items():
             request = ReconcileRequest(stack, overlaps.get(stack["metadata"]["name"]))
             if uid in self._workers:

@@ -191,16 +191,16 @@ def _await(  # noqa: PLR0913 - condition and timeout
     say: Say,
 ) -> None:
     """Wait for a condition of the objects of a scope. Raises RunFailedError after the deadline."""
-    with InformerCache(cluster, (scope,)) as mirror:
+    with InformerCache(cluster, (scope,)) as cache:
         is_reported = False
-        while not is_so([*mirror.of(scope).values()]):
+        while not is_so([*cache.list(scope).values()]):
             left = until - time.monotonic()
             if left <= 0:
                 raise RunFailedError(late)
             if not is_reported:
                 say(f"waiting for {late.where}")
                 is_reported = True
-            mirror.wait(left)
+            cache.wait(left)
 
 
 def uninstall(

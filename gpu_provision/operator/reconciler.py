@@ -73,7 +73,7 @@ class StackReconciler:
     leadership: LeaderElector | None = None  # fences writes besides the stack's lock
     rolled_back: StackProblem | None = None  # the spec failed and was rolled back; only another spec is tried
     _scheduler: ReconcileScheduler = field(default_factory=ReconcileScheduler)
-    _mirror: InformerCache | None = None
+    _cache: InformerCache | None = None
     _session: Session | None = None
     _problem: StackProblem | None = None
     _is_preempted: bool = False
@@ -102,12 +102,12 @@ class StackReconciler:
     @property
     def watch_problem(self) -> str:
         """See `InformerCache.problem`."""
-        return mirror.problem if (mirror := self._mirror) else ""
+        return cache.problem if (cache := self._cache) else ""
 
     def wake(self) -> None:
         """Check at once whether the request is superseded; from any thread."""
-        if mirror := self._mirror:
-            mirror.wake()
+        if cache := self._cache:
+            cache.notify()
 
     def run(self) -> None:
         """Reconcile until the request is superseded or an object that the spec names changes. Raises ProvisionError."""
@@ -134,24 +134,24 @@ class StackReconciler:
         self._problem, self._scheduler = None, ReconcileScheduler()
         session = Session(inventory or self.inventory)
         reading = session.reading()
-        mirror = InformerCache(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
-        observer = StackObserver(reading, mirror)
+        cache = InformerCache(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
+        observer = StackObserver(reading, cache)
         del reading, session  # frees the plan
-        with mirror:
-            self._mirror = mirror
+        with cache:
+            self._cache = cache
             free_memory()
             try:
                 while not self.is_superseded() and not observer.is_outdated() and not self._is_target_rolled_back:
-                    self._tick(observer, mirror)
+                    self._tick(observer, cache)
             finally:
-                self._mirror = None
+                self._cache = None
                 if self._session:
                     self._session.cancel()
                     _run_problem(self._session)
 
-    def _tick(self, observer: StackObserver, mirror: InformerCache) -> None:
+    def _tick(self, observer: StackObserver, cache: InformerCache) -> None:
         now, used = time.monotonic(), time.thread_time()
-        observed = observer.look(now)
+        observed = observer.observe(now)
         spent = time.thread_time() - used
         self.reporter.figures.record_needs(len(observed.needs), now)
         self._scheduler.observe(observed.needs, now, edited=observed.edited)
@@ -165,7 +165,7 @@ class StackReconciler:
             self._is_preempted = True
             self._session.cancel()
         is_due = self._session is None and not self._is_suspended and self._scheduler.is_due(now)
-        self._update_wait_reason(mirror, now, is_due=is_due)
+        self._update_wait_reason(cache, now, is_due=is_due)
         if is_due and not self._wait_reason:
             self._start_run(observer, observed, now)
         soon, observation = self._wait(time.monotonic()), self._observation(observed)
@@ -173,7 +173,7 @@ class StackReconciler:
         reported = min(soon, SETTLE_SECONDS) if can_wait else self.reporter.report(observation, now)
         waits = (reported, soon, observer.next_deadline(now), _MAX_WAIT)
         looked_at = time.monotonic()
-        mirror.wait(max(min(waits), _MIN_WAIT))
+        cache.wait(max(min(waits), _MIN_WAIT))
         # Many events, one iteration: half of the time goes to iterations, and a fifth during a run, which observes too.
         pause = min(_PAUSES * spent if self._session else spent, _MAX_PAUSE)
         time.sleep(max(0.0, pause - (time.monotonic() - looked_at)))
@@ -184,10 +184,10 @@ class StackReconciler:
             return float("inf")
         return _BLIND_WAIT if self._wait_reason else self._scheduler.wait(now, is_running=self._session is not None)
 
-    def _update_wait_reason(self, mirror: InformerCache, now: float, *, is_due: bool) -> None:
+    def _update_wait_reason(self, cache: InformerCache, now: float, *, is_due: bool) -> None:
         """Set why a due run has to wait, and log a lost watch once; the finding of another run is logged already."""
         before, self._wait_reason = self._wait_reason, ""
-        if is_due and mirror.silence:
+        if is_due and cache.silence:
             self._wait_reason = _WATCH_LOST
             if before != _WATCH_LOST:
                 self._emit("Waiting", _WATCH_LOST, is_warning=True)

@@ -60,9 +60,9 @@ class LeaderMonitor:
         """Return the scope to watch."""
         return scope_of_object(self.lease)
 
-    def observe(self, mirror: InformerCache) -> None:
+    def observe(self, cache: InformerCache) -> None:
         """Read the lease from the cache."""
-        lease = next(iter(mirror.of(self.scope).values()), None)
+        lease = next(iter(cache.list(self.scope).values()), None)
         self.holder, version = holder_identity(lease), lease_version(lease)
         if version != self._version:
             self.renewal_seen = self.renewal_seen or bool(self._version and self.holder)
@@ -95,7 +95,7 @@ class RemoteRun:
         self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0  # 0 before the apply
         self._began, self._before = time.monotonic(), cluster.requests
         self._reporter = ProgressReporter(listen, self._began)
-        self._mirror: InformerCache | None = None
+        self._cache: InformerCache | None = None
         self._cancelled = False
         self._ready_since = float("inf")
 
@@ -117,8 +117,8 @@ class RemoteRun:
         """Stop waiting; the controller continues."""
         self._cancelled = True
         self._cluster.cancel_retries()
-        if mirror := self._mirror:
-            mirror.wake()
+        if cache := self._cache:
+            cache.notify()
 
     def execute(self) -> Outcome:
         """Apply the resource, and wait until the controller has reconciled it.
@@ -133,17 +133,17 @@ class RemoteRun:
             raise ForbiddenError(missing)
         last = rollback.read_history(self._cluster, inventory).last
         scopes = (*watched_scopes(self._reading), self._stack, self._leader.scope)
-        with InformerCache(self._cluster, scopes) as mirror:
-            self._mirror = mirror
-            self._require_leader(mirror)
+        with InformerCache(self._cluster, scopes) as cache:
+            self._cache = cache
+            self._require_leader(cache)
             while not (self._leader.renewal_seen or self._cancelled):
-                mirror.wait(_LOOK_SECONDS)
-                self._require_leader(mirror)
+                cache.wait(_LOOK_SECONDS)
+                self._require_leader(cache)
             stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
             self._generation = int(stack["metadata"]["generation"])
             state = "is changed" if self._resource.desired else "is already up to date"
             self._reporter.report_message(f"{self._resource.name} {state}; {self._leader.holder} carries it out")
-            seen, findings = self._follow(mirror)
+            seen, findings = self._follow(cache)
         record = rollback.read_history(self._cluster, inventory).last
         if record and record.number <= (last.number if last else 0):
             record = None
@@ -158,9 +158,9 @@ class RemoteRun:
         )
         return Outcome(result, seen, self._reading.plan, record or Record(id=""), findings=findings)
 
-    def _require_leader(self, mirror: InformerCache) -> None:
-        self._leader.observe(mirror)
-        if self._leader.is_missing() and not mirror.silence:
+    def _require_leader(self, cache: InformerCache) -> None:
+        self._leader.observe(cache)
+        if self._leader.is_missing() and not cache.silence:
             name, lease, holder = self._resource.live["metadata"]["name"], self._leader.lease, self._leader.holder
             later = "the resource is changed, and the next controller reconciles it"
             no_leader = Finding(
@@ -175,11 +175,11 @@ class RemoteRun:
             )
             raise RunFailedError(no_leader)
 
-    def _follow(self, mirror: InformerCache) -> tuple[ClusterState, tuple[Finding, ...]]:
-        observer = StackObserver(self._reading, mirror)
+    def _follow(self, cache: InformerCache) -> tuple[ClusterState, tuple[Finding, ...]]:
+        observer = StackObserver(self._reading, cache)
         while True:
             now = time.monotonic()
-            observed, stack = observer.look(now), self._current_stack(mirror)
+            observed, stack = observer.observe(now), self._current_stack(cache)
             if stack is not None:
                 status = evaluate_status(stack)
                 failed = _failed_states(observed.states, stack) if status.phase is StackPhase.FAILED else {}
@@ -188,12 +188,12 @@ class RemoteRun:
                 self._on_states(states)
                 if (findings := self._final_findings(status, observed, now)) is not None:
                     return observed.seen, findings
-            self._require_leader(mirror)
-            mirror.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
+            self._require_leader(cache)
+            cache.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
-    def _current_stack(self, mirror: InformerCache) -> Manifest | None:
+    def _current_stack(self, cache: InformerCache) -> Manifest | None:
         """Return the resource; None before the watch returns the write. Raises RunFailedError for a later change."""
-        stack = next(iter(mirror.of(self._stack).values()), None)
+        stack = next(iter(cache.list(self._stack).values()), None)
         is_gone = stack is None or stack["metadata"].get("deletionTimestamp")
         generation = 0 if stack is None else int(stack["metadata"]["generation"])
         if is_gone or generation > self._generation:
@@ -260,9 +260,9 @@ def release_stack(
         return True
     cluster.delete(ref, uid=uid)
     scope, leader, is_reported = scope_of_object(ref), LeaderMonitor(lease_of(live)), False
-    with InformerCache(cluster, (scope, leader.scope)) as mirror:
-        while any(each["metadata"]["uid"] == uid for each in mirror.of(scope).values()):
-            leader.observe(mirror)
+    with InformerCache(cluster, (scope, leader.scope)) as cache:
+        while any(each["metadata"]["uid"] == uid for each in cache.list(scope).values()):
+            leader.observe(cache)
             if leader.is_missing():
                 remove_finalizer(cluster, ref)
             elif time.monotonic() > until:
@@ -278,7 +278,7 @@ def release_stack(
             elif not is_reported:
                 is_reported = True
                 say(f"waiting for the controller to release {stack_label(live)}")
-            mirror.wait(_LOOK_SECONDS)
+            cache.wait(_LOOK_SECONDS)
     return True
 
 

@@ -19,7 +19,7 @@ from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize,
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 if TYPE_CHECKING:
-    from gpu_provision.reconcile.preflight import Judgement
+    from gpu_provision.reconcile.preflight import PreflightReport
 
 _MOST_FIELDS = 6
 _DISPOSITIONS = {
@@ -171,7 +171,7 @@ def drift_document(drift: Drift) -> dict[str, Any]:
     }
 
 
-def preflight_text(report: Judgement, style: Style = PLAIN) -> str:
+def preflight_text(report: PreflightReport, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
     blocks = [finding_text(finding, style) for finding in merged(report.findings)]
     errors = sum(finding.severity is Severity.ERROR for finding in report.findings)

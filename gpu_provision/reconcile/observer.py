@@ -120,13 +120,13 @@ class SituationBuilder:
         return other
 
     def build(
-        self, mirror: InformerCache, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]
+        self, cache: InformerCache, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]
     ) -> ClusterState:
         """Return the state of the cluster.
 
         ``members``: objects of the stack; objects of watched kinds come from the cache. ``passed``: from the record.
         """
-        live = {ref.name: node for ref, node in sorted(mirror.of(NODE).items())}
+        live = {ref.name: node for ref, node in sorted(cache.list(NODE).items())}
         by_name = self._facts.of(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
         nodes = {name: facts for name, (facts, _) in by_name.items()}
         self._drop_outdated_host_drivers(nodes)
@@ -135,9 +135,9 @@ class SituationBuilder:
         now = ((target, nodes.get(target.name)) for target in self._context.targets)
         targets = tuple(each if each.facts is known else replace(each, facts=known) for each, known in now)
         self._context = replace(self._context, facts=facts, targets=targets)
-        followed = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()}  # a deleted one is missed
+        followed = {ref: item for kind in WATCHED for ref, item in cache.list(kind).items()}  # a deleted one is missed
         members = {ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed
-        observed = replace(self._read, facts=facts, members=members, pods=mirror.of(POD), passed=dict(passed))
+        observed = replace(self._read, facts=facts, members=members, pods=cache.list(POD), passed=dict(passed))
         return cluster_state(self._context, self.desired, observed, self._parts)
 
     def states(self, seen: ClusterState) -> dict[Key, NodeState]:
@@ -184,7 +184,7 @@ def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
 class LiveState(NamedTuple):
     """The informer cache of a run and the results derived from it; ``ready``: the ready states of the last look."""
 
-    mirror: InformerCache
+    cache: InformerCache
     situations: SituationBuilder
     ready: Mapping[Key, NodeState]
 
@@ -212,10 +212,10 @@ class Observation:
 class StackObserver:
     """Observes one stack between two runs; sends no request."""
 
-    def __init__(self, reading: ClusterPlan, mirror: InformerCache) -> None:
+    def __init__(self, reading: ClusterPlan, cache: InformerCache) -> None:
         """Start from the observed state; the cache watches its `watched_scopes`."""
         inventory = reading.context.inventory
-        self._mirror, self._members = mirror, _member_scopes(reading)
+        self._cache, self._members = cache, _member_scopes(reading)
         self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _input_scopes(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._deadlines = SituationBuilder(reading), deadline_tracker(reading)
@@ -224,7 +224,7 @@ class StackObserver:
         self._as_declared: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
-    def look(self, now: float) -> Observation:
+    def observe(self, now: float) -> Observation:
         """Return the state of the stack. ``now`` is of a monotonic clock, for deadlines."""
         seen, raw = self._read_state()
         settled = {key: state_between_runs(state) for key, state in self._deadlines.settle(raw, now).items()}
@@ -236,16 +236,16 @@ class StackObserver:
         return Observation(seen, settled, frozenset(map(str, objects)), frozenset(map(str, edited)), steps)
 
     def _read_state(self) -> tuple[ClusterState, dict[Key, NodeState]]:
-        record = next(iter(self._mirror.of(self._record).values()), {})
-        members = {ref: live for scope in self._members for ref, live in self._mirror.of(scope).items()}
-        seen = self._situations.build(self._mirror, members, observe.validations_of(record.get("data") or {}))
+        record = next(iter(self._cache.list(self._record).values()), {})
+        members = {ref: live for scope in self._members for ref, live in self._cache.list(scope).items()}
+        seen = self._situations.build(self._cache, members, observe.validations_of(record.get("data") or {}))
         raw = self._situations.states(seen)
         self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
         return seen, raw
 
     def live(self, reading: ClusterPlan) -> LiveState:
         """Return the live state for a run; failed validations are void, so that the run repeats them."""
-        return LiveState(self._mirror.shared(), self._situations.copy(without_failures(reading)), self._ready)
+        return LiveState(self._cache.shared(), self._situations.copy(without_failures(reading)), self._ready)
 
     def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return desired and observed state and the plan: one request, and one more for each changed object.
@@ -268,7 +268,7 @@ class StackObserver:
 
     def is_outdated(self) -> bool:
         """Whether a ConfigMap or Secret of the inventory, or the set of served kinds, has changed."""
-        live = [item for scope in self._inputs for item in self._mirror.of(scope).values()]
+        live = [item for scope in self._inputs for item in self._cache.list(scope).values()]
         config_maps = observe.config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
         inputs = config_maps, observe.secrets_of(item for item in live if item["kind"] == SECRET.kind)
         return inputs != self._read_with or self._seconds_until_outdated(time.monotonic()) <= 0
@@ -280,7 +280,7 @@ class StackObserver:
 
     def _seconds_until_outdated(self, now: float) -> float:
         if _wants_service_monitors(self._inventory):
-            live = self._mirror.of(scope_of_object(DEFINITION)).values()
+            live = self._cache.list(scope_of_object(DEFINITION)).values()
             if any(map(_serves_service_monitors, live)) != (SERVICE_MONITORS in self._resources):
                 return self._began + _SERVED_SECONDS - now
         return float("inf")

@@ -26,7 +26,7 @@ from gpu_provision.registry import look_up_image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class PreflightReport:
     """The result of preflight."""
 
     hosts: HostsResult  # the hosts that were read, including those without a GPU
@@ -38,7 +38,7 @@ class Judgement:
         return any(finding.severity is Severity.ERROR for finding in self.findings)
 
 
-def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> Judgement:
+def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> PreflightReport:
     """Read and check hosts and cluster without a change. Raises the errors of the cluster and of pyinfra."""
     hosts = judge(inventory, limit=limit, listen=listen)
     facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
@@ -54,7 +54,8 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
         *of_cluster,
         *apply_ignored(own, frozenset(inventory.preflight.ignore)),
     )
-    return Judgement(hosts=hosts, findings=tuple(sorted(found, key=lambda each: each.severity is not Severity.ERROR)))
+    findings = sorted(found, key=lambda each: each.severity is not Severity.ERROR)
+    return PreflightReport(hosts=hosts, findings=tuple(findings))
 
 
 def _unread_host_finding(host: HostOutcome) -> Finding:

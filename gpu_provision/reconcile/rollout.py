@@ -179,18 +179,18 @@ class RolloutController:
         """Whether a node needs a rollout, or has needed one in this run."""
         return self._snapshot is not None or needs_rollout(raw)
 
-    def look(
-        self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
+    def update(
+        self, seen: ClusterState, cache: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
     ) -> dict[Key, NodeState]:
         """Decide, and return the states with those of the drivers in the rollout."""
         is_first = self._snapshot is None
         if is_first:
-            mirror.follow(self._others)
+            cache.watch(self._others)
         if is_first and self._evicts:  # only evictions need budgets, and the permission to watch them
             self._budgets = Scope(budget_kind(self._cluster))
             self._evictor.version = self._budgets.kind.api_version
-            mirror.follow(self._budgets)
-        self._snapshot = snapshot = self._observe(seen, mirror, raw)
+            cache.watch(self._budgets)
+        self._snapshot = snapshot = self._observe(seen, cache, raw)
         self.nodes = {node.name: node for node in snapshot.nodes}
         if is_first and (retries := retry_failed(snapshot)):  # each new run retries failed nodes
             self.decision = Decision(phase=RolloutPhase.ROLLING, actions=retries)
@@ -204,14 +204,14 @@ class RolloutController:
         """Leave all nodes as they are."""
         self._snapshot, self.nodes = None, {}
 
-    def _observe(self, seen: ClusterState, mirror: InformerCache, raw: Mapping[Key, NodeState]) -> Snapshot:
-        budgets = tuple(mirror.of(self._budgets).values()) if self._budgets else ()
+    def _observe(self, seen: ClusterState, cache: InformerCache, raw: Mapping[Key, NodeState]) -> Snapshot:
+        budgets = tuple(cache.list(self._budgets).values()) if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
-        others = mirror.of(self._others).values()
+        others = cache.list(self._others).values()
         own = (pod for (component, _), pods in seen.pods.items() if component in COMPONENTS_READ for pod in pods)
         live = ClusterObjects(
-            nodes=mirror.of(NODE).values(),
+            nodes=cache.list(NODE).values(),
             pods=(*own, *others),
             budgets=budgets,
             claims=self._claims.of(others),

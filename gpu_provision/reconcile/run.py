@@ -97,10 +97,10 @@ class Applier:
         )
         self._applied = wanted
 
-    def are_visible(self, mirror: InformerCache) -> bool:
+    def are_visible(self, cache: InformerCache) -> bool:
         """Whether the informer cache has the written objects of watched kinds."""
         written = {ref: self.members[ref] for ref in self.written if ref.type in WATCHED and ref in self.members}
-        live = {ref: item for kind in WATCHED for ref, item in mirror.of(kind).items()} if written else {}
+        live = {ref: item for kind in WATCHED for ref, item in cache.list(kind).items()} if written else {}
         return all(ref in live and _generation(live[ref]) >= _generation(item) for ref, item in written.items())
 
     def _apply(self, change: Change) -> None:
@@ -205,18 +205,18 @@ class Run:
         )
         spec = run_spec(inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to)
         self._recorder = RunRecorder(cluster, spec, say=self._progress.report_message, progress=self._result)
-        self._mirror: InformerCache | None = None
+        self._cache: InformerCache | None = None
         self._cancelled, self._removed = False, 0
         self._rolls_out = False
 
     @property
     def is_following(self) -> bool:
         """Whether the objects of the plan are applied, and the run watches them."""
-        return self._mirror is not None
+        return self._cache is not None
 
     def unfinished_nodes(self) -> tuple[Finding, ...]:
         """Return warnings about nodes that stay cordoned or in the middle of a rollout; sends no request."""
-        nodes = self._mirror.of(NODE).values() if self._mirror else ()
+        nodes = self._cache.list(NODE).values() if self._cache else ()
         return unfinished_node_findings(map(node_facts, nodes), self._reading.context.inventory.name)
 
     def cancel(self) -> None:
@@ -226,12 +226,12 @@ class Run:
         self._wake()
 
     def _note_written(self, written: Manifest) -> None:
-        if self._mirror is not None:
-            self._mirror.note(written)
+        if self._cache is not None:
+            self._cache.note(written)
 
     def _wake(self) -> None:
-        if self._mirror is not None:
-            self._mirror.wake()
+        if self._cache is not None:
+            self._cache.notify()
 
     def execute(self) -> Outcome:
         """Execute the plan; in the outcome components may have failed on some nodes.
@@ -259,15 +259,15 @@ class Run:
             self._validations.forget_repeated()
             scopes, listed = run_scopes(inventory), self._reading.listed
             with (
-                self._live.mirror
+                self._live.cache
                 if self._live
-                else InformerCache(self._cluster, scopes, keep=trim, listed=listed) as mirror
+                else InformerCache(self._cluster, scopes, keep=trim, listed=listed) as cache
             ):
-                self._mirror = mirror
+                self._cache = cache
                 give_up = time.monotonic() + SEEN_SECONDS  # objects that the cache lacks would look deleted
-                while not self._objects.are_visible(mirror) and time.monotonic() < give_up and not self._cancelled:
-                    mirror.wait(SEEN_SECONDS)
-                seen = self._follow(mirror, lock)
+                while not self._objects.are_visible(cache) and time.monotonic() < give_up and not self._cancelled:
+                    cache.wait(SEEN_SECONDS)
+                seen = self._follow(cache, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
@@ -308,14 +308,14 @@ class Run:
             timeline=self._progress.timeline,
         )
 
-    def _follow(self, mirror: InformerCache, lock: WriteLock) -> ClusterState:
+    def _follow(self, cache: InformerCache, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
                 self._steps.collect()
                 if lock.lost is not None:
                     raise lock.lost
                 now, busy = time.monotonic(), time.thread_time()
-                seen, steps = self._evaluate(mirror, now)
+                seen, steps = self._evaluate(cache, now)
                 if self._rollout.should_roll_back:
                     return seen
                 for step in steps:
@@ -326,16 +326,16 @@ class Run:
                 self._recorder.save_local(now)
                 looked, spent = time.monotonic(), time.thread_time() - busy
                 wait = min(self._deadlines.next_deadline(now), self._rollout.seconds_until_deadline())
-                mirror.wait(min(wait, SEEN_SECONDS) if steps or mirror.silence else wait)
+                cache.wait(min(wait, SEEN_SECONDS) if steps or cache.silence else wait)
                 pauses, most = _PAUSES_OF_ROLLOUT if self._rolls_out else _PAUSES
                 self._steps.pause(looked + min(pauses * spent, most) - time.monotonic())
 
-    def _evaluate(self, mirror: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
-        seen = self._situations.build(mirror, self._objects.members, self._validations.passed)
+    def _evaluate(self, cache: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
+        seen = self._situations.build(cache, self._objects.members, self._validations.passed)
         self._objects.follow(seen.desired, seen.observed.members)
         self._deadlines.rejected |= self._objects.rejected
         self._validations.collect(seen)
-        raw, rollout = self._with_rollout(seen, mirror, self._situations.states(seen)), self._rollout
+        raw, rollout = self._with_rollout(seen, cache, self._situations.states(seen)), self._rollout
         logs = list(self._crashes.start_reading(raw, seen))
         without_deadline = drivers_without_deadline(rollout.nodes.values())
         settled = self._deadlines.settle(
@@ -346,12 +346,12 @@ class Run:
         return seen, [*rollout.steps(seen, self._deadlines.rejected), *next_actions(seen, self._progress.states), *logs]
 
     def _with_rollout(
-        self, seen: ClusterState, mirror: InformerCache, raw: dict[Key, NodeState]
+        self, seen: ClusterState, cache: InformerCache, raw: dict[Key, NodeState]
     ) -> Mapping[Key, NodeState]:
         is_rejected = (DRIVER, "") in self._deadlines.rejected  # the API server has rejected the driver's DaemonSet
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected
         if self._rolls_out:
-            return postpone_validations(self._rollout.look(seen, mirror, raw, self._steps.in_flight_moves))
+            return postpone_validations(self._rollout.update(seen, cache, raw, self._steps.in_flight_moves))
         if before:
             self._rollout.stop()
         return raw

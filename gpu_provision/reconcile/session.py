@@ -274,7 +274,7 @@ class RunThread:
         with self._changed:
             self._changed.notify_all()
         if self._live:
-            self._live.mirror.wake()
+            self._live.cache.notify()
 
     def _roll_back(self, failed: Outcome, back: RollbackTarget) -> Outcome:
         """Roll back in a new run, whose failure is not rolled back."""

@@ -17,7 +17,7 @@ from gpu_provision.model.history import History
 from gpu_provision.model.plan import Action, Change, DestroyResult, Drift, Plan
 from gpu_provision.model.progress import LockHolder, RunResult, Status
 from gpu_provision.output.findings import output_schema
-from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.reconcile.preflight import PreflightReport
 
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX = REPOSITORY / "inventories" / "sandbox.yaml"
@@ -65,7 +65,7 @@ class Fakes:
         self.result: RunResult | BaseException = RunResult(changed=1, requests=5, seconds=1.0)
         self.status = Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=())
         self.hosts: HostsResult | None = None
-        self.judgement: Judgement | BaseException = Judgement(hosts=HostsResult(), findings=())
+        self.judgement: PreflightReport | BaseException = PreflightReport(hosts=HostsResult(), findings=())
         self.history = History(())
         self.applied = 0
         self.arguments: dict[str, Any] = {}

@@ -26,7 +26,7 @@ from gpu_provision.model.history import History, Record
 from gpu_provision.model.plan import Action, Change, DestroyResult, Difference, Drift, FieldDrift, Origin, Writer
 from gpu_provision.model.progress import Event, LockHolder, State
 from gpu_provision.operator.telemetry import StackEvent
-from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.reconcile.preflight import PreflightReport
 from tests.cli.harness import SANDBOX, Fakes, Run
 from tests.hostile import MIXED, MIXED_SHOWN, TEXTS, find_control_characters
 from tests.output.samples import PLAN, RESULT, STATUS, WARNING
@@ -69,7 +69,7 @@ SAMPLES: dict[str, Any] = {
     "result": replace(RESULT, findings=(FINDING,)),
     "plan": replace(PLAN, changes=(*PLAN.changes, UPDATE), findings=(WARNING,)),
     "hosts": HostsResult(hosts=(HostOutcome(name="t4-1", changes=("x",), gpus=1),), findings=(WARNING,)),
-    "judgement": Judgement(hosts=HostsResult(), findings=(FINDING,)),
+    "judgement": PreflightReport(hosts=HostsResult(), findings=(FINDING,)),
     "drift": Drift(inventory="sandbox", release="x", cluster="x", differences=(DIFFERENCE,), findings=(WARNING,)),
     "removal": DestroyResult(cluster="x", changes=(UPDATE,), findings=(WARNING,), evicted=("x",)),
 }

@@ -58,10 +58,10 @@ def apply(path: Path) -> None:
         *(lambda plan=plan: reviewed.check_plan(plan) for plan in (WHOLE, EMPTY_PLAN)),
     ]
     for step in steps:
-        told(step)
+        run_step(step)
 
 
-def told(step: Callable[[], object]) -> None:
+def run_step(step: Callable[[], object]) -> None:
     """Do a step; what it refuses can be printed, and is no mistake of the tool."""
     try:
         step()
@@ -85,7 +85,7 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
     def read(found: Any) -> None:
         path = tmp_path / "plan.json"
         path.write_text(json.dumps(found))
-        told(lambda: apply(path))
+        run_step(lambda: apply(path))
 
     fuzzing.check_reader(made, read)
 

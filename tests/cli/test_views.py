@@ -10,7 +10,7 @@ from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.findings import ExitCode, Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.reconcile import preflight as engine
-from gpu_provision.reconcile.preflight import Judgement
+from gpu_provision.reconcile.preflight import PreflightReport
 from gpu_provision.verify import run as verifying
 from gpu_provision.verify.run import Check, CheckOutcome, Verification, VerifyOptions
 from tests.cli.harness import SANDBOX, Fakes, Run
@@ -46,7 +46,7 @@ NOTHING = "2 hosts read, nothing changed: no problem found\n"
 def test_errors_fail_and_hosts_alike_share_them(  # noqa: PLR0913, PLR0917 - a table
     run: Run, fakes: Fakes, severity: Severity, nodes: tuple[str, ...], code: int, told: str
 ) -> None:
-    fakes.judgement = Judgement(hosts=HOSTS, findings=tuple(finding(node, severity) for node in nodes))
+    fakes.judgement = PreflightReport(hosts=HOSTS, findings=tuple(finding(node, severity) for node in nodes))
     done = run("preflight", "-i", SANDBOX)
     assert (done.code, told in done.out) == (code, True)
 
@@ -55,9 +55,9 @@ def test_options_reach_the_judgement(run: Run, fakes: Fakes, monkeypatch: pytest
     """The limit as names, codes in any case and several at once, and no registry offline."""
     asked: list[tuple[Inventory, tuple[str, ...]]] = []
 
-    def preflight(inventory: Inventory, *, limit: tuple[str, ...], **_: object) -> Judgement:
+    def preflight(inventory: Inventory, *, limit: tuple[str, ...], **_: object) -> PreflightReport:
         asked.append((inventory, limit))
-        return Judgement(hosts=HOSTS, findings=())
+        return PreflightReport(hosts=HOSTS, findings=())
 
     monkeypatch.setattr(engine, "preflight", preflight)
     run("preflight", "-i", SANDBOX, "--limit", "t4-*", "--ignore", "gp620,GP632", "--ignore", "GP610", "--offline")

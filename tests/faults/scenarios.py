@@ -91,7 +91,7 @@ def upgrade(stack: Stack) -> Outcome:
     return stack.run("apply", "-y", "--cluster-only")
 
 
-def look(stack: Stack) -> Outcome:
+def run_read_commands(stack: Stack) -> Outcome:
     outcomes = [(words[0], stack.run(*words)) for words in _LOOKS]
     failed = [f"{name} {outcome.exit}" for name, outcome in outcomes if outcome.exit != "0"]
     return Outcome(", ".join(failed) or "0", "\n".join(outcome.text for _, outcome in outcomes))
@@ -154,7 +154,7 @@ def destroy(stack: Stack) -> Outcome:
 SCENARIOS: Mapping[str, Callable[[Stack], Outcome]] = {
     "install": install,
     "upgrade": upgrade,
-    "look": look,
+    "look": run_read_commands,
     "repair": repair,
     "destroy": destroy,
 }

@@ -25,8 +25,8 @@ from tests.sandbox.apiserver.conftest import Running, eventually
 CONFIG_MAP = Kind("v1", "ConfigMap")
 
 
-def names(mirror: InformerCache) -> set[str]:
-    return {ref.name for ref in mirror.of(CONFIG_MAP)}
+def names(cache: InformerCache) -> set[str]:
+    return {ref.name for ref in cache.list(CONFIG_MAP)}
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def following(cluster: KubeClient, request: pytest.FixtureRequest) -> Iterator[C
     opened: list[InformerCache] = []
 
     def follow(*, patience: float = 60.0) -> InformerCache:
-        mirror = InformerCache(cluster, [Scope(CONFIG_MAP, f"test={request.node.name}")], patience=patience)
-        opened.append(mirror.__enter__())
-        return mirror
+        cache = InformerCache(cluster, [Scope(CONFIG_MAP, f"test={request.node.name}")], patience=patience)
+        opened.append(cache.__enter__())
+        return cache
 
     yield follow
-    for mirror in opened:
-        mirror.__exit__()
+    for cache in opened:
+        cache.__exit__()
 
 
 def mine(request: pytest.FixtureRequest, name: str, **parts: Any) -> Manifest:
@@ -53,11 +53,11 @@ Following = Callable[..., InformerCache]
 def test_expired_version_lists_again(cluster: KubeClient, following: Following, request: pytest.FixtureRequest) -> None:
     """410: what was deleted meanwhile is gone from the copy as well."""
     live = cluster.create(mine(request, "passing"))
-    mirror = following()
+    cache = following()
     fault(cluster, **{"expire-watches": True})
     cluster.delete(ref_of(live))
     cluster.create(mine(request, "new"))
-    eventually(lambda: names(mirror) == {"new"}, "the list after the expiry")
+    eventually(lambda: names(cache) == {"new"}, "the list after the expiry")
 
 
 EMPTY = (200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
@@ -82,9 +82,9 @@ def test_a_torn_watch_resumes_from_its_last_version(
     asked: list[str] = []
     watch = cluster.watch
     monkeypatch.setattr(cluster, "watch", lambda *at, **where: asked.append(at[1]) or watch(*at, **where))
-    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=30) as mirror:
-        eventually(lambda: names(mirror) == {"before", "after"}, "the event after the torn watch")
-        mirror.wait(0)  # raises what ended the watch
+    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=30) as cache:
+        eventually(lambda: names(cache) == {"before", "after"}, "the event after the torn watch")
+        cache.wait(0)  # raises what ended the watch
         eventually(lambda: asked[:3] == ["1", "5", "7"], "the versions")
 
 
@@ -93,8 +93,8 @@ def test_what_is_no_event_lists_again(
     answering: Callable[..., KubeClient], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: bytes
 ) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
-    with InformerCache(answering(EMPTY, (200, {}, odd), LISTED, (500, {}, b"")), [Scope(CONFIG_MAP)]) as mirror:
-        eventually(lambda: names(mirror) == {"listed"}, "the list")
+    with InformerCache(answering(EMPTY, (200, {}, odd), LISTED, (500, {}, b"")), [Scope(CONFIG_MAP)]) as cache:
+        eventually(lambda: names(cache) == {"listed"}, "the list")
     assert "no event of a watch" in caplog.text
 
 
@@ -105,9 +105,9 @@ def test_an_overloaded_server_sets_the_pause_of_a_watch(
     """Within the time for which the watch is opened again in vain."""
     pauses: list[float] = []
     cluster = answering(EMPTY, (429, {"Retry-After": asked}, b""))
-    mirror = InformerCache(cluster, [Scope(CONFIG_MAP)], patience=60)
-    monkeypatch.setattr(mirror._stopped, "wait", lambda seconds: pauses.append(seconds) or mirror._stopped.set())
-    with mirror:
+    cache = InformerCache(cluster, [Scope(CONFIG_MAP)], patience=60)
+    monkeypatch.setattr(cache._stopped, "wait", lambda seconds: pauses.append(seconds) or cache._stopped.set())
+    with cache:
         eventually(lambda: pauses == [pytest.approx(pause, abs=1.0)], "the pause")
 
 
@@ -125,9 +125,9 @@ def test_a_mistake_of_our_own_restarts_a_watch(
         return item
 
     cluster = answering(EMPTY, added("odd"), LISTED, (500, {}, b""))
-    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=30, keep=keep) as mirror:
-        eventually(lambda: names(mirror) == {"listed"}, "the list after the mistake")
-        assert mirror.problem == "the watch of configmaps starts again after KeyError: 'spec'"
+    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=30, keep=keep) as cache:
+        eventually(lambda: names(cache) == {"listed"}, "the list after the mistake")
+        assert cache.problem == "the watch of configmaps starts again after KeyError: 'spec'"
     assert "KeyError" in caplog.text
 
 
@@ -140,30 +140,30 @@ def test_a_mistake_that_lasts_ends_the_waiting(
         return {"spec": whole(_kind, item)["spec"]}
 
     answers = [answer for _ in range(informer._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
-    with InformerCache(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as mirror, pytest.raises(KeyError):
-        eventually(lambda: mirror.wait(0.5) and False, "the failure")
+    with InformerCache(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as cache, pytest.raises(KeyError):
+        eventually(lambda: cache.wait(0.5) and False, "the failure")
 
 
 def test_an_object_that_a_write_returned_is_there_at_once(following: Following, request: pytest.FixtureRequest) -> None:
     """A watch that lags by seconds would have it created again and again."""
-    mirror = following()
+    cache = following()
     written = mine(request, "written")
     written["metadata"]["resourceVersion"] = "1"
-    mirror.note(written)
-    assert names(mirror) == {"written"}
-    mirror.note(config_map("of-another-selector"))
-    assert names(mirror) == {"written"}
+    cache.note(written)
+    assert names(cache) == {"written"}
+    cache.note(config_map("of-another-selector"))
+    assert names(cache) == {"written"}
 
 
 def test_older_versions_than_what_is_there_are_left_out(answering: Callable[..., KubeClient]) -> None:
     """Events of a predecessor of the same name, and writes that a watch has overtaken."""
-    with InformerCache(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as mirror:
-        mirror.note(_of_version("again", "10"))
-        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
-        mirror.note({**_of_version("again", "9"), "data": {"a": "old"}})
-        assert [item["metadata"]["resourceVersion"] for item in mirror.of(CONFIG_MAP).values()] == ["10"]
-        mirror._take(mirror._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
-        assert names(mirror) == set()
+    with InformerCache(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as cache:
+        cache.note(_of_version("again", "10"))
+        cache._take(cache._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        cache.note({**_of_version("again", "9"), "data": {"a": "old"}})
+        assert [item["metadata"]["resourceVersion"] for item in cache.list(CONFIG_MAP).values()] == ["10"]
+        cache._take(cache._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        assert names(cache) == set()
 
 
 def _of_version(name: str, version: str) -> Manifest:
@@ -182,9 +182,9 @@ def test_what_was_listed_is_followed_without_a_list(
     listing = cluster.list(CONFIG_MAP, label_selector=scope.label_selector)
     listed = {CONFIG_MAP: listing if version == "present" else ObjectList([], version)}
     before = cluster.requests
-    with InformerCache(cluster, [scope], patience=30, listed=listed) as mirror:
+    with InformerCache(cluster, [scope], patience=30, listed=listed) as cache:
         cluster.create(config_map(f"after-{version}", labels=labels))
-        eventually(lambda: {f"before-{version}", f"after-{version}"} <= names(mirror), "both")
+        eventually(lambda: {f"before-{version}", f"after-{version}"} <= names(cache), "both")
     assert (cluster.requests - before, listed) == (2, {}), "the create and the watch"
 
 
@@ -192,21 +192,21 @@ def test_long_silence_of_the_server_ends_the_waiting(tmp_path: Path, monkeypatch
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.05)
     server = Running(tmp_path / "own")
     cluster = connect(str(server.server.kubeconfig))
-    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=0.3) as mirror:
+    with InformerCache(cluster, [Scope(CONFIG_MAP)], patience=0.3) as cache:
         server.stop()
         with pytest.raises(UnreachableError):
-            eventually(lambda: mirror.wait(0.5) and False, "the failure")
+            eventually(lambda: cache.wait(0.5) and False, "the failure")
 
 
-def test_wake_counts_as_a_change_once(following: Following) -> None:
+def test_a_notification_counts_as_a_change_once(following: Following) -> None:
     """Also one before the wait."""
-    mirror = following()
-    mirror.wait(0)
-    threading.Thread(target=mirror.wake).start()
-    assert mirror.wait(60)
-    assert not mirror.wait(0)
-    mirror.wake()
-    assert mirror.wait(0)
+    cache = following()
+    cache.wait(0)
+    threading.Thread(target=cache.notify).start()
+    assert cache.wait(60)
+    assert not cache.wait(0)
+    cache.notify()
+    assert cache.wait(0)
 
 
 def test_heartbeat_is_taken_and_wakes_no_reader() -> None:
@@ -216,36 +216,36 @@ def test_heartbeat_is_taken_and_wakes_no_reader() -> None:
     def without_beat(_kind: Kind, item: Any) -> Manifest:
         return {**item, "data": {"a": item["data"]["a"]}}
 
-    with InformerCache(Scripted(lasts), [scope], patience=10, keep=without_beat) as mirror:  # type: ignore[arg-type]
+    with InformerCache(Scripted(lasts), [scope], patience=10, keep=without_beat) as cache:  # type: ignore[arg-type]
         for version, (kind, value, wakes) in zip("234", events, strict=True):
-            mirror.wait(0)
+            cache.wait(0)
             item = {**_of_version("beating", version), "data": {"a": value, "beat": version}}
-            mirror._take(mirror._watched[scope], WatchEvent(kind, item, version))
-            assert [each["metadata"]["resourceVersion"] for each in mirror.of(scope).values()] == [version]
-            assert mirror.wait(0) is wakes
+            cache._take(cache._watched[scope], WatchEvent(kind, item, version))
+            assert [each["metadata"]["resourceVersion"] for each in cache.list(scope).values()] == [version]
+            assert cache.wait(0) is wakes
 
 
 def test_copies_are_shared_with_a_reader_who_waits_by_himself(
     cluster: KubeClient, following: Following, request: pytest.FixtureRequest
 ) -> None:
     """What he follows besides ends with him, the rest does not."""
-    mirror, other = following(), Scope(CONFIG_MAP, f"other={request.node.name}")
-    with mirror.shared() as reader:
-        mirror.wait(0)
+    cache, other = following(), Scope(CONFIG_MAP, f"other={request.node.name}")
+    with cache.shared() as reader:
+        cache.wait(0)
         assert reader.wait(0), "he has not looked yet"
         cluster.create(mine(request, "for-both"))
         eventually(lambda: names(reader) == {"for-both"}, "the creation")
         assert reader.wait(60)
-        assert mirror.wait(60)
-        reader.follow(other, Scope(CONFIG_MAP, f"test={request.node.name}"))
+        assert cache.wait(60)
+        reader.watch(other, Scope(CONFIG_MAP, f"test={request.node.name}"))
         cluster.create(config_map("beside", labels={"other": request.node.name}))
-        eventually(lambda: reader.of(other), "what he alone follows")
+        eventually(lambda: reader.list(other), "what he alone follows")
     eventually(lambda: not _workers(other), "the end of its worker")
     cluster.create(mine(request, "after-him"))
-    eventually(lambda: names(mirror) == {"for-both", "after-him"}, "the next creation")
-    with mirror.shared() as reader:
-        reader.follow(other)
-        assert [ref.name for ref in reader.of(other)] == ["beside"]
+    eventually(lambda: names(cache) == {"for-both", "after-him"}, "the next creation")
+    with cache.shared() as reader:
+        reader.watch(other)
+        assert [ref.name for ref in reader.list(other)] == ["beside"]
 
 
 def test_closing_ends_every_watch_at_once(cluster: KubeClient) -> None:
@@ -314,25 +314,25 @@ def test_connections_lost_now_and_then_are_no_silence(monkeypatch: pytest.Monkey
     """Each time the server answered again: patience is for its silence, not for the sum of accidents."""
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.02)
     script = Scripted(drops(after=0.15))
-    with InformerCache(script, [Scope(CONFIG_MAP)], patience=0.3) as mirror:  # type: ignore[arg-type]
-        eventually(lambda: script.opened >= 5 and not mirror.wait(0.01), "five connections without a failure")
+    with InformerCache(script, [Scope(CONFIG_MAP)], patience=0.3) as cache:  # type: ignore[arg-type]
+        eventually(lambda: script.opened >= 5 and not cache.wait(0.01), "five connections without a failure")
 
 
 def test_a_server_that_ends_watches_at_once_is_not_hammered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.1)
     script, pauses = Scripted(ends), list[float]()
-    mirror = InformerCache(script, [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
-    monkeypatch.setattr(mirror._stopped, "wait", pauses.append)
+    cache = InformerCache(script, [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    monkeypatch.setattr(cache._stopped, "wait", pauses.append)
     monkeypatch.setattr(informer.random, "uniform", lambda _low, high: high)
-    with mirror:
+    with cache:
         eventually(lambda: script.opened >= 5, "five watches")
     assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
 
 
 def test_a_right_that_is_taken_away_ends_the_waiting() -> None:
-    mirror = InformerCache(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
-    with mirror, pytest.raises(ProvisionError, match="permission"):
-        eventually(lambda: mirror.wait(0.5) and False, "the failure")
+    cache = InformerCache(Scripted(refused), [Scope(CONFIG_MAP)], patience=10)  # type: ignore[arg-type]
+    with cache, pytest.raises(ProvisionError, match="permission"):
+        eventually(lambda: cache.wait(0.5) and False, "the failure")
 
 
 def test_types_of_answers_are_built_at_import() -> None:

@@ -80,7 +80,7 @@ def test_a_broken_watch_makes_the_controller_unready(cluster: KubeClient) -> Non
     controller = Controller(cluster, retarget=lambda found: found, on_event=lambda _: None)
     assert controller.readiness_problem() == ""
     problem = "the watch of nodes starts again after KeyError: 'metadata'"
-    controller._mirror = cast("InformerCache", SimpleNamespace(problem=problem))
+    controller._cache = cast("InformerCache", SimpleNamespace(problem=problem))
     assert controller.readiness_problem() == problem
 
 

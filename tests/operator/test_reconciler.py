@@ -25,7 +25,7 @@ class Worker(SimpleNamespace):
         nothing = frozenset[str]()
         seen = Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
         self.figures = SimpleNamespace(record_needs=lambda *_: None)
-        self.look, self.next_deadline = lambda _: seen, lambda _: float("inf")
+        self.observe, self.next_deadline = lambda _: seen, lambda _: float("inf")
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)
         monkeypatch.setattr(StackReconciler, "_start_run", self.begin)

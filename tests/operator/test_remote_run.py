@@ -34,7 +34,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Look:
         clock.now += after
         lease = {"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": holder}}
         live = {} if holder is None else {LEASE: lease}
-        monitor.observe(cast("InformerCache", SimpleNamespace(of=lambda _: live)))
+        monitor.observe(cast("InformerCache", SimpleNamespace(list=lambda _: live)))
         return monitor
 
     return observed

@@ -61,7 +61,7 @@ LIMITS = [(9, 9_000, 10_000), (45, 6_500, 7_500), (253, 2_000, 3_000)]
 _LONGEST = f"{'0' * 16}.{'0' * 36}.2026-11-21T07:30:00Z"  # verdict
 
 
-def known(length: int, count: int) -> RenderContext:
+def context_of(length: int, count: int) -> RenderContext:
     context = Stack(facts=fleet()).context
     target = context.targets[0]
     return replace(context, targets=tuple(replace(target, name=f"{each:0{length}}") for each in range(count)))
@@ -69,8 +69,8 @@ def known(length: int, count: int) -> RenderContext:
 
 @pytest.mark.parametrize(("length", "fits", "is_too_many"), LIMITS, ids=["short", "of a cloud", "as long as may be"])
 def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int, is_too_many: int) -> None:
-    assert not [*too_many_nodes_findings(known(length, fits))]
-    (found,) = too_many_nodes_findings(known(length, is_too_many))
+    assert not [*too_many_nodes_findings(context_of(length, fits))]
+    (found,) = too_many_nodes_findings(context_of(length, is_too_many))
     room = int(found.evidence.split()[-2])
     assert fits < room < is_too_many
     assert found.where == "ConfigMap gpu-operator-resources/sandbox-validations"
@@ -79,7 +79,7 @@ def test_a_record_that_would_not_fit_is_found_by_the_plan(length: int, fits: int
 @pytest.mark.parametrize(("length", "fits"), [limit[:2] for limit in LIMITS], ids=["short", "of a cloud", "long"])
 def test_the_reported_number_of_nodes_fits(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
-    names = [target.name for target in known(length, fits).targets]
+    names = [target.name for target in context_of(length, fits).targets]
     record = observe.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
     assert sum(map(len, record["data"].values())) < MOST_OF_VALUES
     book = {f"f:{name}": {} for name in names}

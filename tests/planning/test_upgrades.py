@@ -24,7 +24,7 @@ CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 OFF = UpgradePolicy(auto_upgrade=False)
 
 
-def found(
+def upgrade(
     *,
     is_off: bool = False,
     labels: dict[str, str] | None = None,
@@ -51,22 +51,22 @@ def found(
 def test_a_node_that_a_rollout_left_halfway_is_not_ready(case: dict[str, Any]) -> None:
     """Whatever its pod is like; else no run would go on with it."""
     node = {key: value for key, value in case.items() if key != "reason"}
-    driver = found(**node)["driver"]
+    driver = upgrade(**node)["driver"]
     assert (driver.state, driver.reason) == (State.PROGRESSING, f"{UPGRADE_UNFINISHED}: {case['reason']}")
-    assert found(**node, is_old=True)["driver"].state is State.PROGRESSING
+    assert upgrade(**node, is_old=True)["driver"].state is State.PROGRESSING
 
 
 @pytest.mark.parametrize("node", CASES["at_rest"], ids=str)
 def test_a_node_at_rest_is_as_its_pod(node: dict[str, Any]) -> None:
     """Also one that has been upgraded, or that is in other hands."""
-    assert found(**node)["driver"].state is State.READY
+    assert upgrade(**node)["driver"].state is State.READY
 
 
 @pytest.mark.parametrize("case", CASES["kept"], ids=str)
 def test_a_kept_old_driver_is_not_validated(case: dict[str, Any]) -> None:
     """A validation would put on record that content works which is not there."""
     node = {key: value for key, value in case.items() if key != "reason"}
-    states_of_node = found(**node, is_old=True)
+    states_of_node = upgrade(**node, is_old=True)
     driver, proof = states_of_node["driver"], states_of_node["device_plugin_validation"]
     assert (driver.state, driver.reason.startswith(DRIVER_KEPT)) == (State.READY, True)
     assert case["reason"] in driver.reason

@@ -113,7 +113,7 @@ def _name_of(request: pytest.FixtureRequest) -> str:
     return re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
 
 
-def found(cluster: KubeClient) -> Finding | None:
+def missing_finding(cluster: KubeClient) -> Finding | None:
     found = read_and_plan(cluster, STACK)
     return review.missing_for_run(
         cluster, STACK, found.plan, found.desired, namespaces=found.observed.namespaces, refused=found.dry_run_refusal
@@ -127,7 +127,7 @@ def test_a_single_missing_permission_is_named(
     account: As, request: pytest.FixtureRequest, case: dict[str, Any]
 ) -> None:
     """Verb, resource, name and namespace; also one that a role of the stack passes on. By the server's account name."""
-    finding = found(account(Permission(*case["lacking"])))
+    finding = missing_finding(account(Permission(*case["lacking"])))
     assert finding is not None
     assert (finding.code, finding.evidence) == ("GP310", f"it may not\n    {case['told']}")
     name = _name_of(request)
@@ -138,7 +138,7 @@ def test_a_single_missing_permission_is_named(
 def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: Running) -> None:
     """Escalate and bind, on the names of the stack's roles."""
     cluster = account(*permissions.granted_by_stack(STACK) - permissions.for_own_requests(STACK))
-    finding = found(cluster)
+    finding = missing_finding(cluster)
     assert finding is not None
     assert "update, patch nodes/status in the whole cluster" in finding.evidence
     rules = [{"apiGroups": [RBAC], "resources": ["roles", "clusterroles"], "verbs": ["escalate", "bind"]}]
@@ -153,7 +153,7 @@ def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: 
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": cluster.whoami()}],
     }
     administrator.apply(binding, manager="administrator")
-    assert found(cluster) is None
+    assert missing_finding(cluster) is None
 
 
 def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:

@@ -46,7 +46,7 @@ def owned(manifest: Manifest, **of: tuple[str, ...]) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "managedFields": entries}}
 
 
-def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -> Difference:
+def difference_of(declared: Manifest, live: Manifest, applied: Manifest | None = None) -> Difference:
     change = Change(
         component="driver",
         action=Action.UPDATE,
@@ -60,7 +60,7 @@ def found(declared: Manifest, live: Manifest, applied: Manifest | None = None) -
 
 
 def test_an_owned_field_has_the_applied_value() -> None:
-    difference = found(workload("b"), owned(workload("a"), gpu_provision=("image", "name")))
+    difference = difference_of(workload("b"), owned(workload("a"), gpu_provision=("image", "name")))
     assert difference.origin is Origin.PENDING
     assert difference.fields[0].writer is None
     assert FIELD_MANAGER == "gpu-provision"
@@ -68,13 +68,13 @@ def test_an_owned_field_has_the_applied_value() -> None:
 
 def test_a_field_of_another_client_is_drift_and_names_them() -> None:
     live = owned(workload("a"), gpu_provision=("name",), kubectl_edit=("image",))
-    difference = found(workload("b"), live)
+    difference = difference_of(workload("b"), live)
     (field,) = difference.fields
     assert (difference.origin, field.found, field.declared, field.writer) == (Origin.DRIFT, "a", "b", HAND)
 
 
 def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
-    difference = found(workload("a", arguments=("-v",)), owned(workload("a"), gpu_provision=("image", "name")))
+    difference = difference_of(workload("a", arguments=("-v",)), owned(workload("a"), gpu_provision=("image", "name")))
     assert difference.origin is Origin.EITHER
 
 
@@ -83,7 +83,7 @@ def test_the_digest_decides_about_a_missing_template_field(applied: str, origin:
     """The digest is of the content that was applied."""
     declared = marked(workload("a", arguments=("-v",)), "same")
     live = owned(marked(workload("a"), applied), gpu_provision=("image", "name"))
-    fields = {field.path.rpartition(".")[2]: field.origin for field in found(declared, live).fields}
+    fields = {field.path.rpartition(".")[2]: field.origin for field in difference_of(declared, live).fields}
     assert fields["args"] is origin
 
 
@@ -99,7 +99,7 @@ def marked(manifest: Manifest, digest: str) -> Manifest:
 def test_with_a_record_the_values_tell(applied: str, live: str, origin: Origin) -> None:
     """Any owner counts: another tool may have applied the same value."""
     by_path = owned(workload(live), gpu_provision=("image",))
-    assert found(workload("b"), by_path, workload(applied)).origin is origin
+    assert difference_of(workload("b"), by_path, workload(applied)).origin is origin
 
 
 @pytest.mark.parametrize("key", ["team", "example.com/team"])

@@ -58,7 +58,7 @@ def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) 
     return {("driver", node): NodeState(component="driver", node=node, state=state, reason=reason) for node in nodes}
 
 
-def look(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
+def crash_reasons(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
     """Read all that is unread, and return the reasons."""
     for step in [*crashes.start_reading(states, seen)]:
         crashes.read_log(step)
@@ -71,11 +71,11 @@ def test_the_log_of_a_crash_is_read_once_for_each_restart() -> None:
     crashes, states = Crashes(cast("KubeClient", logs)), waiting("a")
     seen = situation(crashed("a"))
     assert crashes.add_crash_reasons(states, seen) is states
-    assert look(crashes, seen, states) == look(crashes, seen, states) == [WORDS]
+    assert crash_reasons(crashes, seen, states) == crash_reasons(crashes, seen, states) == [WORDS]
     running = waiting("a", reason="ctr runs, but is not ready yet")
-    assert look(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
+    assert crash_reasons(crashes, situation(crashed("a", runs=True)), running) == [WORDS]
     assert logs.asked == [("a", True)]
-    look(crashes, situation(crashed("a", restarts=2)), states)
+    crash_reasons(crashes, situation(crashed("a", restarts=2)), states)
     assert logs.asked == [("a", True)] * 2
     assert crashes.find_crash_logs(waiting("a", state=State.FAILED), seen)["driver", "a"].lines == BUILD
 
@@ -84,14 +84,14 @@ def test_a_log_that_cannot_be_read_leaves_the_reason_as_it_is() -> None:
     """And is asked for again only after the next restart."""
     logs = Logs()
     crashes, seen = Crashes(cast("KubeClient", logs)), situation(crashed("a"))
-    assert look(crashes, seen, waiting("a")) == look(crashes, seen, waiting("a")) == [WAITS]
+    assert crash_reasons(crashes, seen, waiting("a")) == crash_reasons(crashes, seen, waiting("a")) == [WAITS]
     assert len(logs.asked) == 1
 
 
 def test_a_rollout_has_its_own_reasons() -> None:
     crashes, seen = Crashes(cast("KubeClient", Logs(*BUILD))), situation(crashed("a"))
-    assert look(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
-    assert look(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
+    assert crash_reasons(crashes, seen, waiting("a", reason=NOT_READY)) == [f"{WORDS}; {NOT_READY}"]
+    assert crash_reasons(crashes, seen, waiting("a", reason="waits: 1 at a time")) == ["waits: 1 at a time"]
 
 
 def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
@@ -99,7 +99,7 @@ def test_a_fleet_that_crashes_is_reported_by_its_first_pods() -> None:
     names = [f"n{number}" for number in range(MAX_LOGS + 5)]
     logs = Logs(*BUILD)
     crashes, seen = Crashes(cast("KubeClient", logs)), situation(*map(crashed, names))
-    assert {*look(crashes, seen, waiting(*names))} == {WORDS}
+    assert {*crash_reasons(crashes, seen, waiting(*names))} == {WORDS}
     assert len(logs.asked) == MAX_LOGS
 
 

@@ -33,12 +33,12 @@ CONFIG = "time-slicing"
 
 
 class Showing(InformerCache):
-    """A mirror of objects that a test puts there."""
+    """A cache of objects that a test puts there."""
 
     def __init__(self, objects: dict[ObjectRef, Manifest]) -> None:
         self.objects = objects
 
-    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+    def list(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         kind = what.kind if isinstance(what, Scope) else what
         fields = what.field_selector if isinstance(what, Scope) else ""
         name = fields.partition(",")[0].removeprefix("metadata.name=")
@@ -89,7 +89,7 @@ def builder(host_driver: str) -> SituationBuilder:
     return SituationBuilder(ClusterPlan(context, desired, observed, plan(context, desired, observed)))
 
 
-def seen(view: SituationBuilder, version: int, **labels: str) -> Any:
+def build_state(view: SituationBuilder, version: int, **labels: str) -> Any:
     node = node_object("t4-1", {**nfd_labels(), **labels}, version)
     return view.build(Showing({ref_of(node): node}), {}, {})
 
@@ -109,14 +109,14 @@ def test_the_driver_manager_knows_the_driver_of_the_host(
     """If it spoke later than the host phase; no other program takes its label back."""
     looking = builder(read)
     for version, (word, (key, value)) in enumerate(((before, wanted), (now, then))):
-        assert seen(looking, version, **{DEPLOY_DRIVER: word}).node_labels["t4-1"].get(key) == value
+        assert build_state(looking, version, **{DEPLOY_DRIVER: word}).node_labels["t4-1"].get(key) == value
 
 
 @pytest.mark.parametrize("key", [STATE, VALIDATED])
 def test_labels_of_a_rollout_make_no_manifest_again(key: str) -> None:
     """A thousand nodes go through ten states of a rollout each, and get the label of their validation."""
     looking = builder("")
-    first, second = (seen(looking, version, **{key: f"value-{version}"}) for version in (1, 2))
+    first, second = (build_state(looking, version, **{key: f"value-{version}"}) for version in (1, 2))
     assert first.desired is second.desired
 
 
@@ -128,7 +128,7 @@ class Fleet(InformerCache):
         self.stack, self.fate, self.count = Stack(chosen, labelled(chosen=chosen)), random.Random(seed), 0  # noqa: S311
         self.nodes = {node.name: node_object(node.name, {**node.labels}) for node in self.stack.context.facts.nodes}
 
-    def of(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
+    def list(self, what: Kind | Scope) -> dict[ObjectRef, Manifest]:
         kind = what.kind if isinstance(what, Scope) else what
         found = {NODE: {ref_of(node): node for node in self.nodes.values()}, POD: self.stack.pods}
         return dict(found.get(kind) or {ref: each for ref, each in self.stack.members.items() if ref.type == kind})
@@ -193,7 +193,7 @@ class World:
 
     @property
     def edited(self) -> frozenset[str]:
-        return self.observer.look(0.0).edited
+        return self.observer.observe(0.0).edited
 
 
 def test_an_edit_by_hand_and_a_deletion_are_edits() -> None:
@@ -213,7 +213,7 @@ def test_an_edit_that_no_run_undoes_does_not_count() -> None:
     """What was not as declared before a run is to make so; a field of another program is a conflict."""
     before, taken = World(), World()
     before.edit(BY_HAND)
-    found = before.observer.look(0.0)
+    found = before.observer.observe(0.0)
     assert (found.objects, found.edited) == ({str(before.ref)}, frozenset())
     assert not taken.edited
     taken.edit(BY_A_PROGRAM)
@@ -253,16 +253,16 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     """A run reports no ready state again, and the observer continues in another thread."""
     world = World()
-    seen = world.observer.look(0.0).seen
+    seen = world.observer.observe(0.0).seen
     live = world.observer.live(world.observer.read(cast("KubeClient", Asked())))
     assert live.ready == {key: state for key, state in evaluate_states(seen).items() if state.state is State.READY}
     assert live.ready
     node = node_object("late")
     world.objects[ref_of(node)] = node
-    among = live.situations.build(live.mirror, dict(world.objects), {})
+    among = live.situations.build(live.cache, dict(world.objects), {})
     assert among.observed.facts.nodes != seen.observed.facts.nodes
     del world.objects[ref_of(node)]
-    assert world.observer.look(0.0).seen == seen
+    assert world.observer.observe(0.0).seen == seen
 
 
 def config_map(**data: str) -> Manifest:

@@ -12,7 +12,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import ImageAnswer, ImageState, Preflight
 from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.reconcile import preflight as engine
-from gpu_provision.reconcile.preflight import Judgement, preflight
+from gpu_provision.reconcile.preflight import PreflightReport, preflight
 from tests.components.builders import inventory
 
 UBUNTU = OperatingSystem("ubuntu", "22.04")
@@ -51,11 +51,11 @@ def stack(*, ignore: tuple[str, ...] = (), registry: bool = True) -> Inventory:
     )
 
 
-def judged(declared: Inventory, limit: tuple[str, ...] = ()) -> Judgement:
+def judged(declared: Inventory, limit: tuple[str, ...] = ()) -> PreflightReport:
     return preflight(declared, limit=limit, listen=lambda _: None)
 
 
-def codes(found: Judgement) -> list[tuple[str, str]]:
+def codes(found: PreflightReport) -> list[tuple[str, str]]:
     return [(finding.code, finding.where) for finding in found.findings]
 
 

@@ -51,10 +51,10 @@ def change(action: Action, api_version: str, kind: str, namespace: str = "a") ->
 def showing(*live: Manifest) -> InformerCache:
     """Return live copies of these."""
 
-    def of(kind: Kind) -> dict[ObjectRef, Manifest]:
+    def listed(kind: Kind) -> dict[ObjectRef, Manifest]:
         return {ref_of(each): each for each in live if ref_of(each).type == kind}
 
-    return cast("InformerCache", SimpleNamespace(of=of))
+    return cast("InformerCache", SimpleNamespace(list=listed))
 
 
 def test_a_write_is_visible_once_the_cache_is_as_new() -> None:

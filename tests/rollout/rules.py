@@ -288,7 +288,7 @@ def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy 
     return found
 
 
-def way(found: World, node: str = "node-1") -> list[str]:
+def states_of(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through, with the moment at which the stack's labels went."""
     actions = (action for decision in found.decisions for action in decision.actions)
     of_node = (each for each in actions if isinstance(each, StateTransition | RemoveLabels) and each.node == node)

@@ -12,7 +12,7 @@ from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import NO_DRIVER, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
-from tests.rollout.rules import ONE, ended, until, way, world
+from tests.rollout.rules import ONE, ended, states_of, until, world
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
 
 
@@ -29,7 +29,7 @@ def test_a_leaving_node_is_emptied_before_the_removal(*, has_taint: bool) -> Non
     """Cordon, eviction, labels, and the node is given back once the stack's pods have ended there."""
     found = world(leaving(Work(name="train"), has_taint=has_taint))
     node = end(found)
-    assert way(found) == [
+    assert states_of(found) == [
         "upgrade-required",
         "cordon-required",
         "wait-for-jobs-required",
@@ -107,7 +107,7 @@ def test_pods_that_come_after_the_cordon_are_evicted_too() -> None:
     found.machines["node-1"].work.append(Work(name="late"))
     node = end(found)
     assert all(work.gone < math.inf for work in node.work)
-    assert way(found).count("labels off") == 1
+    assert states_of(found).count("labels off") == 1
 
 
 @pytest.mark.parametrize("steps", range(9))

@@ -24,7 +24,7 @@ from gpu_provision.rollout import predicates, states
 from gpu_provision.rollout.snapshot import BudgetDomain, Evict, GpuUse, Policy
 from gpu_provision.rollout.state_machine import RolloutPhase, retry_failed
 from gpu_provision.rollout.states import UpgradeState
-from tests.rollout.rules import NO_LIMIT, ONE, ended, fleet_of, until, way, world
+from tests.rollout.rules import NO_LIMIT, ONE, ended, fleet_of, states_of, until, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 
@@ -36,7 +36,7 @@ def test_a_node_has_the_states_of_the_gpu_operator() -> None:
     """Dashboards and scripts made for the reference see the states that they know, and upgrade-done at the end."""
     node = Machine(name="node-1", work=[Work(name="train")])
     found = ended(world(node))
-    assert way(found) == [
+    assert states_of(found) == [
         "upgrade-required",
         "cordon-required",
         "wait-for-jobs-required",
@@ -121,7 +121,7 @@ def test_evictions_of_an_upgrade(works: list[Work], policy: UpgradePolicy, gone:
     """Seconds after which each pod is gone."""
     found = ended(world(Machine(name="node-1", work=works), policy=policy))
     assert [work.gone - BEGINNING for work in works] == gone
-    assert ("drain-required" in way(found)) is policy.drain.enable
+    assert ("drain-required" in states_of(found)) is policy.drain.enable
     assert found.decisions[-1].phase is RolloutPhase.DONE
     assert all(work.ends == NEVER or found.now >= work.ends for work in works)
 
@@ -165,7 +165,7 @@ def test_gpu_work_that_comes_before_the_restart_is_evicted() -> None:
     found = world(Machine(name="node-1"))
     node = until(found, UpgradeState.POD_RESTART_REQUIRED, work=[Work(name="late")])
     ended(found)
-    assert way(found).count("pod-deletion-required") == 2
+    assert states_of(found).count("pod-deletion-required") == 2
     assert node.work[0].gone < NEVER
 
 
@@ -290,7 +290,7 @@ def test_a_failed_node_is_retried_after_a_change(trouble: Trouble, then: Trouble
     node.trouble = then
     node.proofs |= {node.driver.uid: found.now} if trouble is Trouble.UNPROVEN else {}
     ended(found)
-    assert way(found)[way(found).index("upgrade-failed") + 1] == "validation-required"
+    assert states_of(found)[states_of(found).index("upgrade-failed") + 1] == "validation-required"
     assert (node.state, bool(node.cordoned_by)) == (ends, ends is UpgradeState.FAILED)
     assert found.restarts == ["node-1", "node-2"][: 1 + (ends is UpgradeState.DONE)]
 
@@ -358,9 +358,9 @@ def test_an_untouched_driver_that_is_as_wanted(*, is_requested: bool) -> None:
         until(found, UpgradeState.POD_DELETION_REQUIRED)
     found.content = "550"
     ended(found)
-    assert way(found).count("upgrade-failed") == is_requested
+    assert states_of(found).count("upgrade-failed") == is_requested
     assert not found.restarts
-    assert is_requested or (way(found)[-2:], node.cordoned_by) == (["uncordon-required", "upgrade-done"], "")
+    assert is_requested or (states_of(found)[-2:], node.cordoned_by) == (["uncordon-required", "upgrade-done"], "")
 
 
 class TestCanaries:
@@ -404,7 +404,7 @@ class TestCanaries:
             found.step()
         canary.is_ready = False
         ended(found)
-        assert way(found)[-2:] == ["upgrade-done", "upgrade-failed"]
+        assert states_of(found)[-2:] == ["upgrade-done", "upgrade-failed"]
         assert reason(canary) == "did not stay well as a canary: the node is NotReady"
         assert found.restarts == ["node-1"]
         canary.is_ready = True
@@ -468,5 +468,5 @@ class TestStarts:
         node = Machine(name="node-1", labels={states.STATE: label})
         found = world(node, Machine(name="node-2"))
         found.run()
-        assert way(found) == []
+        assert states_of(found) == []
         assert label in found.decisions[-1].waits["node-1"]

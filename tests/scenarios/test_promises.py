@@ -58,11 +58,11 @@ def declare(world: World, inventory: dict[str, Any]) -> None:
 def applied_as_planned(world: World, *scope: str) -> Iterator[str]:
     """Plan, apply, and yield what differs between the two."""
     plan = run(world, "plan", *scope)
-    before, begin = look(world), len(world.writes())
+    before, begin = read_cluster(world), len(world.writes())
     done = run(world, "apply", "--yes", "--timeout", "60", *scope)
     yield from problems(done)
     world.until(lambda: is_rolled(world.json("daemonsets", "-A")["items"], world.json("pods", "-A")["items"]))
-    yield from faults(plan.document, done.document, world.writes()[begin:], before, look(world))
+    yield from faults(plan.document, done.document, world.writes()[begin:], before, read_cluster(world))
 
 
 def second_apply(world: World, *scope: str) -> Iterator[str]:
@@ -109,7 +109,7 @@ def is_updated(daemonset: dict[str, Any]) -> bool:
     return is_observed and status.get("updatedNumberScheduled", 0) == status.get("desiredNumberScheduled", 0)
 
 
-def look(world: World) -> Cluster:
+def read_cluster(world: World) -> Cluster:
     """Return nodes, the pods of the stack, its record, and where pods were scheduled."""
     pods = world.json("pods", "-A", "-l", "gpu-provision.io/stack")["items"]
     found = world.json("configmaps", "-n", "gpu-operator-resources")["items"]

@@ -93,7 +93,7 @@ def destroy(world: World, *arguments: str, code: int = 0) -> Any:
     return answer.document
 
 
-def told(document: Any, code: str) -> list[str]:
+def places_of(document: Any, code: str) -> list[str]:
     """Return where the findings of a code are."""
     return [each["where"] for each in (*document["errors"], *document["warnings"]) if each["code"] == code]
 
@@ -114,21 +114,21 @@ def test_gpu_work_forbids_it_until_it_may_be_evicted(world: World, before: Dump)
     world.api.cordon("t4-2")
     writes = len(world.writes())
     refused = destroy(world, "--dry-run", code=1)
-    assert told(refused, codes.GPUS_IN_USE) == ["Node t4-1"]
-    assert told(destroy(world, code=1), codes.GPUS_IN_USE) == ["Node t4-1"]
+    assert places_of(refused, codes.GPUS_IN_USE) == ["Node t4-1"]
+    assert places_of(destroy(world, code=1), codes.GPUS_IN_USE) == ["Node t4-1"]
     assert len(world.writes()) == writes
     world.budget("train", namespace=THEIRS, minAvailable=1)
     world.until(lambda: world.json("pdb", "train", "-n", THEIRS).get("status", {}).get("expectedPods"))
     foreseen = destroy(world, "--evict", "--dry-run")
-    assert told(foreseen, codes.BUDGET_HOLDS) == [f"PodDisruptionBudget {THEIRS}/train"]
-    assert told(foreseen, codes.UNMANAGED_PODS) == []
+    assert places_of(foreseen, codes.BUDGET_HOLDS) == [f"PodDisruptionBudget {THEIRS}/train"]
+    assert places_of(foreseen, codes.UNMANAGED_PODS) == []
     kept = destroy(world, "--evict", "--timeout", "2", code=1)["errors"][0]
     assert (kept["code"], "disruption budget" in kept["evidence"]) == (codes.GPUS_IN_USE, True)
     assert world.json("daemonsets", "-n", OPERANDS, "-l", "app=nvidia-driver-daemonset")["items"], "no driver went"
     world.api.delete("pdb", "train", "-n", THEIRS)
     removed = destroy(world, "--evict", "--crds")
     assert removed["evicted"][0].startswith(f"{THEIRS}/train-")
-    assert told(removed, codes.TAKEN_OVER) == ["Node t4-1", "Node h100-1"]
+    assert places_of(removed, codes.TAKEN_OVER) == ["Node t4-1", "Node h100-1"]
     world.api.delete("deployment", "train", "-n", THEIRS)
     world.until(lambda: not world.json("pods,replicasets", "-n", THEIRS, "-l", "app=train")["items"])
     assert world.json("node", "h100-1")["metadata"]["labels"]["nvidia.com/gpu.present"] == "others"
@@ -159,9 +159,9 @@ def test_an_object_that_stays_is_reported_with_its_cause(world: World, before: D
     pod = world.pods("nvidia-operator-validator")[0]["metadata"]["name"]
     world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": ["o.rg/x"]}})
     stuck = destroy(world, "--timeout", "15", code=1)  # all other pods end within that
-    assert told(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]
+    assert places_of(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]
     assert "waits for the finalizer o.rg/x" in stuck["errors"][0]["evidence"]
-    assert f"ConfigMap {OPERANDS}/{world.name}" in told(stuck, codes.LEFT_OVER)
+    assert f"ConfigMap {OPERANDS}/{world.name}" in places_of(stuck, codes.LEFT_OVER)
     world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": None}})
     crds = "--data", "gpu_remove_crds=true"
     shown = world.pyinfra("--dry", *crds, deploy="teardown.py", check=True).text

@@ -41,7 +41,7 @@ def is_tainted(world: World, name: str) -> bool:
     return TAINT in keys
 
 
-def told(world: World, name: str) -> str:
+def validated_label(world: World, name: str) -> str:
     """Return what a node says was validated; empty for nothing."""
     return str(node(world, name)["metadata"]["labels"].get(LABEL, ""))
 
@@ -75,11 +75,11 @@ def test_a_users_pod_starts_only_once_its_node_is_validated(new_world: Make) -> 
     pod = world.until(lambda: found if (found := training(world, "t4-1")).get("status", {}).get("startTime") else None)
     assert scheduled(pod)["status"] == "True"
     assert not is_tainted(world, "t4-1")
-    assert told(world, "t4-1")
-    assert told(world, "t4-1") != told(world, "h100-1")
+    assert validated_label(world, "t4-1")
+    assert validated_label(world, "t4-1") != validated_label(world, "h100-1")
 
     assert is_tainted(world, "t4-2")
-    assert not told(world, "t4-2")
+    assert not validated_label(world, "t4-2")
     assert TAINT in scheduled(training(world, "t4-2"))["message"]
     rows = {row["node"]: row for row in world.status()["nodes"]}
     assert rows["t4-2"]["reason"].endswith("has the startup taint"), rows["t4-2"]
@@ -87,7 +87,7 @@ def test_a_users_pod_starts_only_once_its_node_is_validated(new_world: Make) -> 
     world.fault()
     world.apply("--cluster-only", check=True)
     assert not is_tainted(world, "t4-2")
-    assert told(world, "t4-2") == told(world, "t4-1")
+    assert validated_label(world, "t4-2") == validated_label(world, "t4-1")
     written = len(world.writes())
     world.apply("--cluster-only", check=True)
     assert len(world.writes()) == written, "a second run writes nothing"
@@ -97,24 +97,24 @@ def test_the_label_follows_what_is_declared_and_goes_with_it(new_world: Make) ->
     world = new_world(**fleet())
     world.settings(startup_taint={"enabled": True}, driver={"version": OLD})
     world.apply("--cluster-only", check=True)
-    before = told(world, "t4-1")
+    before = validated_label(world, "t4-1")
     world.settings(driver={"version": NEW})
     world.apply("--cluster-only", check=True)
-    assert told(world, "t4-1") not in {"", before}
-    assert told(world, "t4-1") == told(world, "t4-2")
+    assert validated_label(world, "t4-1") not in {"", before}
+    assert validated_label(world, "t4-1") == validated_label(world, "t4-2")
 
     taint(world, "t4-1")
     world.settings(startup_taint={"enabled": False})
     world.apply("--cluster-only", check=True)
     assert not is_tainted(world, "t4-1")
-    assert not told(world, "t4-1")
+    assert not validated_label(world, "t4-1")
 
     taint(world, "t4-1")
     world.api.label("node", "t4-1", labels={LABEL: before})
     world.give_rights("--destroy")
     world.cli("destroy", "--yes", "--cluster-only", "-i", str(world.inventory), check=True)
     assert not is_tainted(world, "t4-1")
-    assert not told(world, "t4-1")
+    assert not validated_label(world, "t4-1")
 
 
 def test_a_controller_sets_and_removes_the_label_of_the_taint(new_world: Make) -> None:
@@ -127,13 +127,13 @@ def test_a_controller_sets_and_removes_the_label_of_the_taint(new_world: Make) -
     home.until("Ready")
     assert not any(is_tainted(world, name) for name in ("t4-1", "t4-2", "h100-1"))
     world.until(lambda: training(world, "t4-1").get("status", {}).get("startTime"))
-    content = told(world, "t4-2")
+    content = validated_label(world, "t4-2")
 
     world.api.label("node", "t4-2", labels={LABEL: None})
-    world.until(lambda: told(world, "t4-2") == content)
+    world.until(lambda: validated_label(world, "t4-2") == content)
 
     world.fault({"fault": "vectoradd-fails", "node": "t4-2"}, {"fault": "node-reboots", "node": "t4-2"})
-    world.until(lambda: not told(world, "t4-2"))
+    world.until(lambda: not validated_label(world, "t4-2"))
     world.fault()
-    world.until(lambda: told(world, "t4-2") == content)
+    world.until(lambda: validated_label(world, "t4-2") == content)
     assert not is_tainted(world, "t4-2"), "the taint does not come back"

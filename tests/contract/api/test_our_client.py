@@ -211,10 +211,10 @@ def test_a_watch_from_a_forgotten_version_is_gone(cluster: KubeClient, unserved_
         next(iter(stream))
 
 
-def test_a_mirror_follows_what_happens(cluster: KubeClient, namespace: str) -> None:
-    with InformerCache(cluster, [Scope(CONFIG_MAPS, f"of={namespace}")], patience=SECONDS) as mirror:
-        assert mirror.of(CONFIG_MAPS) == {}
+def test_an_informer_cache_follows_what_happens(cluster: KubeClient, namespace: str) -> None:
+    with InformerCache(cluster, [Scope(CONFIG_MAPS, f"of={namespace}")], patience=SECONDS) as cache:
+        assert cache.list(CONFIG_MAPS) == {}
         made = cluster.create(sample(namespace, labels={"of": namespace}))
-        until(lambda: mirror.of(CONFIG_MAPS).get(ref_of(made)))
+        until(lambda: cache.list(CONFIG_MAPS).get(ref_of(made)))
         cluster.delete(ref_of(made))
-        until(lambda: not mirror.of(CONFIG_MAPS))
+        until(lambda: not cache.list(CONFIG_MAPS))

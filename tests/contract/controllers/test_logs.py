@@ -85,13 +85,13 @@ def test_a_log_that_is_not_there_is_refused(cluster: Cluster, query: str, messag
 def test_a_container_that_waits_for_its_image_has_no_log(cluster: Cluster) -> None:
     cluster.create("Pod", "web", spec=pod_spec(container(image=MISSING_IMAGE)))
 
-    def told() -> str:
+    def bad_request_message() -> str:
         answer = log(cluster, "web")
         return answer.message if answer.code == 400 else ""
 
     wanted = 'container "main" in pod "web" is waiting to start: '
-    assert until(told).startswith(wanted)
-    until(lambda: told() == f"{wanted}trying and failing to pull image")
+    assert until(bad_request_message).startswith(wanted)
+    until(lambda: bad_request_message() == f"{wanted}trying and failing to pull image")
 
 
 def test_an_init_container_has_a_log_of_its_own(cluster: Cluster) -> None:

@@ -28,7 +28,7 @@ def await_unschedulable(cluster: Cluster, name: str, why: str = "") -> Object:
 
     It hears of pods and of nodes by two ways: what it says first may be of a node that it has not heard of yet.
     """
-    return cluster.await_("Pod", name, lambda pod: _is_unschedulable(pod) and why in told(pod))
+    return cluster.await_("Pod", name, lambda pod: _is_unschedulable(pod) and why in scheduler_message(pod))
 
 
 def _is_unschedulable(pod: Object) -> bool:
@@ -39,7 +39,7 @@ def await_bound(cluster: Cluster, name: str) -> str:
     return node_of(cluster.await_("Pod", name, node_of))
 
 
-def told(pod: Object) -> str:
+def scheduler_message(pod: Object) -> str:
     return str(condition(pod, "PodScheduled")["message"])
 
 
@@ -63,7 +63,7 @@ def test_a_tainted_node_takes_only_who_tolerates_it(cluster: Cluster) -> None:
     pod = await_unschedulable(cluster, "out")
     new = "untolerated taint"  # which one is not told by all
     old = "taint {contract.example/dedicated: yes}, that the pod didn't tolerate"
-    assert (new if cluster.server.at_least(1, 24) else old) in told(pod)
+    assert (new if cluster.server.at_least(1, 24) else old) in scheduler_message(pod)
 
 
 def test_a_pod_that_fits_nowhere_has_a_condition_and_an_event(cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ def test_too_few_gpus_are_named_in_the_words_that_the_tool_reads(cluster: Cluste
     assert await_bound(cluster, "first") == name
     cluster.create("Pod", "second", spec=on(name, gpus(1)))
     pod = await_unschedulable(cluster, "second", BUSY)
-    assert diagnose.cause(pod) == f"Unschedulable: {told(pod)}"
+    assert diagnose.cause(pod) == f"Unschedulable: {scheduler_message(pod)}"
 
 
 def test_a_gpu_that_gets_free_is_given_to_who_waits(cluster: Cluster, paper_node: PaperNode) -> None:
@@ -120,7 +120,7 @@ def test_a_full_node_takes_no_more_pods(cluster: Cluster, paper_node: PaperNode)
 def test_a_cordoned_node_takes_no_pod(cluster: Cluster, change_node: Callable[..., None]) -> None:
     change_node("sim-2", unschedulable=True)
     name = until(lambda: _turned_away_from(cluster, "sim-2"))  # the first may come before the scheduler has heard
-    assert "were unschedulable" in told(cluster.get("Pod", name))
+    assert "were unschedulable" in scheduler_message(cluster.get("Pod", name))
     change_node("sim-2", unschedulable=False)
     assert await_bound(cluster, name) == "sim-2"
 

@@ -115,7 +115,7 @@ WANTED = ("i2c-core", "ipmi_msghandler")
 T4 = HostSpec(name="t4-1", gpus=(("1eb8", "0302"),))
 
 
-def seen(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
+def host_record(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
     """Return what the fact says about a new simulated host on which something was done before."""
     host = hosts.ensure(spec, sandbox)
     hosts.run(host, f"modules_file={MODULES_FILE}; nouveau_file={NOUVEAU_FILE}; {before}").check_returncode()
@@ -130,7 +130,7 @@ def seen(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
 def test_simulated_host_is_read(sandbox: Path, case: dict[str, Any]) -> None:
     lists = {name: tuple(map(tuple, value)) for name, value in case["spec"].items() if name == "gpus"}
     modules = {name: tuple(value) for name, value in case["spec"].items() if name == "modules"}
-    record = seen(HostSpec(**{**case["spec"], **lists, **modules}), sandbox, case.get("before", ":"))
+    record = host_record(HostSpec(**{**case["spec"], **lists, **modules}), sandbox, case.get("before", ":"))
     assert values(record, case["read"]) == case["read"]
 
 
@@ -163,20 +163,20 @@ cp /proc/812/limits /proc/5/limits; echo '0::/x.service' >/proc/5/cgroup
 @pytest.mark.parametrize("name", ["containerd", "crio", "dockerd", "kubelet", "k3s"])
 def test_processes_of_other_users_are_neither_believed_nor_run(sandbox: Path, name: str) -> None:
     """Any user can give a process such a name, also one that runs a program of root's."""
-    plain = seen(HostSpec(name="plain"), sandbox)
-    record = seen(HostSpec(name="forged"), sandbox, forged(name, 1000, HERE))
+    plain = host_record(HostSpec(name="plain"), sandbox)
+    record = host_record(HostSpec(name="forged"), sandbox, forged(name, 1000, HERE))
     assert (record.runtimes, record.kubernetes, record.limits) == (plain.runtimes, plain.kubernetes, plain.limits)
     assert not (sandbox / "hosts/forged/home/eve/mark").exists()
 
 
 def test_program_of_a_container_is_not_run(sandbox: Path) -> None:
     """Its path is another file on the host; root in a container is not root here."""
-    record = seen(HostSpec(name="forged"), sandbox, forged("dockerd", 0, IN_A_CONTAINER))
+    record = host_record(HostSpec(name="forged"), sandbox, forged("dockerd", 0, IN_A_CONTAINER))
     assert [(runtime.kind, runtime.binary) for runtime in record.runtimes if runtime.kind == "docker"] == [
         ("docker", "")
     ]
     assert not (sandbox / "hosts/forged/home/eve/mark").exists()
-    seen(HostSpec(name="own"), sandbox, forged("dockerd", 0, HERE))
+    host_record(HostSpec(name="own"), sandbox, forged("dockerd", 0, HERE))
     assert (sandbox / "hosts/own/home/eve/mark").exists()
 
 

@@ -22,7 +22,7 @@ echo '0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope' >/proc/42
 """
 
 
-def seen(sandbox: Path, more: str = ":") -> Services:
+def read_services(sandbox: Path, more: str = ":") -> Services:
     """Return what the fact says of a host with holders of devices, and of what else was done there."""
     host = hosts.ensure(HostSpec(name="held"), sandbox)
     hosts.run(host, f"{SET_UP}\n{more}").check_returncode()
@@ -32,14 +32,14 @@ def seen(sandbox: Path, more: str = ":") -> Services:
 
 
 def test_holders_are_processes_with_units_and_devices(sandbox: Path) -> None:
-    assert seen(sandbox).holders == (
+    assert read_services(sandbox).holders == (
         DeviceUser(41, "nvidia-persiste", "nvidia-persistenced", ("/dev/nvidia0", "/dev/nvidiactl")),
         DeviceUser(42, "python3", "", ("/dev/nvidia0",)),
     )
 
 
 def test_process_that_ends_meanwhile_is_no_holder(sandbox: Path) -> None:
-    assert [holder.pid for holder in seen(sandbox, "rm /proc/42/comm").holders] == [41]
+    assert [holder.pid for holder in read_services(sandbox, "rm /proc/42/comm").holders] == [41]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_process_that_ends_meanwhile_is_no_holder(sandbox: Path) -> None:
     ["", " ", "a ] b", "] [end]", r"\n[end]", r"\c", "-n", "%s", "a\x1cb", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"],
 )
 def test_process_names_itself_as_it_likes(sandbox: Path, name: str) -> None:
-    held = seen(sandbox, f"printf '%s\\n' '{name}' >/proc/41/comm").holders
+    held = read_services(sandbox, f"printf '%s\\n' '{name}' >/proc/41/comm").holders
     assert [(holder.pid, holder.command) for holder in held] == [(41, name.strip()), (42, "python3")]
 
 
 def test_file_whose_path_holds_an_arrow_is_no_device(sandbox: Path) -> None:
     path = "/tmp/x-> /dev/nvidia0"  # noqa: S108 - of a simulated host
     more = f"mkdir -p '{path}' /proc/43/fd; ln -s '{path}' /proc/43/fd/3; echo x >/proc/43/comm; : >/proc/43/cgroup"
-    assert [holder.pid for holder in seen(sandbox, more).holders] == [41, 42]
+    assert [holder.pid for holder in read_services(sandbox, more).holders] == [41, 42]

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpu_provision.hosts.facts.packages import ToolkitRemains, parse_toolkit, toolkit_command
 
 
-def found(home: Path, *configs: Path) -> ToolkitRemains:
+def read_remains(home: Path, *configs: Path) -> ToolkitRemains:
     """Return what the command sees; what is below /run is this machine's own."""
     script = toolkit_command(str(home), map(str, configs))
     lines = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -30,7 +30,7 @@ OURS = ("nvidia-container-runtime", "nvidia-cdi-hook.real", ".config/nvidia-cont
 def test_programs_are_known_by_name_and_directories_by_content(tmp_path: Path) -> None:
     home = tmp_path / "nvidia with a blank"
     paths = installed(home, *OURS)
-    seen = found(home)
+    seen = read_remains(home)
     assert sorted(seen.files) == sorted(paths)
     assert [path for path in seen.hollow if str(home) in path] == [
         f"{home}/toolkit/.config/nvidia-container-runtime",
@@ -39,8 +39,8 @@ def test_programs_are_known_by_name_and_directories_by_content(tmp_path: Path) -
         str(home),
     ]
     installed(home, "site-local.sh")
-    assert f"{home}/toolkit" not in found(home).hollow
-    assert sorted(found(home).files) == sorted(paths)
+    assert f"{home}/toolkit" not in read_remains(home).hollow
+    assert sorted(read_remains(home).files) == sorted(paths)
 
 
 def test_a_configuration_that_names_the_programs_uses_them(tmp_path: Path) -> None:
@@ -48,19 +48,19 @@ def test_a_configuration_that_names_the_programs_uses_them(tmp_path: Path) -> No
     config, other = tmp_path / "config.toml", tmp_path / "other.toml"
     config.write_text(f'BinaryName = "{tmp_path}/toolkit/nvidia-container-runtime"\n')
     other.write_text('BinaryName = "/usr/bin/nvidia-container-runtime"\n')
-    assert found(tmp_path, other, tmp_path / "none").uses == ()
-    assert found(tmp_path, other, config).uses == (f"{config} names them",)
+    assert read_remains(tmp_path, other, tmp_path / "none").uses == ()
+    assert read_remains(tmp_path, other, config).uses == (f"{config} names them",)
 
 
 def test_a_process_that_was_started_with_the_programs_uses_them(tmp_path: Path) -> None:
     """As CRI-O's monitors are: they end containers with what they were started with."""
     (program,) = installed(tmp_path, "nvidia-container-runtime")
     with subprocess.Popen(["sh", "-c", "read -r line", "monitor", program], stdin=subprocess.PIPE) as monitor:
-        uses = found(tmp_path).uses
+        uses = read_remains(tmp_path).uses
         monitor.kill()
     assert uses == (f"process {monitor.pid} runs with them",)
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    assert found(tmp_path / "nowhere").files == ()
+    assert read_remains(tmp_path / "nowhere").files == ()
     assert parse_toolkit(["file /usr/local/nvidia/toolkit/nvidia-ctk"]) is None
