@@ -28,33 +28,21 @@ def _folder_with_a_newline(folder: Path) -> None:
     (folder / "a\n  ProxyCommand b" / "prod.yaml").write_text("name: prod\n")
 
 
-@pytest.mark.parametrize(
-    ("made", "path", "code", "fix"),
-    [
-        ("prod.yaml", "prdo.yaml", "GP101", "Did you mean {}/prod.yaml?"),
-        ("bin.yaml", "missing.yaml", "GP101", "Name an existing YAML file."),
-        ("", "inventory/prod.yaml", "GP101", "Look for the directory {}/inventory"),
-        ("prod.yaml", "prod.yaml/more.yaml", "GP101", ""),
-        ("prod.yaml", "", "GP102", "Name one of its files: {}/prod.yaml"),
-        ("prod.py", "prod.py", "GP102", "Name the YAML file: {}/prod.yaml"),
-        (_pipe, "prod.yaml", "GP102", "Name a YAML file."),
-        (_folder_with_a_newline, "a\n  ProxyCommand b/prod.yaml", "GP102", "Rename the file or folder."),
-        ("", "prod\0.yaml", "GP102", ""),  # raises ValueError and not OSError
-        ("", "~no-such-user/prod.yaml", "GP101", ""),
-    ],
-    ids=[
-        "a typo",
-        "nothing like it",
-        "no folder",
-        "below a file",
-        "a folder",
-        "pyinfra's",
-        "a pipe",
-        "a newline",
-        "a zero byte",
-        "an unknown user",
-    ],
-)
+PATHS = {
+    "a typo": ("prod.yaml", "prdo.yaml", "GP101", "Did you mean {}/prod.yaml?"),
+    "nothing like it": ("bin.yaml", "missing.yaml", "GP101", "Name an existing YAML file."),
+    "no folder": ("", "inventory/prod.yaml", "GP101", "Look for the directory {}/inventory"),
+    "below a file": ("prod.yaml", "prod.yaml/more.yaml", "GP101", ""),
+    "a folder": ("prod.yaml", "", "GP102", "Name one of its files: {}/prod.yaml"),
+    "pyinfra's": ("prod.py", "prod.py", "GP102", "Name the YAML file: {}/prod.yaml"),
+    "a pipe": (_pipe, "prod.yaml", "GP102", "Name a YAML file."),
+    "a newline": (_folder_with_a_newline, "a\n  ProxyCommand b/prod.yaml", "GP102", "Rename the file or folder."),
+    "a zero byte": ("", "prod\0.yaml", "GP102", ""),  # raises ValueError and not OSError
+    "an unknown user": ("", "~no-such-user/prod.yaml", "GP101", ""),
+}
+
+
+@pytest.mark.parametrize(("made", "path", "code", "fix"), PATHS.values(), ids=PATHS)
 def test_a_path_that_is_no_inventory_has_a_remedy(
     tmp_path: Path, made: str | Callable[[Path], None], path: str, code: str, fix: str
 ) -> None:

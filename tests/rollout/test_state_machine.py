@@ -86,37 +86,33 @@ def waits_for_jobs(seconds: int = 0) -> UpgradePolicy:
     return replace(ONE, wait_for_completion=WaitForCompletion(pod_selector="job=yes", timeout_seconds=seconds))
 
 
-@pytest.mark.parametrize(
-    ("works", "policy", "gone"),
-    [
-        ([Work(name="train", **JOB, ends=BEGINNING + 500)], waits_for_jobs(), [NEVER]),
-        ([Work(name="train", **JOB)], waits_for_jobs(100), [103]),
-        ([Work(name="web", blocked_until=BEGINNING + 100)], ONE, [103]),
-        (
-            [Work(name="bare", owner=""), Work(name="data", has_empty_dir=True)],
-            replace(ONE, pod_deletion=PodDeletion(force=True, delete_empty_dir=True)),
-            [3, 3],
-        ),
-        ([*(Work(name=use.name, use=use) for use in (*USES, GpuUse.NONE))], ONE, [3, 3, 3, 3, NEVER]),
-        (
-            [
-                Work(name="bare", owner=""),
-                Work(name="web", use=GpuUse.NONE),
-                Work(name="kept", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"}),
-            ],
-            replace(ONE, drain=UpgradeDrain(enable=True, force=True)),
-            [3, 3, NEVER],
-        ),
-    ],
-    ids=[
-        "jobs may end by themselves",
-        "jobs that take too long are evicted",
-        "a budget is obeyed, and outlived",
-        "force takes what has no controller",
-        "also those without a request, which the reference does not see",
-        "a drain comes where that was not enough",
-    ],
-)
+EVICTIONS = {
+    "jobs may end by themselves": ([Work(name="train", **JOB, ends=BEGINNING + 500)], waits_for_jobs(), [NEVER]),
+    "jobs that take too long are evicted": ([Work(name="train", **JOB)], waits_for_jobs(100), [103]),
+    "a budget is obeyed, and outlived": ([Work(name="web", blocked_until=BEGINNING + 100)], ONE, [103]),
+    "force takes what has no controller": (
+        [Work(name="bare", owner=""), Work(name="data", has_empty_dir=True)],
+        replace(ONE, pod_deletion=PodDeletion(force=True, delete_empty_dir=True)),
+        [3, 3],
+    ),
+    "also those without a request, which the reference does not see": (
+        [*(Work(name=use.name, use=use) for use in (*USES, GpuUse.NONE))],
+        ONE,
+        [3, 3, 3, 3, NEVER],
+    ),
+    "a drain comes where that was not enough": (
+        [
+            Work(name="bare", owner=""),
+            Work(name="web", use=GpuUse.NONE),
+            Work(name="kept", use=GpuUse.NONE, labels={states.DRAIN_SKIP: "true"}),
+        ],
+        replace(ONE, drain=UpgradeDrain(enable=True, force=True)),
+        [3, 3, NEVER],
+    ),
+}
+
+
+@pytest.mark.parametrize(("works", "policy", "gone"), EVICTIONS.values(), ids=EVICTIONS)
 def test_evictions_of_an_upgrade(works: list[Work], policy: UpgradePolicy, gone: list[float]) -> None:
     """Seconds after which each pod is gone."""
     found = ended(world(Machine(name="node-1", work=works), policy=policy))
@@ -175,27 +171,18 @@ FOR_REBOOT = {"cordoned_by": "gpu-provision", "is_foreign": True, "annotations":
 RESTARTING = {"labels": {states.STATE: "pod-restart-required"}}
 
 
-@pytest.mark.parametrize(
-    ("before", "meanwhile", "tells_managers", "cordoned_by"),
-    [
-        (BY_HAND, {}, True, "kubectl-cordon"),
-        (BY_HAND, {}, False, "kubectl-cordon"),
-        (BY_HAND, {"cordoned_by": "", "is_foreign": False}, True, ""),
-        ({}, BY_HAND, True, "kubectl-cordon"),
-        (FOR_REBOOT, {}, True, "gpu-provision"),
-        (FOR_REBOOT | RESTARTING, {}, True, "gpu-provision"),
-        ({"cordoned_by": "gpu-operator"} | RESTARTING, {}, True, ""),
-    ],
-    ids=[
-        "that was there before stays",
-        "also where managed fields are stripped",
-        "that was lifted on the way is set again",
-        "that changed hands is not lifted",
-        "for a reboot is the host phase's to lift",
-        "also that of a killed run",
-        "of the GPU Operator is lifted",
-    ],
-)
+CORDONS = {
+    "that was there before stays": (BY_HAND, {}, True, "kubectl-cordon"),
+    "also where managed fields are stripped": (BY_HAND, {}, False, "kubectl-cordon"),
+    "that was lifted on the way is set again": (BY_HAND, {"cordoned_by": "", "is_foreign": False}, True, ""),
+    "that changed hands is not lifted": ({}, BY_HAND, True, "kubectl-cordon"),
+    "for a reboot is the host phase's to lift": (FOR_REBOOT, {}, True, "gpu-provision"),
+    "also that of a killed run": (FOR_REBOOT | RESTARTING, {}, True, "gpu-provision"),
+    "of the GPU Operator is lifted": ({"cordoned_by": "gpu-operator"} | RESTARTING, {}, True, ""),
+}
+
+
+@pytest.mark.parametrize(("before", "meanwhile", "tells_managers", "cordoned_by"), CORDONS.values(), ids=CORDONS)
 def test_a_cordon(before: dict[str, Any], meanwhile: dict[str, Any], *, tells_managers: bool, cordoned_by: str) -> None:
     """It is lifted by its owner."""
     node = Machine(name="node-1", **{**before, "annotations": dict(before.get("annotations", {}))})
