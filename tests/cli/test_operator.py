@@ -56,6 +56,11 @@ def test_a_cluster_is_not_changed_without_being_asked(run: Run, tmp_path: Path, 
     assert "GP005" in ran.err
 
 
+def test_a_refused_question_ends_an_installation(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_provision.cli.operator._confirm", lambda *_, **__: False)
+    assert run("operator", "install", "--kubeconfig", _kubeconfig(tmp_path)).code == 1
+
+
 @pytest.mark.parametrize("command", ["run", "status", "uninstall"])
 def test_a_tilde_in_the_path_of_a_kubeconfig_is_the_users_home(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str

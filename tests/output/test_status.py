@@ -70,9 +70,10 @@ def test_an_expected_driver_that_is_missing_is_not_loaded() -> None:
     """Not on a node without a GPU, on one that the stack leaves alone, and where the host's own is not known."""
     gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
     own = replace(gpu, driver="550.90.07", driver_on_host=True)
-    rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), replace(gpu, driver_on_host=True), own]
+    host, uncounted = replace(gpu, driver_on_host=True), replace(gpu, gpus=None)
+    rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), host, uncounted, own]
     lines = status.nodes(rows).splitlines()[1:]
-    assert ["not loaded" in line for line in lines] == [True, False, False, False, False]
+    assert ["not loaded" in line for line in lines] == [True, False, False, False, True, False]
     assert "550.90.07 (host)" in lines[-1]
     assert "  0/?  " in status.nodes([replace(gpu, allocatable=0, gpus=None)])  # an unknown number is no zero
 

@@ -133,12 +133,15 @@ def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -
     assert {each.get("value") for each in suite.iter("property")} == {"good-1", "two-1"}
 
 
-def test_tests_that_cannot_be_read_are_one_finding(inventory_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("nodes", [(), ("good-1",)])
+def test_tests_that_cannot_be_read_are_one_finding(
+    inventory_file: Path, tmp_path: Path, nodes: tuple[str, ...]
+) -> None:
     """With pytest's own words."""
     broken = tmp_path / "test_broken.py"
     broken.write_text("import nothing_of_this_name\n")
     with pytest.raises(RunFailedError, match="nothing_of_this_name"):
-        verify(VerifyOptions(inventory=str(inventory_file), hosts=False, cluster=False, tests=(str(broken),)))
+        verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=nodes, tests=(str(broken),)))
 
 
 def test_missing_packages_are_named_before_anything_runs(inventory_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
