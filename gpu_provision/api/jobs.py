@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_provision.api.options import Words, select_components, select_nodes, with_ignored, with_timeout
+from gpu_provision.api.options import with_ignored, with_timeout
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, raise_on_failure
+from gpu_provision.api.selection import Words, select_components, select_nodes
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, ObservedState

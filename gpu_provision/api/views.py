@@ -8,8 +8,9 @@ from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
 from gpu_provision.api.jobs import ApplyJob, as_read_only, ignore, job_fields, lock_waiter, phase_fields
-from gpu_provision.api.options import select_nodes, with_ignored
+from gpu_provision.api.options import with_ignored
 from gpu_provision.api.results import Printable, StackRun, raise_on_failure
+from gpu_provision.api.selection import select_nodes
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError

@@ -12,7 +12,8 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.planning.managed_fields import OWN_MANAGERS, managers_of
 from gpu_provision.rollout import states
-from gpu_provision.rollout.observe import claims_of, is_stack_pod, pod_of
+from gpu_provision.rollout.gpu_use import claims_of
+from gpu_provision.rollout.observe import is_stack_pod, pod_of
 from gpu_provision.rollout.snapshot import GpuUse
 
 _OWN_LABELS = frozenset(

@@ -28,7 +28,7 @@ from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
 from gpu_provision.nodes.drain import Drainer
 from gpu_provision.planning.applyset import STACK, component_of
-from gpu_provision.planning.drain import DrainPlan
+from gpu_provision.planning.drain_rules import DrainPlan
 from gpu_provision.reconcile.rollout import budget_kind
 from gpu_provision.rollout.observe import budgets_of, pod_of
 from gpu_provision.rollout.predicates import name_pods

@@ -20,8 +20,8 @@ from gpu_provision.inventory.references import find_certificate_errors
 from gpu_provision.inventory.resolve import SPECS, needs_credentials
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.label_selectors import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
-from gpu_provision.model.selectors import SelectorError, parse_selector
 from gpu_provision.model.text import did_you_mean, join_or
 
 Fix = str | Callable[[], str]

@@ -353,7 +353,7 @@ class ResourceClaims:
 
     def of(self, pods: Iterable[Manifest]) -> tuple[Manifest, ...] | None:
         """Return all claims, as last read; None if they cannot be read in these versions. Raises UnreachableError."""
-        from gpu_provision.rollout.observe import claims_named  # which a plan does without
+        from gpu_provision.rollout.gpu_use import claims_named  # which a plan does without
 
         named = frozenset(name for pod in pods for name in claims_named(pod))
         if not named <= self._known:

@@ -20,7 +20,13 @@ from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, InvalidError, RunFailedError, UnreachableError
 from gpu_provision.model.hosts import Drain
-from gpu_provision.planning.drain import DrainPlan, data_loss_finding, describe_pod, not_drained_finding, plan_drain
+from gpu_provision.planning.drain_rules import (
+    DrainPlan,
+    data_loss_finding,
+    describe_pod,
+    not_drained_finding,
+    plan_drain,
+)
 
 _TRIES = 10  # kubelets and controllers write to nodes, too
 Change = dict[str, Any]

@@ -20,7 +20,7 @@ from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.nodes import drain as drain_of_nodes
-from gpu_provision.planning.drain import data_loss_finding, describe_pod
+from gpu_provision.planning.drain_rules import data_loss_finding, describe_pod
 from gpu_provision.planning.prepare import prepare
 
 PURPOSE = "reboot"

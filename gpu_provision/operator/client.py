@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gpu_provision.inventory.document import Source
 from gpu_provision.inventory.yaml_parser import parse
@@ -18,12 +18,11 @@ from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.operator.crd import Schema, spec_schema
+from gpu_provision.operator.gitops import managed_by, other_managers, warn_if_declared_elsewhere
 from gpu_provision.operator.stack import (
     FINALIZER,
     HOME,
-    KEEP,
     LED_BY,
-    ON_DELETE,
     STACK,
     inventory_of,
     local_values,
@@ -33,7 +32,6 @@ from gpu_provision.operator.stack import (
 )
 from gpu_provision.operator.status import StackPhase, evaluate_status
 from gpu_provision.planning.diff import FIELD_MANAGER, changes_between, differences
-from gpu_provision.planning.managed_fields import managers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,64 +246,3 @@ def _change_metadata(
         with contextlib.suppress(ConflictError, NotFoundError):
             cluster.merge(stack, {"metadata": {"resourceVersion": metadata["resourceVersion"], **wanted}})
             return
-
-
-# Marks of GitOps tools: part of the metadata, key, the object that the value names, and the key of its namespace.
-_GITOPS_MARKS = (
-    ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD's application", ""),
-    ("labels", "argocd.argoproj.io/instance", "Argo CD's application", ""),
-    ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux's Kustomization", "kustomize.toolkit.fluxcd.io/namespace"),
-    ("labels", "helm.toolkit.fluxcd.io/name", "Flux's HelmRelease", "helm.toolkit.fluxcd.io/namespace"),
-    ("annotations", "meta.helm.sh/release-name", "Helm's release", "meta.helm.sh/release-namespace"),
-    ("labels", "app.kubernetes.io/instance", "Argo CD or Helm, as", ""),
-)
-
-# Operation -> what, consequence and fix of the warning about another tool that declares the resource.
-_DECLARED_ELSEWHERE = {
-    "release": (
-        "declares it, too, so that it may come back",
-        "a controller manages the stack again",
-        f"annotate it there with {ON_DELETE}: {KEEP}, then take it out there: the pruning releases the stack",
-    ),
-    "destroy": (
-        "declares it, too, so that it may come back",
-        "the controller installs the stack again",
-        "take it out there: the pruning removes the stack, too",
-    ),
-    "take over": ("declares it, too, and may revert these fields", "the controller follows", "change it there"),
-}
-
-
-def managed_by(stack: Manifest) -> str:
-    """Return the other tool that declares a GPUStack; empty if none is known."""
-    for place, key, owner, namespace_key in _GITOPS_MARKS:
-        values = stack["metadata"].get(place) or {}
-        if name := str(values.get(key) or "").partition(":")[0]:  # a tracking id has more parts
-            namespace = values.get(namespace_key)
-            return f"{owner} {f'{namespace}/' if namespace else ''}{name}"
-    tools = (name for name in other_managers(stack) if not name.startswith("kubectl"))  # a person uses kubectl
-    return next((f"the field manager {name}" for name in tools), "")
-
-
-def other_managers(live: Manifest) -> tuple[str, ...]:
-    """Return the field managers of a stack's spec besides gpu-provision."""
-    return tuple(sorted(managers_of(live, "spec") - {FIELD_MANAGER}))
-
-
-def warn_if_declared_elsewhere(
-    stack: Manifest, operation: Literal["release", "destroy", "take over"]
-) -> tuple[Finding, ...]:
-    """Return the warning that another tool declares a GPUStack and reverts an operation on it."""
-    tool = managed_by(stack)
-    if not tool:
-        return ()
-    what, consequence, fix = _DECLARED_ELSEWHERE[operation]
-    warning = Finding(
-        code=codes.DECLARED_ELSEWHERE,
-        where=stack_label(stack),
-        what=f"{tool} {what}",
-        consequence=consequence,
-        fix=fix,
-        severity=Severity.WARNING,
-    )
-    return (warning,)

@@ -19,8 +19,8 @@ from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, 
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.text import join_limited
 from gpu_provision.operator import manifests
-from gpu_provision.operator.client import warn_if_declared_elsewhere
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, LABELS, RULES_KEY, definition
+from gpu_provision.operator.gitops import warn_if_declared_elsewhere
 from gpu_provision.operator.manifests import InstallOptions
 from gpu_provision.operator.stack import (
     CONTROLLER_NAME,

@@ -25,8 +25,8 @@ from gpu_provision.operator.client import (
     get_stack,
     not_reached_finding,
     remove_finalizer,
-    warn_if_declared_elsewhere,
 )
+from gpu_provision.operator.gitops import warn_if_declared_elsewhere
 from gpu_provision.operator.manifests import editor_permissions
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, is_released, lease_of, stack_label
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components

@@ -18,6 +18,7 @@ Manifests = Mapping[str, Sequence[Manifest]]
 _VERSIONS = ("resourceVersion", "generation", "managedFields")
 _NOISE = (*_VERSIONS, "uid", "creationTimestamp", "selfLink")
 
+
 # Lists whose items the API server identifies by keys (x-kubernetes-list-map-keys); others count by position.
 # Source: list types of the core API, Kubernetes 1.36.
 _BY_NAME = ("containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes")
@@ -68,24 +69,12 @@ def _sort_by_path(changes: Sequence[FieldChange]) -> tuple[FieldChange, ...]:
     return tuple(by_path[path] for path in paths)
 
 
-# kubectl's imperative commands; not apply, which another declaration uses.
-_HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
-
-
 def owned_keys(live: Manifest, *path: str) -> frozenset[str]:
     """Return the keys that this tool applied to a map of a live object, such as ``("metadata", "labels")``."""
     fields = _owned_fields(live)
     for name in path:
         fields = fields.get(f"f:{name}", {})
     return frozenset(name.removeprefix("f:") for name in fields if name.startswith("f:"))
-
-
-def manual_editors(live: Manifest) -> frozenset[str]:
-    """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
-    entries = live.get("metadata", {}).get("managedFields") or ()
-    updates = {entry["manager"] for entry in entries if entry.get("operation") == "Update"}
-    applies = {entry["manager"] for entry in entries if entry.get("operation") == "Apply"}
-    return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
 
 
 # Written by the API server: the generation, for old clients.

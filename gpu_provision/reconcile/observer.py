@@ -26,7 +26,7 @@ from gpu_provision.model.cluster import (
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
-from gpu_provision.planning.diff import manual_editors
+from gpu_provision.planning.managed_fields import manual_editors
 from gpu_provision.planning.plan import object_change, pod_changes
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.prune import deletions

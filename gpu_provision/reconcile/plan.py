@@ -20,7 +20,8 @@ from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import NodeState
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import PART_OF, SET_ID, component_of
-from gpu_provision.planning.diff import changes_between, manual_editors
+from gpu_provision.planning.diff import changes_between
+from gpu_provision.planning.managed_fields import manual_editors
 from gpu_provision.planning.plan import plan_state, with_effects
 from gpu_provision.planning.prepare import (
     find_references,

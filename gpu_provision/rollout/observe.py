@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,18 +12,15 @@ from gpu_provision.components import labels, validator
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.selectors import Selector, selector_of
+from gpu_provision.model.label_selectors import Selector, selector_of
 from gpu_provision.rollout import snapshot
+from gpu_provision.rollout.gpu_use import claims_of, gpu_use_of
 from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, Snapshot, StackPresence, ValidationResult
 from gpu_provision.rollout.states import installation_digest, writer_of
 
-_WORKLOAD_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")  # with what follows: gpu.shared, mig-1g.5gb
-_RUNTIME_CLASSES = frozenset({"nvidia", "nvidia-cdi", "nvidia-legacy"})
-_PATHS = ("/dev/nvidia", "/run/nvidia", "/var/run/nvidia", "/proc/driver/nvidia", "/usr/local/nvidia")
-_NO_DEVICES = frozenset({"", "void", "none"})
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the kubelet restarts
 _CORDON = "node.kubernetes.io/unschedulable"  # taint of a cordoned node
-_CLAIMS = "gpu.nvidia.com"  # the DRA driver of GPUs
+
 
 PodBudget = tuple[str, Selector, snapshot.DisruptionBudget]
 """Namespace, selector of its pods, and the allowed disruptions."""
@@ -73,42 +70,6 @@ def is_stack_pod(manifest: Manifest) -> bool:
     return labels.STACK in (manifest["metadata"].get("labels") or {}) or validator.runs_vector_add(manifest)
 
 
-def gpu_use_of(manifest: Manifest, claims: Collection[tuple[str, str]] | None = ()) -> GpuUse:
-    """Return how a pod uses GPUs, by the most certain evidence."""
-    spec = manifest["spec"]
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    if any(name.startswith(_WORKLOAD_RESOURCES) for container in containers for name in _resources(container)):
-        return GpuUse.REQUEST
-    claimed = claims_named(manifest)
-    if claims is not None and any(claim in claims for claim in claimed):
-        return GpuUse.CLAIM
-    if spec.get("runtimeClassName") in _RUNTIME_CLASSES:
-        return GpuUse.RUNTIME_CLASS
-    if any((volume.get("hostPath") or {}).get("path", "").startswith(_PATHS) for volume in spec.get("volumes") or ()):
-        return GpuUse.HOST_PATH
-    variables = (each for container in containers for each in container.get("env") or ())
-    devices = (each.get("value", "") for each in variables if each["name"] == "NVIDIA_VISIBLE_DEVICES")
-    if any(value not in _NO_DEVICES for value in devices):
-        return GpuUse.ENVIRONMENT
-    return GpuUse.SOME_CLAIM if claimed and claims is None else GpuUse.NONE
-
-
-def _resources(container: Mapping[str, Any]) -> Iterator[str]:
-    resources = container.get("resources") or {}
-    for part in ("limits", "requests"):
-        yield from (name for name, count in (resources.get(part) or {}).items() if str(count) != "0")
-
-
-def claims_named(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """Return namespace and name of a pod's ResourceClaims: its own, and those made for it."""
-    declared = manifest["spec"].get("resourceClaims")
-    if not declared:
-        return frozenset()
-    made = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
-    names = (claim.get("resourceClaimName", "") for claim in (*declared, *made))
-    return frozenset((manifest["metadata"].get("namespace", ""), name) for name in names if name)
-
-
 def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
     """Return PodDisruptionBudgets (policy/v1) for `pod_of`."""
     budgets = list[PodBudget]()
@@ -117,20 +78,6 @@ def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
         budget = snapshot.DisruptionBudget(metadata["name"], allowed)
         budgets.append((metadata.get("namespace", ""), selector_of(each["spec"].get("selector")), budget))
     return tuple(budgets)
-
-
-def claims_of(manifests: Iterable[Manifest] | None) -> frozenset[tuple[str, str]] | None:
-    """Return namespace and name of the ResourceClaims with allocated GPUs, without admin access; None if unknown."""
-    if manifests is None:
-        return None
-    return frozenset(
-        (each["metadata"].get("namespace", ""), each["metadata"]["name"])
-        for each in manifests
-        if any(
-            result.get("driver") == _CLAIMS and not result.get("adminAccess")
-            for result in ((each.get("status") or {}).get("allocation") or {}).get("devices", {}).get("results") or ()
-        )
-    )
 
 
 _MANAGER = "k8s-driver-manager"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpu_provision.components import labels
+from gpu_provision.model.label_selectors import parse_selector
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
-from gpu_provision.model.selectors import parse_selector
 from gpu_provision.model.text import join_limited
 from gpu_provision.rollout import states
 from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, StackPresence

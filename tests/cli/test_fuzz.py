@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.api.jobs import ApplyJob
-from gpu_provision.api.options import select_components, with_ignored
+from gpu_provision.api.options import with_ignored
 from gpu_provision.api.results import StackPlan
+from gpu_provision.api.selection import select_components
 from gpu_provision.cli import plan_file
 from gpu_provision.cli.options import find_inventory, load_inventory
 from gpu_provision.cli.plan_file import load_plan, seal

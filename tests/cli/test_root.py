@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gpu_provision.api.jobs import as_read_only
-from gpu_provision.api.options import select_nodes
+from gpu_provision.api.selection import select_nodes
 from gpu_provision.cli import output, plan_file, root
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult

@@ -16,12 +16,11 @@ from gpu_provision.operator.client import (
     StackResource,
     apply_stack,
     compare_stack,
-    managed_by,
     omitted_fields,
     removal_patch,
     specs_equivalent,
-    warn_if_declared_elsewhere,
 )
+from gpu_provision.operator.gitops import managed_by, warn_if_declared_elsewhere
 from gpu_provision.operator.stack import rollback_run, stack_of
 from gpu_provision.sandbox.apiserver.rest import merge_patch
 from tests.operator.conftest import SANDBOX, a_stack, data_of, store_form, stored_stack

@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from gpu_provision.rollout import states
+from gpu_provision.rollout.gpu_use import claims_of, gpu_use_of
 from gpu_provision.rollout.observe import (
     ClusterObjects,
     DesiredDriver,
     budgets_of,
-    claims_of,
     fleet_digest,
-    gpu_use_of,
     is_stack_pod,
     observe,
     pod_of,

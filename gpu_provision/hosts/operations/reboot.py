@@ -40,7 +40,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, one_line
 from gpu_provision.model.hosts import Drain
 from gpu_provision.model.text import join_limited
-from gpu_provision.planning.drain import MAX_NAMED
+from gpu_provision.planning.drain_rules import MAX_NAMED
 
 _SECTIONS = ("system", "kernel", "modules", "kubernetes")
 _PAUSE_SECONDS = 2

@@ -10,7 +10,7 @@ import yaml
 
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.hosts import Drain
-from gpu_provision.planning.drain import data_loss_finding, describe_pod, not_drained_finding, plan_drain
+from gpu_provision.planning.drain_rules import data_loss_finding, describe_pod, not_drained_finding, plan_drain
 
 
 def pod(name: str = "p", owner: str = "ReplicaSet", **changes: Any) -> Manifest:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.model.selectors import SelectorError, parse_selector, selector_of
+from gpu_provision.model.label_selectors import SelectorError, parse_selector, selector_of
 
 TRAINING = {"app": "training", "tier": "batch"}
 HOSTILE = ("a=$(id)", "-a", "a in (b,-c)", "a notin (../..)", "!$(id)", f"a={'b' * 64}", f"{'a' * 64}=b")
