@@ -34,7 +34,7 @@ def make_state_folder(folder: Path) -> None:
                 each.chmod(_OWNERS_FOLDER)
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Return whether something exists there; a folder of another user that forbids the look counts as empty."""
     try:
         return path.exists()
@@ -44,10 +44,10 @@ def is_there(path: Path) -> bool:
 
 def is_file(path: Path) -> bool:
     """Return whether a file exists there, as far as permissions let the tool look."""
-    return is_there(path) and path.is_file()
+    return path_exists(path) and path.is_file()
 
 
-def try_place(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Raise OSError if a file cannot be written there."""
     import tempfile  # noqa: PLC0415  reading an inventory imports this module, and needs no temporary file
 
@@ -57,7 +57,7 @@ def try_place(path: Path) -> None:
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def put(path: Path, content: str | bytes, *, private: bool = False) -> None:
+def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Replace a file as a whole, or leave it as it was; a text is written as UTF-8. Raises OSError.
 
     ``private`` gives the file mode 0600; otherwise the umask decides. The draft beside the file has a random name and

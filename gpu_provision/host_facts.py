@@ -11,7 +11,7 @@ from typing import Any
 from pyinfra.api.facts import FactBase
 
 from gpu_provision.hosts.facts.gpus import Driver, PciDevice
-from gpu_provision.hosts.facts.host import command, parse, plain
+from gpu_provision.hosts.facts.host import command, parse, to_json_value
 from gpu_provision.hosts.facts.kernel import Nouveau
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
 
@@ -33,7 +33,7 @@ class GpuHostFacts:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, which pyinfra's ``--json`` prints."""
-        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: to_json_value(getattr(self, each.name)) for each in fields(self)}
 
 
 class GpuFacts(FactBase[GpuHostFacts | None]):

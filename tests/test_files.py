@@ -41,12 +41,12 @@ def test_a_private_file_has_0600_whatever_the_umask(tmp_path: Path, umask: int) 
     path = tmp_path / "plan.json"
     path.write_text("old")
     path.chmod(0o666)
-    files.put(path, "new", private=True)
+    files.write_atomic(path, "new", private=True)
     assert (mode(path), path.read_text(), umask) == (0o600, "new", umask)
 
 
 def test_any_other_file_has_what_the_umask_leaves(tmp_path: Path, umask: int) -> None:
-    files.put(tmp_path / "page.html", "new")
+    files.write_atomic(tmp_path / "page.html", "new")
     assert mode(tmp_path / "page.html") == 0o666 & ~umask
 
 
@@ -56,7 +56,7 @@ def test_a_draft_that_exists_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     draft = tmp_path / f".plan.json.{bytes(8).hex()}"
     draft.symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileExistsError):
-        files.put(tmp_path / "plan.json", "new")
+        files.write_atomic(tmp_path / "plan.json", "new")
     assert list(tmp_path.iterdir()) == [draft]
 
 
@@ -66,7 +66,7 @@ def test_the_file_behind_a_symlink_is_replaced(tmp_path: Path) -> None:
     behind.parent.mkdir()
     behind.write_text("old")
     link.symlink_to(behind)
-    files.put(link, "new")
+    files.write_atomic(link, "new")
     assert (link.readlink(), behind.read_text()) == (behind, "new")
     assert list(behind.parent.iterdir()) == [behind]
 
@@ -92,5 +92,5 @@ def test_an_error_leaves_the_old_file_and_no_draft(
     path.write_text("old")
     monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises(error):
-        files.put(path, "new")
+        files.write_atomic(path, "new")
     assert (list(tmp_path.iterdir()), path.read_text()) == ([path], "old")

@@ -51,9 +51,9 @@ def rights(page: str) -> str:
         f"`{_INVENTORY}`\n",
         *_tables(own, ()),
         "### Held because the stack's own roles grant it\n",
-        *_tables(needs.granted_by_stack(inventory) - own, own),
+        *_tables(needs.stack_permissions(inventory) - own, own),
         "## What `adopt` needs beyond that\n",
-        *_tables(needs.beyond_apply(inventory) - own, own),
+        *_tables(needs.additional_for_adopt(inventory) - own, own),
     ]
     return page.partition(_RIGHTS)[0] + _RIGHTS + "\n".join(parts)
 

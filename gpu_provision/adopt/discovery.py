@@ -10,7 +10,7 @@ from gpu_provision.components import labels, prerequisites
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref
 from gpu_provision.model.inventory import Inventory
 
 CLUSTER_POLICY = Kind("nvidia.com/v1", "ClusterPolicy")
@@ -156,7 +156,7 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
         cluster=f"{cluster.name} ({version})",
         policies=tuple(policies),
         drivers=tuple(drivers.result().items),
-        objects=by_ref(item for item in found if item["kind"] != "Pod"),
+        objects=index_by_ref(item for item in found if item["kind"] != "Pod"),
         pods=tuple(item for item in found if item["kind"] == "Pod"),
         nodes=nodes,
         facts=ClusterFacts(version=version, nodes=tuple(map(node_facts, nodes))),

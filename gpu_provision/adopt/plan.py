@@ -12,7 +12,7 @@ from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discov
 from gpu_provision.adopt.inventory import read_table
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import node_of
-from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, by_ref, ref_of
+from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, index_by_ref, ref_of
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.planning.applyset import PART_OF
@@ -124,7 +124,7 @@ class Adoption:
 
 def plan_adoption(install: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
     """Plan the adoption of a cluster by an inventory."""
-    wanted = by_ref(item for items in desired.values() for item in items if item["kind"] not in _PER_NODE)
+    wanted = index_by_ref(item for items in desired.values() for item in items if item["kind"] not in _PER_NODE)
     drivers = tuple(_plan_drivers(install, context, desired))
     findings = (*checks.check_cluster(install, context), *checks.check_drivers(drivers))
     return Adoption(

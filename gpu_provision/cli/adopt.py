@@ -16,7 +16,7 @@ from gpu_provision import files
 from gpu_provision.cli import options, output
 from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
-from gpu_provision.cli.output import Output, write, writing
+from gpu_provision.cli.output import Output, report_write_errors, write
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@options.on_stack
+@options.stack_options
 @click.option(
     "--inventory-out",
     "written",
@@ -64,7 +64,7 @@ def adopt(  # noqa: PLR0913 - one argument per option
     if not yes:
         write(sys.stdout, adoption.text(out.style))
         write(sys.stderr, findings_view.text(adoption.findings, out.error_style))
-        if not output.ask(f"Apply these changes to {output.describe_target(inventory, adoption.cluster)}?"):
+        if not output.confirm(f"Apply these changes to {output.describe_target(inventory, adoption.cluster)}?"):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
     out.note(f"Backup of the current objects: {save_objects(adoption)}")
@@ -104,11 +104,11 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     from gpu_provision.inventory import check
     from gpu_provision.kube.client import connect
 
-    if files.is_there(path):
+    if files.path_exists(path):
         what = "the inventory was not written: the file exists"
         raise UsageError(Finding(code=codes.NOT_WRITABLE, where=str(path), what=what, fix="name another file"))
-    with writing(path, *_UNWRITABLE):
-        files.try_place(path)
+    with report_write_errors(path, *_UNWRITABLE):
+        files.check_writable(path)
     kubeconfig, context = stack.kubeconfig or "", stack.context or ""
     installation = discover(connect(kubeconfig, context))
     if installation.policy is None:
@@ -117,7 +117,7 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     declared = derive_inventory(installation, name=path.stem, cluster=cluster)
     text = f"# Written by gpu-provision adopt: the GPU Operator's installation in {installation.cluster}.\n"
     text += yaml.safe_dump(declared, sort_keys=False, width=118)
-    with writing(path, *_UNWRITABLE):
+    with report_write_errors(path, *_UNWRITABLE):
         path.write_text(text, encoding="utf-8")
     findings = (*check_policy(installation), *check(path).all)
     parts = {"cluster": installation.cluster, "inventory_file": str(path)}
@@ -143,7 +143,7 @@ def save_objects(adoption: Adoption) -> Path:
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     file = files.state_folder() / "adoptions" / f"{adoption.inventory}-{now}.yaml"
     what = "the backup of the current objects cannot be written, so nothing was changed"
-    with writing(file, what, "set XDG_STATE_HOME to a directory that you may write to"):
+    with report_write_errors(file, what, "set XDG_STATE_HOME to a directory that you may write to"):
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode

@@ -36,8 +36,8 @@ _PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  #
 
 
 @click.command()
-@options.on_stack
-@options.on_part(runs=False)
+@options.stack_options
+@options.part_options(runs=False)
 @click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
 @click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
 @click.option("--out", "saved", metavar="FILE", help="Save the plan for: gpu-provision apply FILE.")
@@ -124,8 +124,8 @@ def print_plan(work: ApplyJob, out: Output) -> StackPlan:
 
 @click.command()
 @click.argument("saved", metavar="[PLAN]", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@options.on_stack
-@options.on_part(runs=True)
+@options.stack_options
+@options.part_options(runs=True)
 @options.yes
 @options.report
 @options.output_options
@@ -195,11 +195,11 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
 def _confirm(inventory: Inventory, preview: StackPlan | StackRemoval, what: str, cluster: str) -> bool:
     """Ask for confirmation, unless there is nothing to do."""
     target = describe_target(inventory, cluster, len(preview.hosts.changed))
-    return preview.is_empty or output.ask(f"{what} {target}?")
+    return preview.is_empty or output.confirm(f"{what} {target}?")
 
 
 @click.command()
-@options.on_stack
+@options.stack_options
 @options.detailed_exitcode
 @options.output_options
 def status(*, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
@@ -218,7 +218,7 @@ def revalidate(inventory: Inventory, out: Output, *, lock_timeout: int) -> ExitC
 
 
 @click.command()
-@options.on_stack
+@options.stack_options
 @options.hosts_limit
 @options.phase_options
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted and what would stay; read-only.")
@@ -278,7 +278,7 @@ def _exit_code(result: StackRemoval) -> ExitCode:
 
 
 @click.command()
-@options.on_stack
+@options.stack_options
 @options.hosts_limit
 @options.phase_options
 @options.ask_sudo_password
@@ -300,7 +300,7 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
 
 
 @click.command()
-@options.on_stack
+@options.stack_options
 @options.look_limit
 @options.ignore
 @options.ask_sudo_password
@@ -321,7 +321,7 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
 
 @click.command()
 @click.argument("tests", nargs=-1, type=click.Path(exists=True))
-@options.on_stack
+@options.stack_options
 @options.look_limit
 @options.phase_options
 @click.option("--junit", metavar="FILE", default="", help="Also write the results as JUnit XML.")

@@ -19,11 +19,11 @@ from gpu_provision.model.history import Record
 from gpu_provision.model.progress import LockHolder
 from gpu_provision.output import history as view
 from gpu_provision.output import plan as plan_view
-from gpu_provision.output.findings import document, plain
+from gpu_provision.output.findings import document, to_json_value
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True)
-@options.on_stack
+@options.stack_options
 @options.output_options
 def history(*, stack: StackOptions, out: Output) -> None:
     """List the runs that wrote something, the newest first: time, user and result."""
@@ -33,7 +33,7 @@ def history(*, stack: StackOptions, out: Output) -> None:
 
 @history.command()
 @click.argument("number", type=click.IntRange(min=1))
-@options.on_stack
+@options.stack_options
 @click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
 @options.output_options
 def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
@@ -55,7 +55,7 @@ def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> N
 @click.command()
 @click.argument("number", type=click.IntRange(min=1))
 @click.argument("other", type=click.IntRange(min=1), required=False)
-@options.on_stack
+@options.stack_options
 @options.detailed_exitcode
 @options.output_options
 def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitcode: bool, out: Output) -> ExitCode:
@@ -88,8 +88,8 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
 
 @click.command()
 @click.argument("number", type=click.IntRange(min=1), required=False)
-@options.on_stack
-@options.on_part(runs=True, targets=False)
+@options.stack_options
+@options.part_options(runs=True, targets=False)
 @click.option("--dry-run", is_flag=True, help="Show what would change; read-only.")
 @options.report
 @options.yes
@@ -119,7 +119,7 @@ def rollback(  # noqa: PLR0913 - one argument per option
 
 
 @click.command()
-@options.on_stack
+@options.stack_options
 @click.option("--force", is_flag=True, help="Break the lock even if the run is alive; that run aborts.")
 @options.yes
 @options.output_options
@@ -136,11 +136,11 @@ def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitC
             return True
         output.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
-        return output.ask("Release the lock?")
+        return output.confirm("Release the lock?")
 
     held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
     text = "The lock is free."
     if held:
         text = f"{text} It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"
-    out.result(document("unlock", inventory=inventory.name, lock=plain(held), unlocked=freed), text)
+    out.result(document("unlock", inventory=inventory.name, lock=to_json_value(held), unlocked=freed), text)
     return ExitCode.FAILED if held and not freed else ExitCode.OK

@@ -123,7 +123,7 @@ def stack(*, file: str | None, out: Output) -> None:
 @_timeout
 @options.yes
 @options.output_options
-@options.on_cluster
+@options.cluster_options
 def release(*, name: str, cluster: KubeClient, timeout: int, yes: bool, out: Output) -> ExitCode:
     """Delete the GPUStack NAME; its objects stay installed.
 
@@ -191,7 +191,7 @@ def _manifest_options(out: Output, **shape: Any) -> InstallOptions:
 @_timeout
 @options.yes
 @options.output_options
-@options.on_cluster
+@options.cluster_options
 def install(  # noqa: PLR0913 - one argument per option
     *, files: tuple[str, ...], cluster: KubeClient, take_over: bool, timeout: int, yes: bool, out: Output, **shape: Any
 ) -> ExitCode:
@@ -212,7 +212,7 @@ def install(  # noqa: PLR0913 - one argument per option
 @_timeout
 @options.yes
 @options.output_options
-@options.on_cluster
+@options.cluster_options
 def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool, out: Output) -> ExitCode:
     """Uninstall the operator; refused while GPUStacks exist, unless --with-stacks is given.
 
@@ -232,7 +232,7 @@ def uninstall(*, cluster: KubeClient, with_stacks: bool, timeout: int, yes: bool
 def _confirm(cluster: KubeClient, what: str, *, look: str, yes: bool, out: Output) -> bool:
     if not yes:
         output.require_terminal(out, look=look)
-    return yes or output.ask(f"{what} on {cluster.name} ({cluster.server})?")
+    return yes or output.confirm(f"{what} on {cluster.name} ({cluster.server})?")
 
 
 def _print_result(  # noqa: PLR0913, PLR0917 - the output of both commands
@@ -253,7 +253,7 @@ def _print_result(  # noqa: PLR0913, PLR0917 - the output of both commands
 @operator.command()
 @options.detailed_exitcode
 @options.output_options
-@options.on_cluster
+@options.cluster_options
 def status(*, cluster: KubeClient, detailed_exitcode: bool, out: Output) -> ExitCode:
     """Show the leader and all GPUStacks, and warn of version skew."""
     from gpu_provision.operator.install import skew_findings

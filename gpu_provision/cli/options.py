@@ -48,7 +48,7 @@ def find_inventory(option: str | None) -> Path:
             return beside
         what = "gpu-provision reads the YAML file, not pyinfra's inventory in Python"
         raise UsageError(Finding(code=codes.NO_INVENTORY, where=str(path), what=what, fix=f"-i {beside}"))
-    return short if not files.is_there(path) and files.is_file(short) else path
+    return short if not files.path_exists(path) and files.is_file(short) else path
 
 
 def load_inventory(option: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> Inventory:
@@ -193,7 +193,7 @@ def phase_options(command: Command) -> Command:
     return hosts_only(click.option("--cluster-only", is_flag=True, help="Skip the hosts.")(command))
 
 
-def on_part(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
+def part_options(*, runs: bool, targets: bool = True) -> Callable[[Command], Command]:
     """Add the arguments of `gpu_provision.apply` that select a scope, with timeouts if the command ``runs``."""
     options: list[Callable[[Command], Command]] = [_part_limit, *([_target] if targets else [])]
     options += [phase_options, ignore, ask_sudo_password, *([_timeout, lock_timeout] if runs else []), _take_over]
@@ -219,7 +219,7 @@ class StackOptions:
         return load_inventory(self.file or default, kubeconfig=self.kubeconfig, context=self.context)
 
 
-def on_stack(command: Command) -> Command:
+def stack_options(command: Command) -> Command:
     """Add --inventory, --kubeconfig and --context, and pass these as one ``stack``.
 
     They may also precede the name of a subcommand.
@@ -238,7 +238,7 @@ def on_stack(command: Command) -> Command:
     return wrapped
 
 
-def on_cluster(command: Command) -> Command:
+def cluster_options(command: Command) -> Command:
     """Add --kubeconfig and --context, and pass a connection as ``cluster``. Comes last: other options fail first."""
 
     @kubeconfig

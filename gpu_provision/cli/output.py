@@ -86,7 +86,7 @@ def make_output(*, as_json: bool, quiet: bool, verbose: int, no_color: bool) -> 
 
 
 @contextlib.contextmanager
-def writing(
+def report_write_errors(
     place: Path, what: str, fix: str, *, code: str = codes.NOT_WRITABLE, error_class: type[ProvisionError] = UsageError
 ) -> Iterator[None]:
     """Turn an OSError of the block, which writes a file, into a finding."""
@@ -144,7 +144,7 @@ def has_terminal(out: Output) -> bool:
     return not out.json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask on the terminal; only "y" and "yes" confirm."""
     return click.confirm(visible(question), default=False, err=True)
 

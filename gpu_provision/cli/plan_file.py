@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_provision import files
-from gpu_provision.cli.output import writing
+from gpu_provision.cli.output import report_write_errors
 from gpu_provision.components.objects import digest
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
@@ -49,15 +49,15 @@ _UNWRITABLE = ("the plan cannot be written", "name another file with --out")
 def save(path: Path, work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...]) -> None:
     """Write a plan to a file that only its owner can read, whole or not at all. Raises UsageError."""
     document = plan_document(work, planned, ignored=ignored, cluster_uid=cluster_id(work))
-    with writing(path, *_UNWRITABLE):
-        files.put(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
+    with report_write_errors(path, *_UNWRITABLE):
+        files.write_atomic(path, json.dumps(document, indent=2, sort_keys=True) + "\n", private=True)
 
 
 def check_path(file: str) -> Path:
     """Return the path of a plan file. Raises UsageError if it cannot be written."""
     path = Path(file)
-    with writing(path, *_UNWRITABLE):
-        files.try_place(path)
+    with report_write_errors(path, *_UNWRITABLE):
+        files.check_writable(path)
     return path
 
 

@@ -15,7 +15,7 @@ import click
 from gpu_provision import files
 from gpu_provision.cli import options
 from gpu_provision.cli.options import load_inventory
-from gpu_provision.cli.output import Output, writing
+from gpu_provision.cli.output import Output, report_write_errors
 from gpu_provision.history import store
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
@@ -136,15 +136,15 @@ def report_path(file: str | None, *, dry_run: bool = False) -> Path | None:
     if dry_run:
         raise UsageError(Finding(code=codes.USAGE, what="--report needs a run, and --dry-run makes none"))
     path = Path(file).resolve()
-    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
-        files.try_place(path)
+    with report_write_errors(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT):
+        files.check_writable(path)
     return path
 
 
 def write_page(path: Path, text: str) -> None:
     """Write a report atomically; only its owner can read it. Raises ProvisionError."""
-    with writing(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT, error_class=ProvisionError):
-        files.put(path, text, private=True)
+    with report_write_errors(path, *_UNWRITABLE, code=codes.NO_PLACE_FOR_REPORT, error_class=ProvisionError):
+        files.write_atomic(path, text, private=True)
 
 
 @click.command()

@@ -10,7 +10,7 @@ import click
 
 from gpu_provision.cli import options
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.output import Output, writing
+from gpu_provision.cli.output import Output, report_write_errors
 from gpu_provision.model import codes
 from gpu_provision.model.findings import ExitCode, Finding, UsageError
 from gpu_provision.output import findings as findings_view
@@ -206,7 +206,7 @@ def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
     Keeps all other files. Raises UsageError if the folder cannot be written.
     """
     texts = {folder / name: _HEADER + text for name, text in named.items()}
-    with writing(folder, "the files cannot be written", "name another folder with --output"):
+    with report_write_errors(folder, "the files cannot be written", "name another folder with --output"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in set(folder.glob("*.yaml")) - texts.keys():
             if path.read_bytes().startswith(_HEADER.encode()):

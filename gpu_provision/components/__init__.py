@@ -85,7 +85,7 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 """All components in dependency order."""
 
 
-def desired(context: RenderContext) -> dict[str, list[Manifest]]:
+def render_manifests(context: RenderContext) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on, in dependency order."""
     return {component.name: component.manifests(spec, context) for component, spec in _active(context.inventory)}
 

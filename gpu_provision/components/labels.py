@@ -52,7 +52,7 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 APPLYSET_PART_OF = "applyset.kubernetes.io/part-of"
 
 
-def deploy(operand: str) -> str:
+def deploy_label(operand: str) -> str:
     """Return the node label that schedules an operand."""
     return DEPLOY_PREFIX + operand
 

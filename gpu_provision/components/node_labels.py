@@ -32,7 +32,7 @@ OPERANDS = (
     "client",
 )
 
-_DEPLOY = tuple(map(labels.deploy, OPERANDS))
+_DEPLOY = tuple(map(labels.deploy_label, OPERANDS))
 _AUTO_BASES = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled: auto`
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
@@ -86,7 +86,7 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
 def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ...]:
     """Return the targets on which all of these operands can run: with a GPU, and not turned off by a label."""
     listed = {node.name: node.labels for node in context.inventory.nodes}
-    switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy, operands))
+    switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy_label, operands))
     able = []
     for target in context.targets:
         live = target.facts.labels if target.facts else {}

@@ -74,7 +74,7 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     # Pods must stay selectable: as in the GPU Operator, the user cannot override these labels.
     users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
     shared = {
-        "nodeSelector": {labels.deploy(switch): "true", **(node_labels or {})},
+        "nodeSelector": {labels.deploy_label(switch): "true", **(node_labels or {})},
         "tolerations": pods.operand_tolerations(context),
         "priorityClassName": settings.priority_class_name or None,
     }

@@ -23,7 +23,7 @@ def host_prerequisites() -> None:
     With ``host.data.gpu_inventory``, the path of the inventory file, nodes are cordoned and drained around reboots.
     """
     path = host.data.get("gpu_inventory")
-    wanted = deploy.declared().get("reboot") == Reboot.IF_REQUIRED
+    wanted = deploy.declared_prerequisites().get("reboot") == Reboot.IF_REQUIRED
     deploy.host_prerequisites(maintenance_of(Path(path)) if path and wanted else None)
 
 

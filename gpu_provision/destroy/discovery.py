@@ -19,7 +19,7 @@ from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, ResourceClaims, node_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, by_ref, ref_of
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity, UnreachableError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id, component_of
@@ -102,12 +102,12 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         own = pool.submit(cluster.list, _CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
         lease = pool.submit(cluster.get, lock.lock_ref(inventory))
         lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, MEMBER_KINDS)
-        members = by_ref(item for items in lists for item in items)
+        members = index_by_ref(item for items in lists for item in items)
     namespaces = {ref.namespace for ref, item in members.items() if ref.namespace and _is_nfd(item)}
     masters = (cluster.get(ObjectRef(*_LEASE, each, nfd.MASTER_LEASE)) for each in sorted(namespaces))
-    stack_pods = by_ref(pod for pod in pods.result().items if labels_of(pod).get(STACK) == inventory.name)
+    stack_pods = index_by_ref(pod for pod in pods.result().items if labels_of(pod).get(STACK) == inventory.name)
     others = [pod for pod in pods.result().items if ref_of(pod) not in stack_pods]
-    generated = by_ref(
+    generated = index_by_ref(
         pod for pod in others if pod["metadata"].get("namespace") == home and validator.runs_vector_add(pod)
     )
     without_ssh = {node.name for node in inventory.hosts_without_ssh}
@@ -117,13 +117,15 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
     objects = StackObjects(
         cluster=f"{cluster.name} ({version.result()})",
         members=members,
-        records=by_ref(item for item in config_maps if _is_record(item, inventory)),
-        lease=by_ref(filter(None, [lease.result()])),
+        records=index_by_ref(item for item in config_maps if _is_record(item, inventory)),
+        lease=index_by_ref(filter(None, [lease.result()])),
         traces={
-            **by_ref(filter(None, masters)),
-            **by_ref(_published_features(features.result().items, nodes.result().items, {home, *namespaces}, members)),
+            **index_by_ref(filter(None, masters)),
+            **index_by_ref(
+                _published_features(features.result().items, nodes.result().items, {home, *namespaces}, members)
+            ),
             **(generated if members else {}),
-            **by_ref(pod for pod in others if _is_abandoned_helper(pod, without_ssh)),
+            **index_by_ref(pod for pod in others if _is_abandoned_helper(pod, without_ssh)),
         },
         pods=stack_pods,
         others=tuple(pod for pod in others if ref_of(pod) not in generated),

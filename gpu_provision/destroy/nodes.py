@@ -23,7 +23,7 @@ _OWN_ANNOTATIONS = frozenset(
     {labels.CORDONED, *(key for key in states.ALL_ANNOTATIONS if key.startswith("gpu-provision.io/"))}
 )
 _SHARED_LABELS = frozenset({labels.GPU_PRESENT, states.STATE})  # the GPU Operator writes them as well
-_OPERAND_LABELS = frozenset(map(labels.deploy, OPERANDS))
+_OPERAND_LABELS = frozenset(map(labels.deploy_label, OPERANDS))
 
 _NFD = "nfd.node.kubernetes.io/"  # prefix of annotations in which Node Feature Discovery lists what it wrote
 _NFD_LABELS, _NFD_ANNOTATIONS = f"{_NFD}feature-labels", f"{_NFD}feature-annotations"

@@ -12,7 +12,14 @@ from typing import Any, Self
 
 from gpu_provision.history import store
 from gpu_provision.history.restore import redact
-from gpu_provision.history.store import encode, expired, fit_to_size, parse_history, plan_digest, unfinished
+from gpu_provision.history.store import (
+    encode,
+    expired_records,
+    fit_to_size,
+    parse_history,
+    plan_digest,
+    unfinished_runs,
+)
 from gpu_provision.inventory.redaction import hide_users
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.config import find_context
@@ -111,10 +118,10 @@ class RunRecorder:
         self.record = replace(self.record, number=number)
         self.earlier = replace(found, records=tuple(each for each in found.records if each.id != self.record.id))
         self.save_local(time.monotonic())
-        for each in unfinished(self.earlier):
+        for each in unfinished_runs(self.earlier):
             self._say(f"resuming after run {each.number} ({each.who}, {each.began}), which was interrupted")
-        if gone := expired(self.earlier, self._limit + 1):  # several were killed in a row
-            self._write((*unfinished(self.earlier), self.record), gone)
+        if gone := expired_records(self.earlier, self._limit + 1):  # several were killed in a row
+            self._write((*unfinished_runs(self.earlier), self.record), gone)
         return self
 
     def save_local(self, now: float) -> None:
@@ -141,9 +148,9 @@ class RunRecorder:
         if isinstance(error, UnreachableError) or (error is not None and not isinstance(error, Exception)):
             self._cluster.retry_seconds = 0.0  # the server was waited for already, or a person ends the run
         store.write_local(self.record, lambda: self._details(findings))
-        gone = expired(History((*self.earlier.records, self.record), self.earlier.damaged), self._limit)
+        gone = expired_records(History((*self.earlier.records, self.record), self.earlier.damaged), self._limit)
         try:
-            self._write((*unfinished(self.earlier), self.record), gone)
+            self._write((*unfinished_runs(self.earlier), self.record), gone)
         except ProvisionError as failure:  # the lock may be gone as well
             self.problem = _unrecorded(failure)
 

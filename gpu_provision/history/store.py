@@ -102,13 +102,13 @@ def number_records(records: Iterable[Record]) -> tuple[Record, ...]:
     return tuple(record if record.number else replace(record, number=next(new)) for record in found)
 
 
-def unfinished(history: History) -> tuple[Record, ...]:
+def unfinished_runs(history: History) -> tuple[Record, ...]:
     """Return the interrupted runs whose records do not say so yet, with the reason that they get."""
     silent, reason = (each for each in history.records if each.ending is Ending.INTERRUPTED), "it never ended"
     return tuple(replace(each, reason=reason) for each in silent if not each.ended and each.reason != reason)
 
 
-def expired(history: History, keep: int) -> tuple[str, ...]:
+def expired_records(history: History, keep: int) -> tuple[str, ...]:
     """Return the names of records that are to go: damaged ones and the oldest, but never the last that succeeded."""
     good = [record.id for record in history.records if record.ending is Ending.SUCCEEDED and not record.only]
     older = [record.id for record in history.records[:-keep]]
@@ -169,7 +169,8 @@ def write_local(record: Record, details: Callable[[], Mapping[str, Any]] = dict)
     try:
         files.make_state_folder(path.parent)
         document = {**msgspec.to_builtins(record), **details()}
-        files.put(path, json.dumps(document, sort_keys=True) + "\n", private=True)  # indented: ten times as long
+        content = json.dumps(document, sort_keys=True) + "\n"  # indented: ten times as long
+        files.write_atomic(path, content, private=True)
         # The draft that a killed process left is as old as its record.
         by_age = sorted(path.parent.iterdir(), key=lambda each: each.name.removeprefix("."))
         for old in by_age[:-_LOCAL_LIMIT]:

@@ -31,7 +31,7 @@ from gpu_provision.hosts.operations import (
 from gpu_provision.hosts.operations.driver import kernel_modules, nouveau, persistence_mode
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
 from gpu_provision.hosts.operations.reboot import rebooted
-from gpu_provision.hosts.operations.runtime import Proxy, runtime_environment, runtime_imports, wanted_pattern
+from gpu_provision.hosts.operations.runtime import Proxy, desired_pattern, runtime_environment, runtime_imports
 from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
 from gpu_provision.hosts.operations.teardown import originals_restored, toolkit_removed
 from gpu_provision.model import codes
@@ -55,7 +55,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     """
     _isolate_host()
     run_of(host).maintenance = run_of(host).maintenance or maintenance
-    settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared()})
+    settings = HostPrerequisites(**{**asdict(HostPrerequisites()), **declared_prerequisites()})
     judge_only = bool(host.data.get("gpu_judge_only"))
     if not settings.enabled or not (is_gpu_host() or judge_only):
         return
@@ -80,7 +80,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             proxy=Proxy(**settings.proxy),
             certificates=tuple(settings.ca_certificates),
         )
-    if pattern := wanted_pattern(settings.runtime_imports, _expectation()):
+    if pattern := desired_pattern(settings.runtime_imports, _expectation()):
         runtime_imports(
             name="Container runtime imports the toolkit's drop-in",
             pattern=pattern,
@@ -92,7 +92,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             nouveau_unwanted=settings.blacklist_nouveau,
             max_parallel=settings.max_parallel_reboots,
             patience=settings.reboot_timeout,
-            drain=declared().get("drain"),
+            drain=declared_prerequisites().get("drain"),
         )
 
 
@@ -133,7 +133,7 @@ def _expectation() -> Expectation | None:
     return Expectation.from_data(data) if data else None
 
 
-def declared() -> dict[str, Any]:
+def declared_prerequisites() -> dict[str, Any]:
     """Return the host prerequisites of the host's inventory."""
     return dict(host.data.get("host_prerequisites") or {})
 

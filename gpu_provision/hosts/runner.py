@@ -66,7 +66,7 @@ def prepare(
     return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, maintenance=maintenance)
 
 
-def judge(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
+def check_hosts(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
     """Check every host whose host phase is on, including those without a GPU; raises as `prepare`."""
     return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen)
 

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Any
 from zoneinfo import ZoneInfoNotFoundError
 
-from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute, visible
+from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute_path, quote_unprintable
 from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
 from gpu_provision.inventory.references import find_certificate_errors
@@ -75,7 +75,7 @@ class CheckContext:
 
         def finding() -> Finding:
             item = self.document.item(path)
-            evidence = visible(redact(path, item.raw))[:100] if item else ""
+            evidence = quote_unprintable(redact(path, item.raw))[:100] if item else ""
             remedy = fix if isinstance(fix, str) else fix()
             where = self.document.where(path)
             return Finding(code=code, where=where, what=what, evidence=evidence, fix=remedy, severity=severity)
@@ -191,11 +191,11 @@ def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     checked: set[str] = set()
     for path in paths:
         key = context.at(path).get("key", "")
-        if not key or key in checked or FilePath(absolute(key, base)).exists():
+        if not key or key in checked or FilePath(absolute_path(key, base)).exists():
             continue
         checked.add(key)
         what = "The private key does not exist on this machine."
-        fix = f"Create it, correct the path ({absolute(key, base)}), or remove the line to use your agent."
+        fix = f"Create it, correct the path ({absolute_path(key, base)}), or remove the line to use your agent."
         yield context.warning("GP162", (*path, "key"), what, fix)
 
 
@@ -225,7 +225,7 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
         for position, name in enumerate(context.at(path).get("ca_certificates", ())):
             if name and name not in checked:
                 checked.add(name)
-                for finding in find_certificate_errors(absolute(name, base), name):
+                for finding in find_certificate_errors(absolute_path(name, base), name):
                     yield context.document.problem((*path, "ca_certificates", position), finding)
     for path in (("proxy",), *((*path, "proxy") for path in sections)):
         yield from _check_proxy(context, path, base)
@@ -243,9 +243,9 @@ def _check_proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterat
             fix = "Set credentials_file to a file with user:password, and keep that file out of version control."
             yield context.warning("GP163", (*path, key), what, fix)
     file = str(section.get("credentials_file", ""))
-    if file and not FilePath(absolute(file, base)).is_file():
+    if file and not FilePath(absolute_path(file, base)).is_file():
         what = "The file with the proxy's credentials does not exist on this machine."
-        fix = f"Create it with one line user:password, or correct the path ({absolute(file, base)})."
+        fix = f"Create it with one line user:password, or correct the path ({absolute_path(file, base)})."
         yield context.error("GP162", (*path, "credentials_file"), what, fix)
 
 

@@ -80,13 +80,13 @@ def format_path(path: KeyPath) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         elif not _WORD.fullmatch(step):
-            text += f'["{step}"]' if step.isprintable() else f"[{visible(step)}]"
+            text += f'["{step}"]' if step.isprintable() else f"[{quote_unprintable(step)}]"
         else:
             text += f".{step}"
     return text.removeprefix(".")
 
 
-def visible(text: str) -> str:
+def quote_unprintable(text: str) -> str:
     """Return a text for people: with quotes and escapes if it has invisible characters, such as a newline."""
     return text if text.isprintable() else json.dumps(text)
 
@@ -244,7 +244,7 @@ def _decode(name: str, data: bytes) -> str:
     return text
 
 
-def absolute(text: str, base: Path) -> str:
+def absolute_path(text: str, base: Path) -> str:
     """Return the absolute path; an empty one stays empty."""
     return os.path.normpath(base / expand_home(text)) if text else ""
 
@@ -256,4 +256,4 @@ def expand_home(text: str) -> Path:
 
 def resolve_fleet(text: str, base: Path) -> str:
     """Return a sandbox fleet: its name, or the absolute path of its file."""
-    return absolute(text, base) if "/" in text or text.endswith((".yaml", ".yml")) else text
+    return absolute_path(text, base) if "/" in text or text.endswith((".yaml", ".yml")) else text

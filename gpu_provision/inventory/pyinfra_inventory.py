@@ -137,7 +137,7 @@ def write_ssh_config(inventory: Inventory, nodes: Iterable[Node]) -> str:
     try:
         if not (file.exists() and file.read_text(encoding="utf-8") == text):
             files.make_state_folder(file.parent)
-            files.put(file, text, private=True)
+            files.write_atomic(file, text, private=True)
     except OSError as error:
         what = "The SSH configuration for the nodes behind a bastion cannot be written."
         fix = "Set XDG_STATE_HOME to a directory that you may write to."

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute
+from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute_path
 from gpu_provision.inventory.redaction import takes_value_from
 from gpu_provision.model.findings import Finding, Severity
 
@@ -140,7 +140,7 @@ def _read_value(source: str, name: str, base: Path) -> str | Finding:
 
 def _read_file(name: str, base: Path) -> bytes | Finding:
     """Return the value in a file; only a regular file is opened, since a pipe may block."""
-    file = Path(absolute(name, base))
+    file = Path(absolute_path(name, base))
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             return _value_finding("The file with the value is not a regular file.", name, "Name a regular file.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
-from gpu_provision.inventory.document import Source, absolute, resolve_fleet
+from gpu_provision.inventory.document import Source, absolute_path, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.references import read_certificates
 from gpu_provision.model import specs
@@ -138,7 +138,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
     image, secrets = _mirror(HelperPod().image, data.get("registry", "")), data.get("image_pull_secrets", [])
     helper_pod = {"image": image, "image_pull_secrets": secrets}
     paths = {
-        "kubeconfig": absolute(cluster.get("kubeconfig", ""), base),
+        "kubeconfig": absolute_path(cluster.get("kubeconfig", ""), base),
         "sandbox": resolve_fleet(cluster.get("sandbox", ""), base),
     }
     return Inventory(
@@ -278,7 +278,7 @@ def _build_prerequisites(pool: Data, data: Data, base: Path, over: Data | None =
     shared = merge({"proxy": data.get("proxy", {})}, data.get("host_prerequisites", {}))
     below = shared if pool.get("gpu") is not None else {**shared, **_NO_PREREQUISITES}
     own = merge(merge(below, pool.get("host_prerequisites", {})), over or {})
-    files = [absolute(name, base) for name in own.get("ca_certificates", ()) if name]
+    files = [absolute_path(name, base) for name in own.get("ca_certificates", ()) if name]
     read: Data = {name: {key: str(each) for key, each in own.get(name, {}).items()} for name in ("sysctls", "limits")}
     read["proxy"] = runtime_proxy(own["proxy"], base)
     read["ca_certificates"] = list(dict.fromkeys(text for file in files for text in read_certificates(file)))
@@ -288,7 +288,7 @@ def _build_prerequisites(pool: Data, data: Data, base: Path, over: Data | None =
 def _build_node(node: Data, data: Data, base: Path) -> Node:
     pool = data.get("pools", {}).get(node.get("pool", ""), {})
     ssh = merge(data.get("ssh", {}), node.get("ssh", {}))
-    paths = {key: absolute(ssh.get(key, ""), base) for key in ("key", "known_hosts_file")}
+    paths = {key: absolute_path(ssh.get(key, ""), base) for key in ("key", "known_hosts_file")}
     own = node.get("host_prerequisites")
     return Node(
         name=node["name"],
@@ -346,7 +346,7 @@ def _first_setting(toolkit: specs.ToolkitSpec, names: tuple[str, ...]) -> str:
 
 def runtime_proxy(section: Mapping[str, Any], base: Path) -> dict[str, str]:
     """Return the settings of a ``proxy`` section for container runtimes, with credentials, without empty ones."""
-    credentials = _read_credentials(absolute(section.get("credentials_file", ""), base))
+    credentials = _read_credentials(absolute_path(section.get("credentials_file", ""), base))
     values = {key: section.get(key, "") for key in (*ADDRESSES, "no_proxy")}
     if not any(values[address] for address in ADDRESSES):
         return {}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gpu_provision.inventory.document import Document, format_path, visible
+from gpu_provision.inventory.document import Document, format_path, quote_unprintable
 from gpu_provision.inventory.json_schema import SchemaError, resolve_ref, schema
 from gpu_provision.inventory.redaction import HIDDEN, redact
 from gpu_provision.model.findings import Finding
@@ -37,7 +37,7 @@ def to_finding(document: Document, error: SchemaError) -> Finding:
     code, shows_value, explain = _EXPLANATIONS.get(case, ("GP124", True, _explain_other))
     what, fix = explain(document, error)
     evidence = str(error.value) if error.keyword == "propertyNames" else redact(error.path, _raw_text(document, error))
-    shown = visible(evidence)[:100] if shows_value else ""
+    shown = quote_unprintable(evidence)[:100] if shows_value else ""
     return Finding(code=code, where=document.where(error.path), what=what, evidence=shown, fix=fix)
 
 
@@ -73,7 +73,7 @@ def _explain_unknown(_: Document, error: SchemaError) -> Explanation:
         right = join_or(holders) if len(holders) <= _FEW else "a component, such as driver"
         otherwise = f"{key} belongs under {right}."
     place = f"under {format_path(tuple(parent))}" if parent else "at the top level"
-    return f"There is no key {visible(str(key))} {place}.", did_you_mean(str(key), known, otherwise)
+    return f"There is no key {quote_unprintable(str(key))} {place}.", did_you_mean(str(key), known, otherwise)
 
 
 def _explain_missing(_: Document, error: SchemaError) -> Explanation:

@@ -20,8 +20,8 @@ from gpu_provision.inventory.document import (
     SourceError,
     YamlNode,
     format_path,
+    quote_unprintable,
     to_plain,
-    visible,
 )
 from gpu_provision.inventory.redaction import HIDDEN, may_hold_secret, redact
 from gpu_provision.model.findings import Finding
@@ -130,7 +130,9 @@ class _Composer:
             elif key is None:
                 continue
             elif key in item.value:
-                what = f"The key {visible(key)} appears twice in this mapping, first in line {item.lines[key]}."
+                what = (
+                    f"The key {quote_unprintable(key)} appears twice in this mapping, first in line {item.lines[key]}."
+                )
                 self._find("GP109", key_line, what, fix="Remove one of them.")
             else:
                 item.value[key], item.lines[key] = child, key_line

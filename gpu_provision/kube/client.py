@@ -17,7 +17,7 @@ from gpu_provision.kube import retry
 from gpu_provision.kube.config import api_client
 from gpu_provision.kube.errors import LOG, AlreadyExistsError, ConflictError, ExpiredError, NotFoundError, no_api_server
 from gpu_provision.kube.transport import CONNECT_SECONDS, WATCH_READ_SECONDS, Answer, Connection, Done, WatchStream
-from gpu_provision.kube.trim import whole
+from gpu_provision.kube.trim import keep_all
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.findings import InvalidError
 from gpu_provision.planning.diff import FIELD_MANAGER, has_applied_fields, has_sent_fields
@@ -185,7 +185,7 @@ class KubeClient(Connection):
         label_selector: str = "",
         field_selector: str = "",
         retry_seconds: float | None = None,
-        keep: Keep = whole,
+        keep: Keep = keep_all,
     ) -> ObjectList:
         """Return all objects of a kind that match, page by page; none if the server does not serve the kind.
 

@@ -14,7 +14,7 @@ from gpu_provision.kube.client import KINDS, Keep, KubeClient, ObjectList
 from gpu_provision.kube.errors import ExpiredError, UnavailableError
 from gpu_provision.kube.retry import QUIET_SECONDS
 from gpu_provision.kube.transport import LOG, WatchEvent, WatchStream
-from gpu_provision.kube.trim import is_same, whole
+from gpu_provision.kube.trim import is_same, keep_all
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import ProvisionError, UnreachableError
 
@@ -80,7 +80,7 @@ class InformerCache:
         scopes: Sequence[Scope],
         *,
         patience: float | None = None,
-        keep: Keep = whole,
+        keep: Keep = keep_all,
         listed: MutableMapping[Kind, ObjectList] | None = None,
     ) -> None:
         """Prepare.

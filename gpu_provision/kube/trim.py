@@ -77,7 +77,7 @@ for _shape in (_NODE, _STACK_POD, _POD, _NODE_FEATURE):  # before there are thre
     msgspec.json.Decoder(_shape)
 
 
-def whole(_kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
+def keep_all(_kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
     """Return an object with all of its fields."""
     return item if isinstance(item, dict) else msgspec.json.decode(item, type=dict[str, Any])
 
@@ -96,7 +96,7 @@ def trim(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
         case "NodeFeature":
             return _read(item, _NODE_FEATURE)
         case _:
-            return whole(kind, item)
+            return keep_all(kind, item)
 
 
 def _read(item: Manifest | msgspec.Raw, shape: Any) -> Manifest:

@@ -45,7 +45,7 @@ def ref_of(manifest: Manifest) -> ObjectRef:
     return ObjectRef(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
-def by_ref(manifests: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
+def index_by_ref(manifests: Iterable[Manifest]) -> dict[ObjectRef, Manifest]:
     """Return manifests by reference."""
     return {ref_of(manifest): manifest for manifest in manifests}
 

@@ -23,10 +23,10 @@ _COLORS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 def text(findings: Iterable[Finding], style: Style = PLAIN) -> str:
     """Return every finding as a few lines: severity, code, where and what; then evidence and fix."""
-    return "\n".join(finding_text(finding, style) for finding in merged(findings))
+    return "\n".join(finding_text(finding, style) for finding in merge_findings(findings))
 
 
-def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+def merge_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield findings that differ only in ``where`` as one."""
     groups: dict[Finding, list[str]] = {}
     for finding in findings:
@@ -46,25 +46,25 @@ def finding_text(finding: Finding, style: Style = PLAIN) -> str:
     return f"{style.paint(_COLORS[finding.severity], f'{finding.severity.value}:')} {finding}"
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a JSON-able value: dataclasses become dicts, sequences lists, enumerations their values."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_json_value(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
+        return to_json_value(value._asdict())
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: to_json_value(item) for key, item in value.items()}
+    return [to_json_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def split(findings: Iterable[Finding]) -> dict[str, Any]:
     """Return the lists ``errors`` and ``warnings`` of every document."""
     every = list(findings)
     return {
-        "errors": [plain(finding) for finding in every if finding.severity is Severity.ERROR],
-        "warnings": [plain(finding) for finding in every if finding.severity is Severity.WARNING],
+        "errors": [to_json_value(finding) for finding in every if finding.severity is Severity.ERROR],
+        "warnings": [to_json_value(finding) for finding in every if finding.severity is Severity.WARNING],
     }
 
 

@@ -16,7 +16,7 @@ from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Pla
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
-from gpu_provision.output.findings import plain
+from gpu_provision.output.findings import to_json_value
 from gpu_provision.output.object_text import field_document, field_line, image_version, is_downgrade, visible_fields
 from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first, pluralize, ranges, wrap
 
@@ -117,7 +117,7 @@ def validations(plan: Plan, style: Style = PLAIN) -> str:
 
 
 def _obstacles(findings: Iterable[Finding], style: Style) -> str:
-    by_severity = group_by(findings_view.merged(findings), lambda finding: finding.severity)
+    by_severity = group_by(findings_view.merge_findings(findings), lambda finding: finding.severity)
     blocks = []
     for severity, (title, color) in _OBSTACLES.items():
         mark = style.paint(color, "!")
@@ -359,5 +359,5 @@ def change_document(change: Change) -> dict[str, Any]:
         "nodes": list(change.nodes),
         "effects": list(effects(change)),
         "certain": change.certain,
-        "departure": plain(change.departure),
+        "departure": to_json_value(change.departure),
     }

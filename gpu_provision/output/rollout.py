@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
-from gpu_provision.output.findings import plain
+from gpu_provision.output.findings import to_json_value
 from gpu_provision.output.text import PLAIN, Style, group_by, ordered_ranges, pluralize, ranges
 
 _MOST = 12  # lines of one kind
@@ -143,10 +143,10 @@ def document(schedule: Schedule) -> dict[str, Any]:
     waves = []
     for wave in schedule.waves:
         begin = None if wave.not_before is None else datetime.fromtimestamp(wave.not_before, UTC)
-        nodes = [plain(outlook) for outlook in wave.nodes]
+        nodes = [to_json_value(outlook) for outlook in wave.nodes]
         for pod in (pod for node in nodes for key in ("waits_for", "evicts", "stays") for pod in node[key]):
             pod["blocked_by"] = pod.pop("budgets")
         moment = begin and begin.isoformat(timespec="seconds")
         waves.append({"canary": wave.is_canary, "not_before": moment, "nodes": nodes})
     skipped = [{"node": node, "reason": reason} for node, reason in schedule.skipped]
-    return {**plain(schedule), "waves": waves, "skipped": skipped}
+    return {**to_json_value(schedule), "waves": waves, "skipped": skipped}

@@ -17,7 +17,7 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
-from gpu_provision.output.findings import has_errors, plain
+from gpu_provision.output.findings import has_errors, to_json_value
 from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table
 
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
@@ -140,7 +140,7 @@ def evidence_title(group: Sequence[Evidence], style: Style = PLAIN) -> str:
 
 def document(status: Status) -> dict[str, Any]:
     """Return the status's own parts of its JSON document."""
-    return {**plain(status), "ready": is_ready(status)}
+    return {**to_json_value(status), "ready": is_ready(status)}
 
 
 def has_succeeded(result: RunResult) -> bool:
@@ -190,8 +190,8 @@ def component_rows(states: Iterable[NodeState], style: Style = PLAIN) -> list[tu
 
 def run_document(result: RunResult) -> dict[str, Any]:
     """Return the run's own parts of its JSON document."""
-    states = [{key: value for key, value in each.items() if key != "step"} for each in plain(result.states)]
-    fields = {key: plain(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
+    states = [{key: value for key, value in each.items() if key != "step"} for each in to_json_value(result.states)]
+    fields = {key: to_json_value(getattr(result, key)) for key in ("changed", "requests", "run", "evidence")}
     return {**fields, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
 
 

@@ -11,7 +11,7 @@ from gpu_provision.adopt.plan import Adoption, Disposition
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.plan import Action, DestroyResult, Difference, Drift, FieldDrift, Origin, Plan
-from gpu_provision.output.findings import finding_text, has_errors, merged, plain
+from gpu_provision.output.findings import finding_text, has_errors, merge_findings, to_json_value
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
 from gpu_provision.output.plan import change_document, changes, resource_document, resource_text
 from gpu_provision.output.status import not_installed
@@ -153,7 +153,7 @@ def drift_document(drift: Drift) -> dict[str, Any]:
     """Return the drift's own parts of its JSON document."""
     counts, differences = Counter(each.origin for each in drift.differences), []
     for each in drift.differences:
-        document = plain(each)
+        document = to_json_value(each)
         document["object"] = document.pop("ref")
         for entry, field in zip(document["fields"], each.fields, strict=True):
             entry["declared"] = field_value(each.ref.kind, field.path, field.declared)
@@ -173,7 +173,7 @@ def drift_document(drift: Drift) -> dict[str, Any]:
 
 def preflight_text(report: PreflightReport, style: Style = PLAIN) -> str:
     """Return every finding, equal ones of several hosts together, and one closing sentence."""
-    blocks = [finding_text(finding, style) for finding in merged(report.findings)]
+    blocks = [finding_text(finding, style) for finding in merge_findings(report.findings)]
     errors = sum(finding.severity is Severity.ERROR for finding in report.findings)
     counts = f"{pluralize(errors, 'error')}, {pluralize(len(report.findings) - errors, 'warning')}"
     read = sum(host.gpus is not None for host in report.hosts.hosts)
@@ -232,7 +232,7 @@ def _group_checks(checks: Iterable[Check]) -> list[list[Check]]:
 
 def verification_document(verification: Verification) -> dict[str, Any]:
     """Return the verification's own parts of its JSON document."""
-    checks = [plain(check) for check in verification.checks]
+    checks = [to_json_value(check) for check in verification.checks]
     for check in checks:
         check["check"] = check.pop("sentence")
     return {"passed": not verification.of(*_BAD), "checks": checks}

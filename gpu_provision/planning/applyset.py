@@ -50,7 +50,7 @@ def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest
     }
 
 
-def member(manifest: Manifest, *, component: str, stack: str, namespace: str) -> Manifest:
+def label_member(manifest: Manifest, *, component: str, stack: str, namespace: str) -> Manifest:
     """Return the manifest with the labels of its stack; pod templates get their digest as well."""
     if manifest["kind"] == "Node":  # a stack owns only a few of its labels
         return manifest

@@ -15,7 +15,7 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, Rende
 from gpu_provision.model.codes import ABSENT, EXISTENCE_UNKNOWN, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
-from gpu_provision.planning.applyset import member, parent
+from gpu_provision.planning.applyset import label_member, parent
 from gpu_provision.planning.states import Desired
 
 
@@ -24,8 +24,10 @@ def prepare(inventory: Inventory, facts: ClusterFacts, part: RunSelection = ALL)
     known = context(inventory, facts)
     stack, namespace = inventory.name, inventory.cluster.namespace
     marked = {
-        component: [member(manifest, component=component, stack=stack, namespace=namespace) for manifest in manifests]
-        for component, manifests in components.desired(known).items()
+        component: [
+            label_member(manifest, component=component, stack=stack, namespace=namespace) for manifest in manifests
+        ]
+        for component, manifests in components.render_manifests(known).items()
     }
     members = (ref_of(manifest) for manifests in marked.values() for manifest in manifests)
     applied = (ref for ref in members if ref.kind not in {"Node", "Pod"})

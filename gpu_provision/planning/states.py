@@ -242,7 +242,7 @@ def _validation_state(
     return _node_state(component, target, *((State.READY, "") if verdict.passed else (State.FAILED, verdict.failure)))
 
 
-class WantedProof(NamedTuple):
+class RequiredValidation(NamedTuple):
     """The vectorAdd that a node needs: the digest of its content, the spec of its pod, and the pod if it exists."""
 
     content: str
@@ -250,7 +250,7 @@ class WantedProof(NamedTuple):
     pod: Manifest | None
 
 
-def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedProof | None:
+def vector_add_of(component: str, target: Target, seen: ClusterState) -> RequiredValidation | None:
     """Return the vectorAdd of a validation on a node; None if the validation does not concern the node."""
     part, runs_in = seen.parts.get(RUNS_IN[component]), RUNS_IN[component]
     if part is None or component not in seen.desired:
@@ -258,12 +258,12 @@ def vector_add_of(component: str, target: Target, seen: ClusterState) -> WantedP
     staying = [pod for pod in seen.pods.get((runs_in, target.name), ()) if not pod["metadata"].get("deletionTimestamp")]
     if manifest := part.single.get(target.name):
         pod = next((each for each in staying if ref_of(each) == ref_of(manifest)), None)
-        return WantedProof(digest_of(manifest), manifest["spec"], pod)
+        return RequiredValidation(digest_of(manifest), manifest["spec"], pod)
     for daemonset in part.daemonsets:
         if selects(daemonset, _desired_labels(target, seen)):
             template = daemonset["spec"]["template"]
             pod = next((each for each in staying if belongs(each, daemonset)), None)
-            return WantedProof(digest_of(template), template["spec"], pod)
+            return RequiredValidation(digest_of(template), template["spec"], pod)
     return None
 
 

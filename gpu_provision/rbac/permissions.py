@@ -35,7 +35,7 @@ _FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a com
 
 def for_apply(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for every command but adopt and destroy, whatever the state of the cluster."""
-    return for_own_requests(inventory) | granted_by_stack(inventory) | frozenset(_optional(inventory))
+    return for_own_requests(inventory) | stack_permissions(inventory) | frozenset(_optional(inventory))
 
 
 def for_own_requests(inventory: Inventory) -> frozenset[Permission]:
@@ -59,9 +59,9 @@ def for_own_requests(inventory: Inventory) -> frozenset[Permission]:
     )
 
 
-def granted_by_stack(inventory: Inventory) -> frozenset[Permission]:
+def stack_permissions(inventory: Inventory) -> frozenset[Permission]:
     """Return what the stack's own roles grant: an account has to hold it to write them."""
-    return frozenset(one for item in _manifests(inventory) for one in granted_by_role(item))
+    return frozenset(one for item in _manifests(inventory) for one in role_permissions(item))
 
 
 def for_view(inventory: Inventory) -> frozenset[Permission]:
@@ -101,10 +101,10 @@ def for_destroy_plan(inventory: Inventory, changes: Iterable[Change], *, evict: 
 
 def for_adopt(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs to take a cluster over."""
-    return for_apply(inventory) | beyond_apply(inventory)
+    return for_apply(inventory) | additional_for_adopt(inventory)
 
 
-def beyond_apply(inventory: Inventory) -> frozenset[Permission]:
+def additional_for_adopt(inventory: Inventory) -> frozenset[Permission]:
     """Return what an adoption needs besides what an apply needs."""
     return frozenset(_rows(inventory, "adopt"))
 
@@ -140,7 +140,7 @@ def for_object(manifest: Manifest) -> Iterator[Permission]:
         yield from on_object(ref_of(manifest), *_APPLY)
 
 
-def granted_by_role(manifest: Manifest) -> Iterator[Permission]:
+def role_permissions(manifest: Manifest) -> Iterator[Permission]:
     """Yield what a role grants: an account that writes or binds it has to hold that."""
     if manifest["kind"] in _ROLES:
         yield from permissions_of(manifest.get("rules", ()), manifest["metadata"].get("namespace", ""))

@@ -81,7 +81,7 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
     # Roles that the plan changes, or whose bindings it changes; a binding has the name of its role.
     roles = {ref_of(item): item for items in desired.values() for item in items if item["kind"] in _ROLES}
     written = {
-        ref: frozenset(permissions.granted_by_role(item))
+        ref: frozenset(permissions.role_permissions(item))
         for ref, item in roles.items()
         if changed & {ref, ref._replace(kind=f"{ref.kind}Binding")}
     }

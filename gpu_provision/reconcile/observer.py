@@ -40,7 +40,7 @@ from gpu_provision.planning.states import (
     per_node,
 )
 from gpu_provision.planning.upgrades import nodes_to_upgrade, state_between_runs
-from gpu_provision.reconcile.plan import ClusterPlan, build_plan, without_failures
+from gpu_provision.reconcile.plan import ClusterPlan, build_plan, void_failed_validations
 from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.reconcile.steps import next_actions
 
@@ -245,7 +245,7 @@ class StackObserver:
 
     def live(self, reading: ClusterPlan) -> LiveState:
         """Return the live state for a run; failed validations are void, so that the run repeats them."""
-        return LiveState(self._cache.shared(), self._situations.copy(without_failures(reading)), self._ready)
+        return LiveState(self._cache.shared(), self._situations.copy(void_failed_validations(reading)), self._ready)
 
     def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return desired and observed state and the plan: one request, and one more for each changed object.

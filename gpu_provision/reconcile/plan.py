@@ -250,7 +250,7 @@ class ClusterPlan:
     listed: Listed = field(default_factory=dict)  # lists from which a run can start its watches
 
 
-def without_failures(reading: ClusterPlan) -> ClusterPlan:
+def void_failed_validations(reading: ClusterPlan) -> ClusterPlan:
     """Return a plan in which failed vectorAdds are void, so that a run repeats them."""
     void = reading.observed.void | {
         pod["metadata"]["uid"]

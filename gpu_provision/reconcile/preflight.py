@@ -12,7 +12,7 @@ from gpu_provision.hosts.checks.images import driver_image
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.hosts.runner import judge
+from gpu_provision.hosts.runner import check_hosts
 from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
@@ -40,7 +40,7 @@ class PreflightReport:
 
 def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> PreflightReport:
     """Read and check hosts and cluster without a change. Raises the errors of the cluster and of pyinfra."""
-    hosts = judge(inventory, limit=limit, listen=listen)
+    hosts = check_hosts(inventory, limit=limit, listen=listen)
     facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
     known = context(inventory, facts)
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))

@@ -94,7 +94,7 @@ def with_rollout(
     snapshot = observe(desired_drivers(reading) | nodes_without_driver(seen), live, now=time.time())
     schedule = plan_waves(snapshot, policy_of(inventory))
     if not schedule.is_empty:
-        proven = {node.name for node in snapshot.nodes if node.is_under_way and predicates.is_proven(node)}
+        proven = {node.name for node in snapshot.nodes if node.is_under_way and predicates.is_validated(node)}
         outdated = {node.name for node in snapshot.nodes if predicates.upgrade_reason(node)}
         plan = with_rollout_changes(plan, schedule, seen, proven=proven, outdated=outdated)
     users = {
@@ -332,7 +332,7 @@ def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: U
         return replace(begun, state=State.FAILED, reason=f"{STACK_KEPT}: {decision.failures[node.name]}")
     if node.state in upgrade.UPGRADING or node.state is UpgradeState.FAILED:
         return _progressing_state(begun, node, decision)
-    if predicates.is_free(node) and not predicates.is_marked(node):
+    if predicates.is_free(node) and not predicates.has_rollout_metadata(node):
         return replace(raw, state=State.PROGRESSING, reason=LABELS_PENDING)
     if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true":
         return replace(raw, state=State.READY, reason=f"{STACK_KEPT}: {decision.waits.get(node.name, '')}")

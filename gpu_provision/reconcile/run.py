@@ -28,7 +28,7 @@ from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.planning.verdicts import postpone_validations
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
 from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, run_scopes
-from gpu_provision.reconcile.plan import ClusterPlan, without_failures
+from gpu_provision.reconcile.plan import ClusterPlan, void_failed_validations
 from gpu_provision.reconcile.rollout import RolloutController, drivers_without_deadline
 from gpu_provision.reconcile.states import ProgressReporter, deadline_tracker
 from gpu_provision.reconcile.steps import SEEN_SECONDS, Step, StepExecutor, next_actions
@@ -194,7 +194,7 @@ class Run:
         self._began, self._before = time.monotonic(), cluster.requests
         self._progress = ProgressReporter(listen, self._began, known=live.ready if live else {})
         self._deadlines, self._live = deadline_tracker(reading), live
-        self._situations = live.situations if live else SituationBuilder(without_failures(reading))
+        self._situations = live.situations if live else SituationBuilder(void_failed_validations(reading))
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = RolloutController(cluster, inventory)

@@ -14,7 +14,7 @@ from gpu_provision.rollout.snapshot import (
     StackPresence,
     StateTransition,
     cordon_node,
-    move,
+    transition_to,
 )
 from gpu_provision.rollout.states import NOT_READY, UpgradeState
 
@@ -37,20 +37,20 @@ def act(*actions: snapshot.Action) -> NodeDecision:
     return NodeDecision(actions)
 
 
-def go_to(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
+def enter_state(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
     """Return the decision to enter another state."""
-    return act(move(node, state, now, reason=reason))
+    return act(transition_to(node, state, now, reason=reason))
 
 
 def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
     """Return the decision to fail, with the reason on the node."""
-    return go_to(node, UpgradeState.FAILED, now, reason)
+    return enter_state(node, UpgradeState.FAILED, now, reason)
 
 
 def withdraw(node: FleetNode, reason: str) -> NodeDecision:
     """Remove everything that a rollout has written on a node, and the rollout's cordon."""
     cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
-    return act(snapshot.release_node(node, cordon, reason)) if predicates.is_marked(node) else IDLE
+    return act(snapshot.release_node(node, cordon, reason)) if predicates.has_rollout_metadata(node) else IDLE
 
 
 def deadline(node: FleetNode, seconds: int) -> float:
@@ -63,7 +63,7 @@ def validation_actions(node: FleetNode) -> tuple[snapshot.Action, ...]:
     return (snapshot.Validate(node=node.name, driver=node.driver.uid),) if node.driver else ()
 
 
-def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
+def remove_from_node(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Return the next actions of a leaving node, before and after its eviction."""
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node with an obstacle gets no label
@@ -75,11 +75,11 @@ def leave(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
         case UpgradeState.POD_RESTART_REQUIRED:
             return _remove_stack(node, domain, now)
         case UpgradeState.VALIDATION_REQUIRED | UpgradeState.UNCORDON_REQUIRED:
-            return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
+            return enter_state(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
         case UpgradeState.FAILED if node.stack is StackPresence.BARE or (
             node.stack is StackPresence.LABELLED and not predicates.losing_pods(node)
         ):
-            return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more")
+            return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "nothing is in the way any more")
         case _:
             return IDLE
 
@@ -91,7 +91,9 @@ def _remove_stack(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
     match node.stack:
         case StackPresence.LABELLED if predicates.losing_pods(node):
             since = node.state_since() or now
-            return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+            return act(
+                transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node")
+            )
         case StackPresence.LABELLED:
             return NodeDecision((snapshot.RemoveLabels(node=node.name),), waits, until)
         case StackPresence.ENDING if now >= until:
@@ -110,11 +112,11 @@ def compare_driver(node: FleetNode, now: float) -> NodeDecision:
     if predicates.upgrade_reason(node):
         return _join_queue(node, now)
     if is_cordoned:
-        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
+        return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
     if node.state is UpgradeState.DONE:
         return IDLE
     is_ready = driver is not None and driver.is_ready
-    return go_to(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
+    return enter_state(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
 
 
 def _comparison_obstacle(node: FleetNode) -> str:
@@ -129,7 +131,9 @@ def _comparison_obstacle(node: FleetNode) -> str:
 
 def _join_queue(node: FleetNode, now: float) -> NodeDecision:
     also = {states.BEGAN_WITH: _uid_of_driver(node)}
-    return act(move(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also))
+    return act(
+        transition_to(node, UpgradeState.UPGRADE_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also)
+    )
 
 
 def _uid_of_driver(node: FleetNode) -> str | None:
@@ -165,15 +169,17 @@ def _adopt_label(node: FleetNode, now: float) -> StateTransition:
     forced = "true" if by_hand or predicates.is_forced(node) else None
     began_with = node.annotations.get(states.BEGAN_WITH) or _uid_of_driver(node)
     also = {states.BEGAN_WITH: began_with, states.FORCED: forced}
-    return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="asked for by label" if by_hand else "", also=also)
+    return transition_to(
+        node, UpgradeState.UPGRADE_REQUIRED, now, reason="asked for by label" if by_hand else "", also=also
+    )
 
 
 def _skip_upgrade(node: FleetNode, now: float) -> NodeDecision:
     """Handle a driver that was restarted by another client, or desired content that has changed back."""
     if predicates.owns_cordon(node):
-        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
-    if predicates.is_untouched(node) or predicates.is_proven(node):
-        return go_to(node, UpgradeState.DONE, now, "the driver is as wanted already")
+        return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
+    if predicates.is_untouched(node) or predicates.is_validated(node):
+        return enter_state(node, UpgradeState.DONE, now, "the driver is as wanted already")
     if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
     return NodeDecision(validation_actions(node), "the driver was restarted by another client and has to prove itself")
@@ -187,7 +193,9 @@ def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
     marks = {states.CANARY: canary} if canary is not None else {}
-    return move(node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also | marks)
+    return transition_to(
+        node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also | marks
+    )
 
 
 def cordon(node: FleetNode, now: float) -> NodeDecision:
@@ -199,7 +207,7 @@ def cordon(node: FleetNode, now: float) -> NodeDecision:
         return act(cordon_node(node, following, now, "cordoned"))
     whose = node.cordoned_by or "another client"
     also = {states.WAS_CORDONED: "true", states.CORDONED_BY: whose, states.CORDONED: None}
-    return act(move(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
+    return act(transition_to(node, following, now, reason=f"was cordoned by {whose} and stays so", also=also))
 
 
 def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -209,7 +217,7 @@ def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
     running = predicates.awaited_jobs(node, domain.policy)
     until = deadline(node, domain.policy.wait_for_completion.timeout_seconds)
     if not running or now >= until:
-        return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now)
+        return enter_state(node, UpgradeState.POD_DELETION_REQUIRED, now)
     return NodeDecision(waits=f"jobs: {predicates.name_pods(running)}", until=until)
 
 
@@ -219,13 +227,13 @@ def delete_pods(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisi
         return end
     holding, rules = predicates.gpu_pods(node), domain.policy.pod_deletion
     if not holding:
-        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now)
+        return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now)
     until = deadline(node, rules.timeout_seconds)
     trouble = _eviction_problem(holding, rules, "pod_deletion", is_over=now >= until)
     if not trouble:
         return _evict(node, holding, until)
     if domain.policy.drain.enable:
-        return go_to(node, UpgradeState.DRAIN_REQUIRED, now, trouble)
+        return enter_state(node, UpgradeState.DRAIN_REQUIRED, now, trouble)
     return fail(node, now, trouble)
 
 
@@ -236,7 +244,7 @@ def drain(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     rules, holding = domain.policy.drain, predicates.gpu_pods(node)
     leaving = predicates.pods_to_drain(node, rules) if rules.enable else ()
     if not (leaving or holding):
-        return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now)
+        return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now)
     if not leaving:
         return fail(node, now, f"the drain leaves {predicates.name_pods(holding)}")
     until = deadline(node, rules.timeout_seconds)
@@ -249,8 +257,8 @@ def _end_early(node: FleetNode, now: float) -> NodeDecision | None:
     if node.driver is None or predicates.upgrade_reason(node):
         return None
     if predicates.is_untouched(node) and node.driver.is_ready:
-        return go_to(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
-    return go_to(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
+        return enter_state(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
+    return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
 
 
 def _eviction_problem(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrain, key: str, *, is_over: bool) -> str:
@@ -281,9 +289,11 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if not predicates.is_current(node) or predicates.is_forced(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
-        return act(move(node, node.state, node.state_since() or now, reason="is empty", also={states.SAFE_LOAD: None}))
+        return act(
+            transition_to(node, node.state, node.state_since() or now, reason="is empty", also={states.SAFE_LOAD: None})
+        )
     if driver.is_ready:
-        return go_to(node, UpgradeState.VALIDATION_REQUIRED, now)
+        return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
     if driver.restarts > _MAX_RESTARTS:
         return fail(node, now, f"{NOT_READY}: restarted {driver.restarts} times{_suspects(node)}")
     return _wait_until(node, f"{NOT_READY}{_suspects(node)}", until, now)
@@ -293,7 +303,9 @@ def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeD
     """Delete the driver pod, or evict new GPU pods first; the clock continues."""
     if predicates.gpu_pods(node):
         since = node.state_since() or now
-        return act(move(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node"))
+        return act(
+            transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node")
+        )
     if not node.is_template_observed:
         return _wait_until(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
@@ -316,13 +328,13 @@ def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Validate the driver; the uncordon requires a passed validation."""
     until = deadline(node, domain.validation_seconds)
     if node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node)):
-        return go_to(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
+        return enter_state(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
     if node.driver is None or node.driver.is_terminating or not node.driver.is_ready:
         return _wait_until(node, "the driver is no longer ready", until, now)
     if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
-    if predicates.is_proven(node):
-        ready = go_to(node, UpgradeState.UNCORDON_REQUIRED, now)
+    if predicates.is_validated(node):
+        ready = enter_state(node, UpgradeState.UNCORDON_REQUIRED, now)
         return ready if node.offers_gpus else _wait_until(node, "the device plugin does not offer the GPUs", until, now)
     waiting = _wait_until(node, "the validation has not ended", until, now)
     return waiting if waiting.actions else NodeDecision(validation_actions(node), waiting.waits, until)
@@ -331,10 +343,10 @@ def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
 def uncordon(node: FleetNode, now: float) -> NodeDecision:
     """Uncordon the node, whose driver is validated or unchanged."""
     untouched = predicates.is_untouched(node) and not predicates.upgrade_reason(node)
-    if not (untouched or predicates.is_proven(node)):
-        return go_to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
+    if not (untouched or predicates.is_validated(node)):
+        return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has yet to prove itself")
     lift = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
-    return act(replace(move(node, UpgradeState.DONE, now), cordon=lift))
+    return act(replace(transition_to(node, UpgradeState.DONE, now), cordon=lift))
 
 
 def fail_canary(node: FleetNode, now: float) -> NodeDecision:
@@ -355,11 +367,11 @@ def recover(node: FleetNode, now: float) -> NodeDecision:
     # A driver that failed its validation is not validated again without a change.
     failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
     is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == driver.uid
-    is_unchanged = is_same and not (predicates.is_proven(node) and node.offers_gpus)
+    is_unchanged = is_same and not (predicates.is_validated(node) and node.offers_gpus)
     if predicates.upgrade_reason(node) or not predicates.is_healthy(node) or is_unchanged:
         return IDLE
     if node.is_cordoned:
-        return go_to(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
+        return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready")
     return act(cordon_node(node, UpgradeState.VALIDATION_REQUIRED, now, "the driver has become ready"))
 
 
@@ -371,8 +383,8 @@ def retry(node: FleetNode, now: float) -> StateTransition:
     """
     could_not_leave = node.annotations.get(states.TARGET) == snapshot.NO_DRIVER.digest
     if could_not_leave and predicates.is_untouched(node) and not predicates.upgrade_reason(node):
-        return move(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
+        return transition_to(node, UpgradeState.UNCORDON_REQUIRED, now, reason="is in the inventory again")
     also = {states.BEGAN_WITH: _uid_of_driver(node)}
     if node.driver and node.driver.has_crashed:
         also[states.FORCED] = "true"
-    return move(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also=also)
+    return transition_to(node, UpgradeState.UPGRADE_REQUIRED, now, reason="once more", also=also)

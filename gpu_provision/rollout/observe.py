@@ -188,7 +188,7 @@ def _fleet_node(
 
 def _offers_gpus(node: Manifest, own: Iterable[Manifest]) -> bool:
     """Whether the device plugin is ready on a node and the kubelet offers any NVIDIA resource."""
-    deploy = (node["metadata"].get("labels") or {}).get(labels.deploy("device-plugin"), "")
+    deploy = (node["metadata"].get("labels") or {}).get(labels.deploy_label("device-plugin"), "")
     if deploy != "true" and not deploy.startswith(labels.PAUSED):
         return True
     plugin = next(iter(_component_pods("device_plugin", own)), None)

@@ -60,7 +60,7 @@ def validation_failure(node: FleetNode) -> str:
     return ""
 
 
-def is_proven(node: FleetNode) -> bool:
+def is_validated(node: FleetNode) -> bool:
     """Whether the current driver pod has the desired content and a passed validation."""
     return is_current(node) and node.proof is not None and not validation_failure(node)
 
@@ -71,7 +71,7 @@ def is_healthy(node: FleetNode) -> bool:
     return node.is_ready and ready and is_current(node) and not validation_failure(node)
 
 
-def is_marked(node: FleetNode) -> bool:
+def has_rollout_metadata(node: FleetNode) -> bool:
     """Whether a node has a label or annotation of a rollout."""
     return states.STATE in node.labels or any(key in node.annotations for key in states.ALL_ANNOTATIONS)
 

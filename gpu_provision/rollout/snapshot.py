@@ -276,7 +276,7 @@ class RemoveLabels:
 Action = StateTransition | Evict | Restart | Validate | RollBack | RemoveLabels
 
 
-def move(
+def transition_to(
     node: FleetNode, to: UpgradeState, now: float, *, reason: str = "", also: Mapping[str, str | None] | None = None
 ) -> StateTransition:
     """Return the transition of a node into a state, with the annotations of that state."""
@@ -294,16 +294,18 @@ def move(
             notes |= dict.fromkeys(states.UPGRADE_ANNOTATIONS)
         case _:
             pass
-    return write_marks(node, to, {**notes, **(also or {})}, reason=reason)
+    return write_annotations(node, to, {**notes, **(also or {})}, reason=reason)
 
 
 def release_node(node: FleetNode, cordon: Cordon, reason: str) -> StateTransition:
     """Return the transition that removes everything that a rollout has written on a node."""
     notes: dict[str, str | None] = dict.fromkeys(states.ALL_ANNOTATIONS)
-    return replace(write_marks(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
+    return replace(write_annotations(node, UpgradeState.UNKNOWN, notes, reason=reason), cordon=cordon)
 
 
-def write_marks(node: FleetNode, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str) -> StateTransition:
+def write_annotations(
+    node: FleetNode, to: UpgradeState, notes: Mapping[str, str | None], *, reason: str
+) -> StateTransition:
     """Return a transition that writes only the annotations that differ."""
     changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
     return StateTransition(
@@ -329,4 +331,4 @@ def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
 def cordon_node(node: FleetNode, state: UpgradeState, now: float, reason: str) -> StateTransition:
     """Return the transition that cordons a node and marks the cordon as the rollout's."""
     marks = {states.CORDONED: states.MANAGER, states.WAS_CORDONED: None, states.CORDONED_BY: None}
-    return replace(move(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)
+    return replace(transition_to(node, state, now, reason=reason, also=marks), cordon=Cordon.SET)

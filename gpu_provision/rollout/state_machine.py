@@ -31,8 +31,8 @@ from gpu_provision.rollout.snapshot import (
     StateTransition,
     apply_transition,
     cordon_node,
-    move,
-    write_marks,
+    transition_to,
+    write_annotations,
 )
 from gpu_provision.rollout.states import EARLY, FOREIGN_STATES, LATE, UNDER_WAY, UpgradeState
 
@@ -97,7 +97,7 @@ def decide_node(  # noqa: PLR0911 - one case after the other
     if is_soaking and not predicates.is_healthy(node):
         return node_steps.fail_canary(node, now)
     if node.is_leaving and node.state not in EARLY:
-        return node_steps.leave(node, domain, now)
+        return node_steps.remove_from_node(node, domain, now)
     return _decide_by_state(node, domain, now)
 
 
@@ -146,13 +146,13 @@ def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
     state, since = node.state, node.state_since()
     if predicates.inherits_cordon(node):
         mark = {states.CORDONED: node.cordoned_by or states.MANAGER}
-        return act(write_marks(node, state, mark, reason="resumes the upgrade of the GPU Operator"))
+        return act(write_annotations(node, state, mark, reason="resumes the upgrade of the GPU Operator"))
     if state in EARLY | LATE and since is None:
-        return act(move(node, state, now, reason="resumes the upgrade"))
+        return act(transition_to(node, state, now, reason="resumes the upgrade"))
     if state in _STAYS_CORDONED and not node.is_cordoned:
         return act(cordon_node(node, state, since or now, "the cordon was lifted by another client"))
     if state not in EARLY | LATE and states.CORDONED in node.annotations and not predicates.owns_cordon(node):
-        return act(write_marks(node, state, {states.CORDONED: None}, reason="the cordon has another manager now"))
+        return act(write_annotations(node, state, {states.CORDONED: None}, reason="the cordon has another manager now"))
     return None
 
 

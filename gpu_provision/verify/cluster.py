@@ -42,12 +42,12 @@ class DeclaredNode:
         return (self.node and self.node.host_prerequisites) or self.pool.host_prerequisites
 
 
-def listed(inventory: Inventory) -> tuple[DeclaredNode, ...]:
+def listed_nodes(inventory: Inventory) -> tuple[DeclaredNode, ...]:
     """Return the nodes that the inventory lists."""
     return tuple(DeclaredNode(name=node.name, pool=inventory.pool_of(node), node=node) for node in inventory.nodes)
 
 
-def selected(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNode, ...]:
+def selected_nodes(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNode, ...]:
     """Return the nodes, of all Node objects of a cluster, that pools select by label, sorted by name."""
     facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
     names = {node.name for node in inventory.nodes}

@@ -147,13 +147,13 @@ def _inventory(config: pytest.Config) -> Inventory:
 
 def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
     """Return the nodes; those that only the cluster knows are left out if it does not answer, which tests then say."""
-    from gpu_provision.verify.cluster import asks_cluster, listed, open_cluster, selected
+    from gpu_provision.verify.cluster import asks_cluster, listed_nodes, open_cluster, selected_nodes
 
     inventory = _inventory(config)
-    nodes = [*listed(inventory)]
+    nodes = [*listed_nodes(inventory)]
     if in_cluster and asks_cluster(inventory):
         with suppress(ProvisionError):
-            nodes += selected(inventory, open_cluster(inventory).nodes())
+            nodes += selected_nodes(inventory, open_cluster(inventory).nodes())
     limit = config.getoption("--gpu-limit")
     return [node for node in nodes if not limit or node.name in limit.split(",")]
 

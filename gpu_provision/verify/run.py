@@ -97,7 +97,7 @@ def verify(wanted: VerifyOptions, listen: Callable[[Event], None] = lambda _: No
             listen(Event(component=COMPONENT, node=check.node, state=state, message=message))
         status = process.wait()
         if wanted.junit and files.is_file(path := Path(wanted.junit)):  # pytest escapes only what XML forbids
-            files.put(path, visible(path.read_text(encoding="utf-8")))
+            files.write_atomic(path, visible(path.read_text(encoding="utf-8")))
         if status not in _RAN and not (status == _NONE_FOUND and wanted.nodes):
             output.seek(0)
             raise RunFailedError(_not_run(status, output.read().decode(errors="replace")))

@@ -11,7 +11,7 @@ from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.plan import Adoption, plan_adoption
 from gpu_provision.inventory import load
 from gpu_provision.kube.observe import node_facts
-from gpu_provision.model.cluster import ClusterFacts, Manifest, by_ref
+from gpu_provision.model.cluster import ClusterFacts, Manifest, index_by_ref
 from gpu_provision.planning.prepare import prepare
 from tests.adopt.chart import NAMESPACE, chart, owned_objects
 
@@ -61,7 +61,13 @@ def operator_install(**changes: Any) -> OperatorInstall:
     objects = [*chart()["helm"], *owned_objects(whole)]
     for item in objects:
         item["metadata"]["uid"] = f"uid-{item['kind']}-{item['metadata']['name']}"
-    parts = {"policies": (whole,), "objects": by_ref(objects), "pods": (driver_pod(),), "nodes": (node(),), **changes}
+    parts = {
+        "policies": (whole,),
+        "objects": index_by_ref(objects),
+        "pods": (driver_pod(),),
+        "nodes": (node(),),
+        **changes,
+    }
     nodes = tuple(map(node_facts, parts["nodes"]))
     return OperatorInstall(cluster="test", facts=ClusterFacts(version="v1.34.0", nodes=nodes), **parts)
 

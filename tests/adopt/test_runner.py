@@ -17,7 +17,7 @@ from gpu_provision.components import labels, nfd
 from gpu_provision.components.nfd import NODE_FEATURE
 from gpu_provision.inventory import load
 from gpu_provision.kube.client import connect
-from gpu_provision.model.cluster import Manifest, Permission, by_ref
+from gpu_provision.model.cluster import Manifest, Permission, index_by_ref
 from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.rbac import review
 from gpu_provision.rbac.permissions import for_adopt
@@ -61,8 +61,8 @@ def worker(node: str, status: dict[str, Any], *, owner: str = "DaemonSet", compo
     ids=["nothing runs", "silent", "cannot start", "the master", "another component"],
 )
 def test_a_node_without_node_feature_is_missing(pods: tuple[Manifest, ...], reason: str) -> None:
-    assert unseen_nodes(["b", "a"], by_ref([feature("a")]), by_ref(pods)) == {"b": reason}
-    assert unseen_nodes(["a"], by_ref([feature("a")]), by_ref(pods)) == {}
+    assert unseen_nodes(["b", "a"], index_by_ref([feature("a")]), index_by_ref(pods)) == {"b": reason}
+    assert unseen_nodes(["a"], index_by_ref([feature("a")]), index_by_ref(pods)) == {}
 
 
 LEFT_BEHIND = {

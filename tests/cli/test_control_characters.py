@@ -202,7 +202,7 @@ def test_a_question_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setattr(click, "confirm", confirm)
-    assert confirmation.ask(f"On {MIXED}?")
+    assert confirmation.confirm(f"On {MIXED}?")
     assert asked == [f"On {MIXED_SHOWN}?"]
 
 

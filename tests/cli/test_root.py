@@ -242,7 +242,7 @@ def test_a_question_names_what_is_changed(
     if "--cluster-only" in words:
         fakes.hosts = None
     monkeypatch.setattr(output, "require_terminal", lambda *_, **__: None)
-    monkeypatch.setattr(output, "ask", lambda text: bool(asked.append(text)) or True)
+    monkeypatch.setattr(output, "confirm", lambda text: bool(asked.append(text)) or True)
     ran = run(*words, "-i", PROD)
     assert asked == [question]
     assert "Inventory" not in ran.err

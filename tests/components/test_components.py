@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components import COMPONENTS, desired, problems, requirements
+from gpu_provision.components import COMPONENTS, problems, render_manifests, requirements
 from gpu_provision.model.cluster import ClusterFacts, RenderContext
 from tests.components import builders
 
@@ -30,7 +30,7 @@ def contexts() -> Iterator[RenderContext]:
 
 def all_manifests() -> Iterator[dict[str, Any]]:
     for context in contexts():
-        for manifests in desired(context).values():
+        for manifests in render_manifests(context).values():
             yield from manifests
 
 
@@ -128,7 +128,7 @@ def test_no_object_is_declared_twice() -> None:
     for context in contexts():
         refs = [
             (manifest["kind"], manifest["metadata"].get("namespace"), manifest["metadata"]["name"])
-            for manifests in desired(context).values()
+            for manifests in render_manifests(context).values()
             for manifest in manifests
         ]
         assert_unique([str(ref) for ref in refs])
@@ -139,7 +139,7 @@ def test_selectors_select_the_own_pods_only() -> None:
     for context in contexts():
         workloads = [
             manifest
-            for manifests in desired(context).values()
+            for manifests in render_manifests(context).values()
             for manifest in manifests
             if manifest["kind"] in {"DaemonSet", "Deployment"}
         ]
@@ -157,7 +157,7 @@ def test_selectors_select_the_own_pods_only() -> None:
 def test_manifests_do_not_depend_on_the_order_of_anything(seed: int) -> None:
     """Equal meaning is equal value: sorting a file's nodes must not be a change."""
     chosen, facts = EVERY, builders.fleet()
-    assert desired(builders.context(chosen, facts)) == desired(
+    assert render_manifests(builders.context(chosen, facts)) == render_manifests(
         builders.context(shuffled(chosen, seed), shuffled(facts, seed))
     )
 
@@ -179,7 +179,7 @@ def shuffled(value: Any, seed: int) -> Any:
 
 def test_offline_and_online_differ_only_in_what_nodes_alone_know() -> None:
     """A rendered folder is what a run applies, but for validations, which name a machine and its boot."""
-    offline, online = desired(builders.context()), desired(builders.context(facts=builders.fleet()))
+    offline, online = render_manifests(builders.context()), render_manifests(builders.context(facts=builders.fleet()))
     for name in set(NAMES) - {"driver_validation", "device_plugin_validation", "dcgm", "startup_taint"}:
         assert offline[name] == online[name]
 
@@ -201,5 +201,5 @@ def calls_for(count: int) -> int:
 
     nodes = tuple(builders.node(f"gpu-{number:03}", labels=Counted(builders.nfd_labels())) for number in range(count))
     listed = tuple(replace(builders.NODES[0], name=node.name) for node in nodes)
-    desired(builders.context(builders.inventory(nodes=listed), ClusterFacts(nodes=nodes)))
+    render_manifests(builders.context(builders.inventory(nodes=listed), ClusterFacts(nodes=nodes)))
     return reads

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components import desired
+from gpu_provision.components import render_manifests
 from gpu_provision.components.device_plugin_validation import pod_name
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.inventory import Inventory
@@ -15,7 +15,9 @@ from tests.components import builders
 
 
 def pods(inventory: Inventory | None = None, facts: ClusterFacts | None = None) -> dict[str, Any]:
-    manifests = desired(builders.context(inventory, facts or builders.fleet())).get("device_plugin_validation", [])
+    manifests = render_manifests(builders.context(inventory, facts or builders.fleet())).get(
+        "device_plugin_validation", []
+    )
     return {node_of(item): item for item in manifests}
 
 
@@ -60,7 +62,7 @@ def test_a_validation_is_repeated_when_its_content_changes(inventory: Any, node:
 
 def contents(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, Any]:
     """Return what each node says of its validation."""
-    result = desired(builders.context(inventory, facts or builders.fleet()))["startup_taint"]
+    result = render_manifests(builders.context(inventory, facts or builders.fleet()))["startup_taint"]
     return {item["metadata"]["name"]: item["metadata"]["labels"] for item in result}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components import desired, problems
+from gpu_provision.components import problems, render_manifests
 from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
@@ -16,7 +16,7 @@ from tests.components import builders, views
 
 
 def daemon_sets(inventory: Inventory, facts: ClusterFacts | None = None) -> dict[str, dict[str, Any]]:
-    manifests = desired(builders.context(inventory, facts)).get("driver", [])
+    manifests = render_manifests(builders.context(inventory, facts)).get("driver", [])
     return {item["metadata"]["name"]: item for item in views.of_kind(manifests, "DaemonSet")}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.components import desired
+from gpu_provision.components import render_manifests
 from tests.components import builders
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -39,7 +39,9 @@ _Plain.add_representer(str, _block)
 @pytest.mark.parametrize(("case", "component"), CASES)
 def test_a_component_is_as_recorded(case: str, component: str) -> None:
     """A change of a manifest restarts pods in the field, so each is read before it is made."""
-    text = yaml.dump_all(desired(builders.case_context(case))[component], Dumper=_Plain, sort_keys=False, width=1000)
+    text = yaml.dump_all(
+        render_manifests(builders.case_context(case))[component], Dumper=_Plain, sort_keys=False, width=1000
+    )
     path = GOLDEN / component / f"{case}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components import desired, labels
+from gpu_provision.components import labels, render_manifests
 from gpu_provision.model.cluster import ClusterFacts
 from tests import data_file
 from tests.components import builders
@@ -17,7 +17,9 @@ CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_suffix
 
 def labels_of(live: dict[str, str], case: dict[str, Any]) -> dict[str, Any]:
     known = ClusterFacts(nodes=(builders.node("t4-1", labels=live),), host_drivers=case.get("host_drivers", {}))
-    manifests = desired(builders.context(builders.inventory_with(case.get("inventory", {})), known))["node_labels"]
+    manifests = render_manifests(builders.context(builders.inventory_with(case.get("inventory", {})), known))[
+        "node_labels"
+    ]
     return next((item["metadata"]["labels"] for item in manifests if item["metadata"]["name"] == "t4-1"), {})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components import desired
+from gpu_provision.components import render_manifests
 from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.specs import DaemonSetSettings
@@ -18,7 +18,7 @@ def test_a_user_cannot_break_selectors() -> None:
     """``app`` and ``app.kubernetes.io/part-of`` are ignored, as in the reference; so is what else selects."""
     bad = {"app": "x", "app.kubernetes.io/part-of": "x", "gpu-provision.io/driver": "x", "good": "x"}
     settings = DaemonSetSettings(labels=bad)
-    result = desired(builders.context(builders.inventory(specs=builders.specs(daemonsets=settings))))
+    result = render_manifests(builders.context(builders.inventory(specs=builders.specs(daemonsets=settings))))
     own = [item for name, items in result.items() if name != "nfd" for item in views.of_kind(items, "DaemonSet")]
     assert len(own) > 5
     for item in own:
@@ -37,7 +37,9 @@ def test_editing_a_configuration_restarts_its_readers(component: str, named: str
     setting = {"device_plugin": "config_name", "dcgm_exporter": "metrics_config"}[named]
     chosen = builders.with_spec(named, **{setting: "mine"})
     facts = [ClusterFacts(config_maps={"mine": {"key": text}}) for text in ("old", "new")]
-    result = [views.of_kind(desired(builders.context(chosen, one))[component], "DaemonSet")[0] for one in facts]
+    result = [
+        views.of_kind(render_manifests(builders.context(chosen, one))[component], "DaemonSet")[0] for one in facts
+    ]
     old, new = (views.operand([], item) for item in result)
     assert set(views.differences(old, new)) == {"pod_annotations.gpu-provision.io/config"}
 
@@ -46,7 +48,7 @@ def test_a_service_monitor_can_be_off() -> None:
     """Without its resource in the cluster, there is none: see the golden files."""
     off = {"dcgm_exporter": {"service_monitor": {"enabled": False}}}
     known = builders.case_context("with-prometheus").facts
-    manifests = desired(builders.context(builders.inventory_with(off), known))["dcgm_exporter"]
+    manifests = render_manifests(builders.context(builders.inventory_with(off), known))["dcgm_exporter"]
     assert not views.of_kind(manifests, "ServiceMonitor")
 
 
@@ -54,7 +56,7 @@ def test_a_service_monitor_can_be_off() -> None:
 def test_old_clusters_are_not_sent_fields_that_they_do_not_know(version: str, expected: str | None) -> None:
     """A server-side apply with an unknown field is refused."""
     facts = ClusterFacts(version=version)
-    manifests = desired(builders.context(builders.with_spec("dcgm", enabled=True), facts))["dcgm"]
+    manifests = render_manifests(builders.context(builders.with_spec("dcgm", enabled=True), facts))["dcgm"]
     (service,) = views.of_kind(manifests, "Service")
     assert service["spec"].get("internalTrafficPolicy") == expected
 
@@ -72,7 +74,7 @@ def test_old_clusters_are_not_sent_fields_that_they_do_not_know(version: str, ex
 def test_each_version_of_nfd_is_started_with_flags_it_knows(version: str, flags: list[str], probe: str | None) -> None:
     """An unknown flag ends the process, and with it every release that carries that version."""
     image = replace(builders.SPECS.nfd.image, version=version)
-    manifests = desired(builders.context(builders.with_spec("nfd", image=image)))["nfd"]
+    manifests = render_manifests(builders.context(builders.with_spec("nfd", image=image)))["nfd"]
     (worker,) = views.of_kind(manifests, "DaemonSet")
     (container,) = worker["spec"]["template"]["spec"]["containers"]
     assert container["args"] == flags

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components import desired
+from gpu_provision.components import render_manifests
 from gpu_provision.model.cluster import ClusterFacts
 from tests import data_file
 from tests.components import builders, views
@@ -22,7 +22,7 @@ NFD_PARTS = {"master": "Deployment", "worker": "DaemonSet", "gc": "Deployment"}
 def _manifests(component: str, **settings: Any) -> list[dict[str, Any]]:
     facts = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
     chosen = builders.with_spec(component, enabled=True) if component == "dcgm" else builders.inventory(**settings)
-    return desired(builders.context(chosen, facts))[component]
+    return render_manifests(builders.context(chosen, facts))[component]
 
 
 @pytest.mark.parametrize("component", OPERANDS)
@@ -43,7 +43,7 @@ def test_an_operand_differs_from_the_reference_as_listed(component: str) -> None
 def test_plugin_configurations_bring_the_config_managers(component: str) -> None:
     """A ConfigMap of configurations adds a side-car that follows a node label."""
     chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="all")
-    manifests = desired(builders.context(chosen))[component]
+    manifests = render_manifests(builders.context(chosen))[component]
     assert views.rules(manifests, "ClusterRole") == ORACLE[component]["rbac"]["ClusterRole"]
     pod = manifests[-1]["spec"]["template"]["spec"]
     expected = ORACLE[component]["with_config"]

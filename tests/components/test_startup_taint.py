@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_provision.components import desired, problems, startup_taint
+from gpu_provision.components import problems, render_manifests, startup_taint
 from gpu_provision.components.labels import DEPLOY_OPERANDS, NOT_VALIDATED, VALIDATED
 from gpu_provision.components.pods import STARTUP_TOLERATION
 from gpu_provision.model.codes import STAYS_TAINTED
@@ -20,7 +20,7 @@ ASKING = builders.inventory_with({"startup_taint": {"enabled": True}, "dcgm": {"
 
 def test_what_validates_a_node_tolerates_the_taint() -> None:
     """Node Feature Discovery's master included: where all nodes are new, there is no other place."""
-    result = desired(builders.context(ASKING, builders.fleet()))
+    result = render_manifests(builders.context(ASKING, builders.fleet()))
     items = [item for group in result.values() for item in group if item["kind"] in WORKLOADS]
     specs = {each["metadata"]["name"]: each["spec"].get("template", each)["spec"] for each in items}
     assert {item["kind"] for item in items} == WORKLOADS
@@ -29,11 +29,11 @@ def test_what_validates_a_node_tolerates_the_taint() -> None:
 
 def test_nodes_with_equal_content_say_the_same() -> None:
     """Rendered files say nothing of what has passed: a node that was not observed is not validated."""
-    result = desired(builders.context(ASKING, builders.fleet()))[startup_taint.NAME]
+    result = render_manifests(builders.context(ASKING, builders.fleet()))[startup_taint.NAME]
     values = {item["metadata"]["name"]: item["metadata"]["labels"][VALIDATED] for item in result}
     assert values["t4-1"] == values["t4-2"] != values["h100-1"]
     assert values.keys() == {"t4-1", "t4-2", "h100-1"}
-    assert desired(builders.context(ASKING))[startup_taint.NAME] == []
+    assert render_manifests(builders.context(ASKING))[startup_taint.NAME] == []
 
 
 @pytest.mark.parametrize(

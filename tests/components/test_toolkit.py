@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_provision.components import desired, problems
+from gpu_provision.components import problems, render_manifests
 from gpu_provision.components.toolkit_runtimes import runtime_of
 from gpu_provision.model.cluster import ClusterFacts
 from tests.components import builders
@@ -40,7 +40,7 @@ def test_the_runtime_is_that_which_the_node_reports(runtime: str, distribution: 
 
 
 def test_a_toolkit_of_the_hosts_own_is_left_alone() -> None:
-    assert "toolkit" not in desired(builders.case_context("with-drivers-and-toolkits-of-the-hosts"))
+    assert "toolkit" not in render_manifests(builders.case_context("with-drivers-and-toolkits-of-the-hosts"))
 
 
 def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:

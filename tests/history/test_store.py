@@ -16,12 +16,12 @@ from gpu_provision.history.store import (
     OBJECT_BYTES,
     decode,
     encode,
-    expired,
+    expired_records,
     fit_to_size,
     number_records,
     parse_history,
     plan_digest,
-    unfinished,
+    unfinished_runs,
 )
 from gpu_provision.model.cluster import ObjectRef
 from gpu_provision.model.findings import Finding
@@ -193,19 +193,19 @@ def test_a_run_without_an_end_and_lock_was_interrupted() -> None:
     for holder in ("", OTHER):
         history = parse_history(_texts(running), holder)
         assert history.records[0].ending is Ending.INTERRUPTED
-        (told,) = unfinished(history)
+        (told,) = unfinished_runs(history)
         for known in (told, replace(RUN, ending=Ending.INTERRUPTED)):
-            assert unfinished(parse_history(_texts(known), holder)) == (), "told once"
+            assert unfinished_runs(parse_history(_texts(known), holder)) == (), "told once"
 
 
 def test_the_newest_are_kept_and_the_last_that_succeeded() -> None:
     """After many failures there is still a way back."""
     good, bad = Ending.SUCCEEDED, Ending.FAILED
-    assert expired(History(_runs(good, good, bad)), 3) == ()
-    assert expired(History(_runs(good, good, bad)), 2) == ("run-001",)
-    assert expired(History(_runs(good, good, bad, bad, bad)), 2) == ("run-001", "run-003")
-    assert expired(History(_runs(good), ("x",)), 2) == ()
-    assert expired(History(_runs(good, good), ("x",)), 2) == ("x",)
+    assert expired_records(History(_runs(good, good, bad)), 3) == ()
+    assert expired_records(History(_runs(good, good, bad)), 2) == ("run-001",)
+    assert expired_records(History(_runs(good, good, bad, bad, bad)), 2) == ("run-001", "run-003")
+    assert expired_records(History(_runs(good), ("x",)), 2) == ()
+    assert expired_records(History(_runs(good, good), ("x",)), 2) == ("x",)
 
 
 def test_the_digest_of_a_plan_names_fields_and_no_values() -> None:

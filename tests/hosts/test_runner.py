@@ -14,7 +14,7 @@ import pytest
 from gpu_provision.hosts import runner
 from gpu_provision.hosts.messages import HostPhase
 from gpu_provision.hosts.result import HostOutcome
-from gpu_provision.hosts.runner import judge, prepare, teardown
+from gpu_provision.hosts.runner import check_hosts, prepare, teardown
 from gpu_provision.model.findings import RunFailedError, UsageError
 from gpu_provision.model.progress import Event, State
 from tests.hosts.fleet import FIRST, inventory
@@ -143,7 +143,7 @@ def test_preflight_error_stops_its_host_before_any_write(tmp_path: Path, sandbox
 def test_judging_reads_machines_without_gpu_too(tmp_path: Path, sandbox: Path) -> None:
     declared = inventory(tmp_path, "good-1", "cpu-1")
     pools = {**declared.pools, "t4": replace(declared.pools["t4"], gpu=None)}
-    result = judge(replace(declared, pools=pools))
+    result = check_hosts(replace(declared, pools=pools))
     assert [(host.name, host.gpus, host.changes) for host in result.hosts] == [("good-1", 1, ()), ("cpu-1", 0, ())]
     assert [(finding.code, finding.where) for finding in result.findings] == [("GP611", "good-1")]
     assert not list(sandbox.rglob("gpu-provision*.conf"))

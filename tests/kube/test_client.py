@@ -14,7 +14,7 @@ import pytest
 from gpu_provision.kube import client, transport
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.trim import whole
+from gpu_provision.kube.trim import keep_all
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import ForbiddenError, InvalidError, ProvisionError, UnreachableError
 from tests.kube.conftest import config_map, kubeconfig
@@ -36,7 +36,7 @@ def test_many_objects_are_asked_for_page_by_page(cluster: KubeClient, monkeypatc
     before = cluster.requests
 
     def name_of(kind: Kind, item: Manifest | msgspec.Raw) -> Manifest:
-        return {"kept": whole(kind, item)["metadata"]["name"]}
+        return {"kept": keep_all(kind, item)["metadata"]["name"]}
 
     listing = cluster.list(CONFIG_MAP, label_selector="set=pages", keep=name_of)
     assert [item["kept"] for item in listing.items] == [f"page-{number}" for number in range(5)]

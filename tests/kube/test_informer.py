@@ -16,7 +16,7 @@ from gpu_provision.kube import informer
 from gpu_provision.kube.client import KubeClient, ObjectList, connect
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.transport import WatchEvent
-from gpu_provision.kube.trim import whole
+from gpu_provision.kube.trim import keep_all
 from gpu_provision.model.cluster import Kind, Manifest, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError, UnreachableError
 from tests.kube.conftest import added, config_map, fault
@@ -119,7 +119,7 @@ def test_a_mistake_of_our_own_restarts_a_watch(
     mistakes = [KeyError("spec")]
 
     def keep(kind: Kind, item: Any) -> Manifest:
-        item = whole(kind, item)
+        item = keep_all(kind, item)
         if item["metadata"].get("resourceVersion") and mistakes:
             raise mistakes.pop()
         return item
@@ -137,7 +137,7 @@ def test_a_mistake_that_lasts_ends_the_waiting(
     monkeypatch.setattr(informer, "_PAUSE_SECONDS", 0.01)
 
     def keep(_kind: Kind, item: Any) -> Manifest:
-        return {"spec": whole(_kind, item)["spec"]}
+        return {"spec": keep_all(_kind, item)["spec"]}
 
     answers = [answer for _ in range(informer._RESTARTS + 1) for answer in (EMPTY, added("odd"))]
     with InformerCache(answering(*answers), [Scope(CONFIG_MAP)], keep=keep) as cache, pytest.raises(KeyError):

@@ -159,6 +159,6 @@ def test_the_tables_name_every_kind_that_the_code_uses() -> None:
     """They are written by hand: a kind that the code gains would be refused first in a user's cluster."""
     watched = {(one.verb, one.resource) for one in permissions.for_watches(STACK)}
     assert watched == {(verb, KINDS[scope.kind]) for scope in run_scopes(STACK) for verb in ("list", "watch")}
-    taken_over = {one.resource for one in permissions.beyond_apply(STACK) if one.verb == "patch"}
+    taken_over = {one.resource for one in permissions.additional_for_adopt(STACK) if one.verb == "patch"}
     by_name = {"customresourcedefinitions", "namespaces"}  # an apply has what an adoption needs of these
     assert taken_over >= {KINDS[kind] for kind in MEMBER_KINDS} - by_name

@@ -137,7 +137,7 @@ def test_a_single_missing_permission_is_named(
 
 def test_escalate_and_bind_replace_holding_the_permissions(account: As, server: Running) -> None:
     """Escalate and bind, on the names of the stack's roles."""
-    cluster = account(*permissions.granted_by_stack(STACK) - permissions.for_own_requests(STACK))
+    cluster = account(*permissions.stack_permissions(STACK) - permissions.for_own_requests(STACK))
     finding = missing_finding(cluster)
     assert finding is not None
     assert "update, patch nodes/status in the whole cluster" in finding.evidence

@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from gpu_provision.kube.client import KubeClient, connect
-from gpu_provision.kube.trim import whole
+from gpu_provision.kube.trim import keep_all
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.findings import ProvisionError
 from gpu_provision.model.progress import State
@@ -67,7 +67,7 @@ class Onlooker:
                 for event in self._cluster.watch(Kind("v1", "Node"), self._version):
                     self._version = event.version
                     if event.type != "BOOKMARK":
-                        node = whole(Kind("v1", "Node"), event.object)
+                        node = keep_all(Kind("v1", "Node"), event.object)
                         self._nodes[node["metadata"]["name"]] = node
                         self._count()
 

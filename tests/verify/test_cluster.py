@@ -61,7 +61,7 @@ OUTCOMES = {
 def test_check_of_the_cluster(inventory_file: Path, case: dict[str, Any]) -> None:
     """Of a node with one GPU."""
     inventory, check = load(inventory_file), getattr(checks, f"test_{case['check']}")
-    node = nodes.listed(inventory)[0]
+    node = nodes.listed_nodes(inventory)[0]
     driver = replace(node.pool.driver, prefer_host=case.get("prefer_host", False))
     node = replace(node, pool=replace(node.pool, driver=driver))
     fixtures = {"inventory_node": node, "gpu_node": node, "gpu_inventory": inventory}
@@ -101,7 +101,7 @@ CHECKS = {
 def test_vector_add_has_passed_since_what_it_stands_on_started(of: str) -> None:
     """By the validator's pod, and by the record of pods that are gone."""
     stack = Stack(facts=ClusterFacts(nodes=tuple(map(node_facts, NODES))))
-    (node,) = (each for each in nodes.listed(stack.inventory) if each.name == "t4-1")
+    (node,) = (each for each in nodes.listed_nodes(stack.inventory) if each.name == "t4-1")
     CHECKS[of](node, stack.inventory, Validated(stack))
     stack.put(restarted(stack.pod("toolkit", "t4-1"), "2026-11-21T08:00:00Z"))
     with pytest.raises(AssertionError, match="has not run since the toolkit pod was replaced or restarted"):
@@ -116,7 +116,7 @@ def test_nodes_have_prerequisites_of_their_own_or_their_pools(inventory_file: Pa
     """What stands at the node counts."""
     own = "{name: two-1, pool: t4, host_prerequisites: {kernel_modules: [ib_umad]}}"
     inventory_file.write_text(inventory_file.read_text().replace("{name: two-1, pool: t4}", own))
-    good, two, *_ = nodes.listed(load(inventory_file))
+    good, two, *_ = nodes.listed_nodes(load(inventory_file))
     assert good.prerequisites.kernel_modules == good.pool.host_prerequisites.kernel_modules
     assert two.prerequisites.kernel_modules == ("ib_umad",)
 
@@ -131,5 +131,5 @@ def test_nodes_that_pools_select_come_from_the_cluster(inventory_file: Path) -> 
     inventory_file.write_text(text)
     inventory = load(inventory_file)
     assert nodes.asks_cluster(inventory)
-    found = nodes.selected(inventory, [named("good-1", x="y"), named("new-1", x="y"), named("other-1")])
+    found = nodes.selected_nodes(inventory, [named("good-1", x="y"), named("new-1", x="y"), named("other-1")])
     assert [(node.name, node.gpus, node.node) for node in found] == [("new-1", 2, None)]

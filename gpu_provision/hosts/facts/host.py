@@ -73,7 +73,7 @@ class HostRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain values: stock pyinfra prints facts by this name."""
-        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: to_json_value(getattr(self, each.name)) for each in fields(self)}
 
     @property
     def nouveau_loaded(self) -> bool:
@@ -157,17 +157,17 @@ def _sections(lines: Iterable[str]) -> Mapping[str, SectionOutput]:
     return {name: SectionOutput(section) for name, section in found.items()}
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a value with records and mappings as dicts, sets as sorted lists, members of an Enum as their value."""
     match value:
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): to_json_value(each) for key, each in value.items()}
         case set() | frozenset():
-            return sorted(map(plain, value))
+            return sorted(map(to_json_value, value))
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [to_json_value(each) for each in value]
         case Enum():
-            return plain(value.value)
+            return to_json_value(value.value)
     if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: to_json_value(getattr(value, each.name)) for each in fields(value)}
     return value if isinstance(value, bool | int | float | None) else str(value)

@@ -48,7 +48,7 @@ def host_operation(body: Callable[Arguments, Commands]) -> PyinfraOperation[Argu
         try:
             yield from body(*args, **kwargs)
         except ProvisionError as error:
-            yield from fail(*error.findings)
+            yield from fail_operation(*error.findings)
 
     return run
 
@@ -128,7 +128,7 @@ def fail_host(entry: str, evidence: str = "", **words: Any) -> NoReturn:
     raise RunFailedError(errors.finding(entry, host.name, evidence, **words))
 
 
-def fail(*findings: Finding) -> Commands:
+def fail_operation(*findings: Finding) -> Commands:
     """Fail this host with findings, and no other one: while preparing, before anything is touched there."""
     findings = with_cause(host, findings)
     if state.is_executing:

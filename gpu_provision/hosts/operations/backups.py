@@ -78,6 +78,6 @@ def restore(after: Sequence[str] = ()) -> StringCommand:
     return StringCommand(_with_functions(" &&\n".join(["alone", "restore_all", *reloads, f"rm -rf {HOME}"])))
 
 
-def exclusively(command: str) -> str:
+def run_exclusively(command: str) -> str:
     """Return a shell command that waits until no other run changes files of the host, for 10 minutes at most."""
     return _with_functions(f"alone && {{ {command}; }}")

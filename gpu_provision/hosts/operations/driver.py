@@ -19,7 +19,7 @@ from gpu_provision.hosts.facts.gpus import DAEMON
 from gpu_provision.hosts.facts.host import HostRecord
 from gpu_provision.hosts.facts.kernel import canonical
 from gpu_provision.hosts.operations import PATH, Commands, add_finding, host_operation, require_host, warn
-from gpu_provision.hosts.operations.backups import HostChange, change, change_files, exclusively, make_changes
+from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes, run_exclusively
 from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
 from gpu_provision.hosts.scripts import (
     ENABLED_FILE,
@@ -84,7 +84,7 @@ def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[HostCh
     stale = differs or (lines is not None and nouveau.initramfs_stale)
     if stale and nouveau.initramfs and nouveau.initramfs_tool:
         rebuild = rebuild_initramfs(nouveau.initramfs_tool, record.kernel.running)
-        yield change("initramfs rebuilt", exclusively(rebuild))
+        yield change("initramfs rebuilt", run_exclusively(rebuild))
     if blacklisted and record.modules.loaded.get("nouveau") == 0:
         yield change("nouveau unloaded", f"{PATH} modprobe -r nouveau")
 
@@ -164,7 +164,7 @@ def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[HostChange]
     """Yield what is missing; what others have enabled stays as it is."""
     unit, known = _unit(record) if on else "", record.persistence
     if unwanted := [name for name in known.enabled if name != unit]:
-        yield change(f"units disabled: {', '.join(unwanted)}", exclusively(f"{PATH}; {disable(unwanted)}"))
+        yield change(f"units disabled: {', '.join(unwanted)}", run_exclusively(f"{PATH}; {disable(unwanted)}"))
     lines = UNIT_LINES if unit == PERSISTENCE_UNIT else None
     if _without_comments(lines) != _without_comments(known.own_file):
         description = f"unit {PERSISTENCE_UNIT} {'made' if lines else 'removed'}"
@@ -174,7 +174,7 @@ def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[HostChange]
         # recorded first; systemd reloads no other unit
         listed = f"touch {ENABLED_FILE} && {{ grep -qx {unit} {ENABLED_FILE} || echo {unit} >>{ENABLED_FILE}; }}"
         enable = f"mkdir -p {HOME} && {listed} && systemctl --quiet --no-reload enable {unit}"
-        yield change(f"persistence mode at every boot, by {unit}", exclusively(f"{PATH}; {enable}"))
+        yield change(f"persistence mode at every boot, by {unit}", run_exclusively(f"{PATH}; {enable}"))
     if unit and record.driver.loaded and (state is None or state.active != "active"):
         yield change(f"persistence mode on, by {unit}", f"{PATH} systemctl start {unit}")
 

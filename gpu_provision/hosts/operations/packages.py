@@ -26,7 +26,7 @@ from gpu_provision.hosts.operations import (
     record_changes,
     require_host,
 )
-from gpu_provision.hosts.operations.backups import HostChange, change, exclusively, make_changes
+from gpu_provision.hosts.operations.backups import HostChange, change, make_changes, run_exclusively
 from gpu_provision.hosts.operations.driver import has_own_driver
 from gpu_provision.hosts.scripts import HEADERS_LOG, HELD_FILE, HOME, INSTALLED_FILE
 from gpu_provision.model.findings import Finding, RunFailedError
@@ -129,10 +129,10 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
     listed = sorted({*(name for name in ours if name in watched), *hold})
     write = f"printf '%s\\n' {shlex.join(listed)} >{HELD_FILE}.new && mv -f {HELD_FILE}.new {HELD_FILE}"
     write = f"mkdir -p {HOME} && {write}" if listed else f"rm -f {HELD_FILE}"
-    commands = [exclusively(f"{PATH}; {write}")] if set(listed) != set(ours) else []
+    commands = [run_exclusively(f"{PATH}; {write}")] if set(listed) != set(ours) else []
 
     def to_do(what: str, names: Sequence[str]) -> str:
-        return exclusively(f"{PATH}; {_TOOLS[tool][what].format(names=shlex.join(names))}")
+        return run_exclusively(f"{PATH}; {_TOOLS[tool][what].format(names=shlex.join(names))}")
 
     if hold:  # listed before they are held, in case of an interruption
         yield change(f"packages held: {', '.join(hold)}", *commands, to_do("hold", hold))
@@ -171,7 +171,7 @@ def kernel_headers(mode: bool | str = "auto", expected: Mapping[str, Any] | None
     record_changes(changes, "system", "kernels", "packages", "holds", "originals")
     if not kernels:
         return
-    yield StringCommand(exclusively(f"{PATH}; {install_headers(record, packages)}"))
+    yield StringCommand(run_exclusively(f"{PATH}; {install_headers(record, packages)}"))
     after = read_host(("kernel", "kernels")) if state.is_executing else None
     missing = [release for release in kernels if after and release not in after.kernels.with_headers]
     if missing:

@@ -236,7 +236,7 @@ _FIRST_WITH_IMPORTS = 2
 """Schema of containerd's configuration in which plugins have the names that the toolkit writes."""
 
 
-def wanted_pattern(wish: bool | str, expected: Expectation | None) -> str:  # noqa: FBT001 - as YAML has it
+def desired_pattern(wish: bool | str, expected: Expectation | None) -> str:  # noqa: FBT001 - as YAML has it
     """Return the pattern of files for containerd to import; empty for none.
 
     Args:

@@ -25,7 +25,7 @@ from gpu_provision.hosts.operations import (
     require_host,
     warn,
 )
-from gpu_provision.hosts.operations.backups import exclusively, restore
+from gpu_provision.hosts.operations.backups import restore, run_exclusively
 from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
 from gpu_provision.hosts.operations.packages import hold_changes, remove_packages
 from gpu_provision.hosts.scripts import ENVIRONMENT_DROP_IN, HOME, PROXY_FILE
@@ -68,9 +68,11 @@ def originals_restored() -> Commands:
     for each in hold_changes(record, host.name, held=False):
         yield from each.commands
     if record.holds.installed:
-        yield StringCommand(exclusively(f"{PATH}; {remove_packages(record.packages.manager, record.holds.installed)}"))
+        yield StringCommand(
+            run_exclusively(f"{PATH}; {remove_packages(record.packages.manager, record.holds.installed)}")
+        )
     if record.persistence.enabled:
-        yield StringCommand(exclusively(f"{PATH}; {disable(record.persistence.enabled)}"))
+        yield StringCommand(run_exclusively(f"{PATH}; {disable(record.persistence.enabled)}"))
     runtime = runtime_to_restart(record)
     restart = (f"{{ {restart_runtime(runtime, patience=PATIENCE)}\n}}",) if runtime else ()
     yield restore((*reload_commands(record), *restart))
@@ -165,4 +167,4 @@ def toolkit_removed(install_dir: str) -> Commands:
     count = f", {len(found.hollow)} directories" if found.hollow else ""
     record_changes([f"container toolkit removed from {install_dir}/toolkit: {len(found.files)} files{count}"])
     folders = "".join(f"; rmdir {shlex.quote(path)} 2>/dev/null" for path in found.hollow)  # one that is used stays
-    yield StringCommand(exclusively(f"rm -f {shlex.join(found.files)} && {{ :{folders}; : ; }}"))
+    yield StringCommand(run_exclusively(f"rm -f {shlex.join(found.files)} && {{ :{folders}; : ; }}"))

@@ -27,7 +27,7 @@ from gpu_provision.hosts.operations.packages import (
     is_compiled_here,
     kernels_without_headers,
 )
-from gpu_provision.hosts.operations.runtime import runtime_to_change, unsupported_reason, wanted_pattern
+from gpu_provision.hosts.operations.runtime import desired_pattern, runtime_to_change, unsupported_reason
 from gpu_provision.hosts.operations.settings import (
     hugepage_changes,
     impossible_hugepages,
@@ -148,7 +148,7 @@ def test_credentials_of_an_archive_are_not_told() -> None:
 def test_auto_imports_where_the_toolkit_writes_a_drop_in(case: dict[str, Any]) -> None:
     changes = case.get("expects", {})
     expected = None if changes is None else replace(EXPECTED, **changes)
-    assert wanted_pattern(case["wish"], expected) == case["pattern"]
+    assert desired_pattern(case["wish"], expected) == case["pattern"]
 
 
 @pytest.mark.parametrize("case", DATA["containerd"], ids=lambda case: case["case"])

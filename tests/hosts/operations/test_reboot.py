@@ -11,7 +11,7 @@ import pytest
 
 from gpu_provision.hosts.messages import DrainPreview, HostMembership, NodeRole, OnProgress
 from gpu_provision.hosts.operations.reboot import refusal
-from gpu_provision.hosts.runner import judge, prepare
+from gpu_provision.hosts.runner import check_hosts, prepare
 from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.hosts import Drain, Reboot
 from gpu_provision.model.inventory import Inventory
@@ -227,7 +227,7 @@ def test_without_the_setting_no_host_reboots(declared: Inventory) -> None:
     guard = Diary()
     result = prepare(with_reboot(declared, reboot=Reboot.NEVER), maintenance=guard)
     assert not guard.lines
-    judged = judge(declared, limit=["held-1"])
+    judged = check_hosts(declared, limit=["held-1"])
     assert not judged.failed, judged.errors
     assert {finding.code for finding in (*result.findings, *judged.findings)} == {"GP603"}
 
