@@ -2,8 +2,7 @@
 
     python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md
 
-writes the results of the run, and leaves all other cells unchanged. After tests were added, renamed
-or removed, ``python -m tests.contract.page`` updates the list without a server.
+writes the results of the run and changes no other cell; ``python -m tests.contract.page`` updates the list of tests.
 """
 
 from __future__ import annotations
