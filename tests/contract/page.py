@@ -1,9 +1,8 @@
-"""docs/contract.md: which behavior was seen on which server.
+"""docs/contract.md: which behavior was observed on which server.
 
     python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md
 
-writes what the run saw, and leaves everything else as it was. After tests were added, renamed
-or removed, ``python -m tests.contract.page`` brings the list up to date without asking anybody.
+writes the results of the run and changes no other cell; ``python -m tests.contract.page`` updates the list of tests.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from tests import data_file
 
 SUITE = Path(__file__).parent
 PAGE = SUITE.parents[1] / "docs" / "contract.md"
-_HEAD = """# What API servers do
+_HEAD = """# Behavior of API servers
 
-Every line is a test of `tests/contract`, or a case of `tests/contract/api/cases`. They ask the sandbox's API server and
-a real one the same and expect the same. A number counts the cases of a test. "Not in" names the cases that a server of
-that version does not have, or has otherwise; the tests say what it does instead. What the sandbox leaves out is listed
-in [sandbox.md](sandbox.md).
+Every line is a test of `tests/contract`, or a case of `tests/contract/api/cases`. The tests send the same requests to
+the sandbox's API server and to a real one, and expect the same responses. A number counts the cases of a test. "Not in"
+counts the cases that a server of that version lacks or handles differently; the tests state what it does instead.
+"Not asked" means that the test has not run on that server. [sandbox.md](sandbox.md#not-included) lists what the sandbox
+leaves out.
 
-    make test                   asks the sandbox
-    make test-contract          asks a real control plane
+    make test                   tests the sandbox
+    make test-contract          tests the sandbox and a real control plane
     python -m pytest -m "real or not real" tests/contract --contract-table docs/contract.md      writes this page
 
 """
