@@ -14,7 +14,7 @@ Part = dict[str, Any]
 _INTRODUCTION = """# The inventory
 
 One YAML file declares a GPU stack: the cluster, the release, the settings of each component, the pools and the
-nodes. `gpu-provision validate` reports everything that is wrong with it at once. This page is generated from the
+nodes. `gpu-provision validate` reports its first twenty problems at once. This page is generated from the
 JSON Schema that `gpu-provision schema` prints; editors use it through the first line of a file:
 
     # yaml-language-server: $schema=../gpu_provision/inventory/schema.json

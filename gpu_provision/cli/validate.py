@@ -139,7 +139,7 @@ def explain(*, code: str, out: Output) -> None:
 @options.lock_timeout
 @options.output_options
 def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) -> ExitCode:
-    """Check an inventory file and report every problem at once.
+    """Check an inventory file and report its problems at once.
 
     Shows the first twenty findings, errors before warnings, and the number of the others.
     With --gpus, also repeats the vectorAdd validations of every GPU node of the cluster.
