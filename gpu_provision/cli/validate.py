@@ -48,7 +48,7 @@ def rbac(
 ) -> None:
     """Print the minimal RBAC roles that an account needs for an inventory; makes no API calls.
 
-    The roles cover every command except destroy and adopt, which need --destroy and --adopt.
+    The roles cover every command except operator, destroy (--destroy) and adopt (--adopt).
 
     An administrator applies the roles before the first run:
 
