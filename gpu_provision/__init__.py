@@ -6,7 +6,7 @@
     print(gpu_provision.plan(inventory))
     gpu_provision.apply(inventory, listen=print)
 
-Each function is the command of the same name; docs/library.md has examples. For pyinfra deploys use
+Most functions are the commands of the same name; docs/library.md has examples. For pyinfra deploys use
 `gpu_provision.deploys`. A name is imported on first use; `__init__.pyi` has the types for checkers.
 """
 

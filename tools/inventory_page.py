@@ -14,7 +14,7 @@ Part = dict[str, Any]
 _INTRODUCTION = """# The inventory
 
 One YAML file declares a GPU stack: the cluster, the release, the settings of each component, the pools and the
-nodes. `gpu-provision validate` reports everything that is wrong with it at once. This page is generated from the
+nodes. `gpu-provision validate` reports its first twenty problems at once. This page is generated from the
 JSON Schema that `gpu-provision schema` prints; editors use it through the first line of a file:
 
     # yaml-language-server: $schema=../gpu_provision/inventory/schema.json
@@ -30,8 +30,9 @@ Rules that hold everywhere:
 - A default of "release" means: as in the release.
 
 ## Values from elsewhere
-Values of `env`, and the addresses of proxies, are secret: no plan, record, finding or log shows them. They need not
-stand in the file either. In place of a text such a value may be one of
+Values of `env`, and users and passwords of proxies, are secret ([exceptions](security.md#secret-values)): no plan,
+record, finding or log shows them. Values of `env` and addresses of proxies need not stand in the file either. In place
+of a text such a value may be one of
 
 - `{file: secrets/pat}`: a file of this machine, without one newline at its end, 64 KiB at most.
 - `{env: GIT_PAT}`: a variable of the command's environment.

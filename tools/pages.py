@@ -15,7 +15,7 @@ _DOCS = Path(__file__).parents[1] / "docs"
 _FINDINGS = """\
 # Findings
 
-Every message of gpu-provision carries a code, says where and what, shows the evidence, and names a fix.
+A finding has a code, says where and what, shows the evidence, and names a fix; lines of progress have no code.
 `gpu-provision explain GP501` prints what a code means. Codes are stable: a code keeps its meaning, and a code that is
 no longer used is not used again. This page is made by `make docs` from gpu_provision/model/codes.toml.
 """
@@ -30,6 +30,7 @@ _AREAS = {
     "GP7": "Sandbox",
     "GP8": "Acceptance tests",
 }
+_ALSO_HOSTS = frozenset({"GP700", "GP707"})
 _INVENTORY = "inventories/prod.yaml"
 _RIGHTS = "\n## The rights for "
 
@@ -38,9 +39,13 @@ def findings() -> str:
     """Return docs/findings.md: a table for each area."""
     parts = [_FINDINGS]
     for area, name in _AREAS.items():
-        rows = [f"| {code} | {' | '.join(found)} |" for code, found in meanings().items() if code.startswith(area)]
+        rows = [f"| {code} | {' | '.join(found)} |" for code, found in meanings().items() if _area(code) == area]
         parts += [f"## {name}", "", "| code | meaning | cause | remedy |", "|---|---|---|---|", *rows, ""]
     return "\n".join(parts)
+
+
+def _area(code: str) -> str:
+    return "GP6" if code in _ALSO_HOSTS else code[:3]
 
 
 def rights(page: str) -> str:

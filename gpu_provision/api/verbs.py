@@ -185,7 +185,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         limit: Only these nodes: names, patterns such as ``gpu-0*``, groups, or ``@FILE``; None for all.
             Limits hosts, node labels, drivers and validations; cluster-wide objects are always included.
         targets: Only these components and those that they require; None for all.
-        ignored: Codes of findings of preflight that become warnings, such as ``GP620``.
+        ignored: Codes of preflight, such as ``GP620``: errors become warnings, warnings are hidden.
         take_over: Take over GPUStack fields from other field managers, if the operator manages the stack.
         offline: Plan for an empty cluster; connects to neither hosts nor a cluster.
         listen: Called with each `Event`, from this thread.

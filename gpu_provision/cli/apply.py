@@ -39,7 +39,7 @@ _PART = ("file", "limit", "targets", "hosts_only", "cluster_only", "ignored")  #
 @options.stack_options
 @options.part_options(runs=False)
 @click.option("--diff", is_flag=True, help="Show every object as a unified diff of YAML.")
-@click.option("--offline", is_flag=True, help="Plan against an empty cluster; makes no API calls.")
+@click.option("--offline", is_flag=True, help="Plan against an empty cluster; contacts neither cluster nor hosts.")
 @click.option("--out", "saved", metavar="FILE", help="Save the plan for: gpu-provision apply FILE.")
 @options.detailed_exitcode
 @options.output_options
@@ -137,7 +137,7 @@ def apply(
     If the operator manages the stack, apply updates the GPUStack and waits for the controller.
 
     PLAN is a file of gpu-provision plan --out: apply makes exactly its changes, without a prompt. If inventory, hosts
-    or cluster have changed since the plan, apply reports the changes and writes nothing.
+    or cluster differ from it, apply reports that and does not begin the host phase, or the cluster phase.
     """
     from gpu_provision.api.jobs import apply_job
 
@@ -282,13 +282,12 @@ def _exit_code(result: StackRemoval) -> ExitCode:
 @options.hosts_limit
 @options.phase_options
 @options.ask_sudo_password
-@options.detailed_exitcode
+@options.drift_exitcode
 @options.output_options
 def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: Any) -> ExitCode:
     """Show changes since the last apply, and their field managers; read-only. Without drift, prints one line.
 
     Changes of the inventory that are not applied yet are pending, not drift.
-    With --detailed-exitcode, exits with 2 if drift finds anything but pending changes.
     """
     inventory = stack.load()
     with show_progress(replace(out, quiet=True)) as listen:
@@ -309,8 +308,8 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
 def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """Check hosts and cluster for problems that would fail a run; read-only.
 
-    Reads every host over SSH, also those without a GPU, and compares it with the inventory, the cluster and the
-    registry. An error exits with 1 and would stop apply on that host; --ignore CODE turns it into a warning.
+    Reads every host, also those without a GPU, over SSH or with a helper pod, and compares it with the inventory, the
+    cluster and the registry. An error exits with 1 and would stop apply on that host, unless --ignore names it.
     """
     inventory = stack.load()
     with show_progress(out) as listen:
@@ -329,8 +328,8 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
 def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """Run acceptance tests against hosts and cluster; read-only.
 
-    Testinfra checks hosts over SSH, and plain GET requests check the cluster. TESTS are files or folders with your own
-    pytest tests; docs/verify.md shows how to write them. Needs pip install 'gpu-provision[verify]'.
+    Testinfra checks hosts over SSH or with a helper pod, and plain GET requests check the cluster. TESTS are files or
+    folders with your own pytest tests (docs/verify.md). Needs pip install 'gpu-provision[verify]'.
     """
     inventory = stack.load()
     with show_progress(out) as listen:

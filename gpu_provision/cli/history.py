@@ -26,7 +26,7 @@ from gpu_provision.output.findings import document, to_json_value
 @options.stack_options
 @options.output_options
 def history(*, stack: StackOptions, out: Output) -> None:
-    """List the runs that wrote something, the newest first: time, user and result."""
+    """List the recorded runs, the newest first: time, user and result."""
     if not click.get_current_context().invoked_subcommand:
         out.show(gpu_provision.history(stack.load()))
 
@@ -97,7 +97,7 @@ def diff(*, number: int, other: int | None, stack: StackOptions, detailed_exitco
 def rollback(  # noqa: PLR0913 - one argument per option
     *, number: int | None, stack: StackOptions, dry_run: bool, report: str | None, yes: bool, out: Output, **part: Any
 ) -> ExitCode:
-    """Apply the versions of run NUMBER. Default: the newest that succeeded with another inventory than the last run's.
+    """Apply the versions of run NUMBER. Default: the newest successful run with another inventory than the last run's.
 
     Restores the release and the versions of components only; all other settings come from the inventory file. Shows
     the plan, asks for confirmation, then applies and validates it; the history records the run. The inventory file

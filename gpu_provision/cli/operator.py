@@ -285,8 +285,7 @@ def _status_text(overview: Overview, out: Output) -> str:
 
 
 @operator.command()
-@options.kubeconfig
-@options.context
+@options.cluster_of_kubeconfig
 @click.option(
     "--namespace",
     default="gpu-operator",
@@ -306,7 +305,8 @@ def run(  # noqa: PLR0913 - one argument per option
 ) -> ExitCode:
     """Reconcile every GPUStack of a cluster, until Ctrl-C or SIGTERM.
 
-    Several controllers may run; one of them leads. Events are lines on stderr, or with --json objects on stdout.
+    Several controllers may run; one of them leads. Events are lines on stderr, or with --json one object per line on
+    stdout.
     The port serves /healthz, /readyz and /metrics.
     """
     from gpu_provision.cli.display import redirect_reports

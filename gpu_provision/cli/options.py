@@ -116,10 +116,6 @@ inventory = click.option(
     shell_complete=_complete_inventories,
     help="Inventory file. Default: $GPU_PROVISION_INVENTORY, else inventories/sandbox.yaml if it exists.",
 )
-kubeconfig = click.option(
-    "--kubeconfig", metavar="FILE", callback=_expand_home, help="Override the inventory's kubeconfig."
-)
-_context = click.option("--context", metavar="NAME", help="Override the inventory's context.")
 _api_timeout = seconds(
     "--api-timeout",
     expose_value=False,
@@ -162,9 +158,9 @@ report = click.option(
     metavar="FILE.html",
     help="Write an HTML report of the run, also of a failed one: timeline, changes, validations.",
 )
-detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if something differs or is not ready."
-)
+_detailed_exitcode = functools.partial(click.option, "--detailed-exitcode", is_flag=True)
+detailed_exitcode = _detailed_exitcode(help="Exit with 2 if something differs or is not ready.")
+drift_exitcode = _detailed_exitcode(help="Exit with 2 if drift finds anything but pending changes.")
 ask_sudo_password = click.option(
     "-K",
     "--ask-sudo-password",
@@ -178,13 +174,20 @@ ignore = click.option(
     "ignored",
     metavar="CODE[,CODE...]",
     multiple=True,
-    help="Downgrade these preflight errors to warnings, such as GP620; can be repeated.",
+    help="Downgrade these preflight errors, such as GP620, to warnings and hide these warnings; can be repeated.",
 )
 
 
-def context(command: Command) -> Command:
-    """Add --context and --api-timeout."""
-    return _context(_api_timeout(command))
+def _cluster_options(kubeconfig: str, context: str) -> Callable[[Command], Command]:
+    """Return what adds --kubeconfig and --context with these help texts, and --api-timeout."""
+    first = click.option("--kubeconfig", metavar="FILE", callback=_expand_home, help=kubeconfig)
+    return lambda command: first(click.option("--context", metavar="NAME", help=context)(_api_timeout(command)))
+
+
+cluster_of_inventory = _cluster_options("Override the inventory's kubeconfig.", "Override the inventory's context.")
+cluster_of_kubeconfig = _cluster_options(
+    "Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config.", "Context. Default: the current one."
+)
 
 
 def phase_options(command: Command) -> Command:
@@ -226,8 +229,7 @@ def stack_options(command: Command) -> Command:
     """
 
     @inventory
-    @kubeconfig
-    @context
+    @cluster_of_inventory
     @functools.wraps(command)
     def wrapped(*, file: str | None, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         parent = click.get_current_context().parent
@@ -241,8 +243,7 @@ def stack_options(command: Command) -> Command:
 def cluster_options(command: Command) -> Command:
     """Add --kubeconfig and --context, and pass a connection as ``cluster``. Comes last: other options fail first."""
 
-    @kubeconfig
-    @context
+    @cluster_of_kubeconfig
     @functools.wraps(command)
     def wrapped(*, kubeconfig: str | None, context: str | None, **rest: Any) -> Any:
         from gpu_provision.kube.client import connect
@@ -255,7 +256,7 @@ def cluster_options(command: Command) -> Command:
 def output_options(command: Command) -> Command:
     """Add --json, --quiet, --verbose and --no-color, and pass these as one ``out``."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout; never prompts.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout; never prompts.")
     @click.option("-q", "--quiet", is_flag=True, help="Hide progress and hints.")
     @click.option("-v", "--verbose", count=True, help="Show timestamps, output of validations and tracebacks.")
     @click.option("--no-color", is_flag=True, help="Disable colors, as NO_COLOR and TERM=dumb do.")

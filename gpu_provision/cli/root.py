@@ -103,8 +103,8 @@ EXIT_CODES = {
     ExitCode.DIFFERENCES: "only with --detailed-exitcode: something differs or is not ready",
     ExitCode.USAGE: "wrong usage",
     ExitCode.INVALID_INVENTORY: "the inventory is invalid",
-    ExitCode.UNREACHABLE: "a host or the API server does not answer",
-    ExitCode.LOCKED: "another run holds the lock, or has just written: try again",
+    ExitCode.UNREACHABLE: "the API server or sandbox does not answer; of verify, also a host",
+    ExitCode.LOCKED: "another run holds the lock, or wrote during planning: try again",
     ExitCode.INTERRUPTED: "interrupted",
 }
 _EPILOG = "\n".join(["\b", "Exit codes:", *(f"  {code.value:>3}  {meaning}" for code, meaning in EXIT_CODES.items())])
@@ -126,7 +126,7 @@ _COMMANDS = {
     "diff": LazyCommand("history", "Compare the inventories of two runs."),
     "drift": LazyCommand("apply", "Show changes since the last apply, and their field managers."),
     "explain": LazyCommand("validate", "Print the meaning, cause and remedy of a finding."),
-    "history": LazyCommand("history", "List the runs that wrote something, the newest first."),
+    "history": LazyCommand("history", "List the recorded runs, the newest first."),
     "destroy": LazyCommand("apply", "Uninstall an inventory's stack from cluster and hosts."),
     "operator": LazyCommand("operator", "Install and run the controller that reconciles GPUStacks."),
     "plan": LazyCommand("apply", "Show what apply would change; read-only."),
@@ -139,7 +139,7 @@ _COMMANDS = {
     "schema": LazyCommand("validate", "Print the JSON Schema of inventories, for editors and CI."),
     "status": LazyCommand("apply", "Show the state of every component and node, with reasons."),
     "unlock": LazyCommand("history", "Release the lock of a dead run."),
-    "validate": LazyCommand("validate", "Check an inventory file and report every problem at once."),
+    "validate": LazyCommand("validate", "Check an inventory file and report its problems at once."),
     "verify": LazyCommand("apply", "Run acceptance tests against hosts and cluster; read-only."),
 }
 

@@ -48,7 +48,7 @@ def rbac(
 ) -> None:
     """Print the minimal RBAC roles that an account needs for an inventory; makes no API calls.
 
-    The roles cover every command except destroy and adopt, which need --destroy and --adopt.
+    The roles cover every command except operator, destroy (--destroy) and adopt (--adopt).
 
     An administrator applies the roles before the first run:
 
@@ -139,7 +139,7 @@ def explain(*, code: str, out: Output) -> None:
 @options.lock_timeout
 @options.output_options
 def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) -> ExitCode:
-    """Check an inventory file and report every problem at once.
+    """Check an inventory file and report its problems at once.
 
     Shows the first twenty findings, errors before warnings, and the number of the others.
     With --gpus, also repeats the vectorAdd validations of every GPU node of the cluster.

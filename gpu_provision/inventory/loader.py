@@ -1,4 +1,4 @@
-"""Loads and validates an inventory file, and reports every problem at once."""
+"""Loads and validates an inventory file, and reports its problems at once."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPrerequisites:
-    """What the host phase configures on the machines over SSH, before any container runs.
+    """What the host phase configures on the machines, before any container runs.
 
     ``proxy`` has the credentials, and ``ca_certificates`` the certificates themselves, in PEM.
     """
