@@ -21,7 +21,7 @@ from gpu_provision import files
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-files.put(Path(sys.argv[1]), "x" * 1000)
+files.write_atomic(Path(sys.argv[1]), "x" * 1000)
 """
 
 

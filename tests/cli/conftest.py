@@ -75,7 +75,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     monkeypatch.setattr(ApplyJob, "_read_drift", lambda *_: fakes.drift)
     monkeypatch.setattr(Session, "cluster", None)
     monkeypatch.setattr(records, "read_history", lambda *_: fakes.history)
-    monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.judgement))
+    monkeypatch.setattr(preflight, "preflight", lambda *_, **__: answer(fakes.preflight_report))
     monkeypatch.setattr(gpu_provision, "status", lambda *_, **__: StackStatus.copy_of(fakes.status))
     monkeypatch.setattr(gpu_provision, "unlock", unlock)
     return fakes

@@ -65,7 +65,7 @@ class Fakes:
         self.result: RunResult | BaseException = RunResult(changed=1, requests=5, seconds=1.0)
         self.status = Status(inventory="sandbox", cluster="sandbox", release="26.7.0", components=(), nodes=())
         self.hosts: HostsResult | None = None
-        self.judgement: PreflightReport | BaseException = PreflightReport(hosts=HostsResult(), findings=())
+        self.preflight_report: PreflightReport | BaseException = PreflightReport(hosts=HostsResult(), findings=())
         self.history = History(())
         self.applied = 0
         self.arguments: dict[str, Any] = {}

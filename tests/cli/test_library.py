@@ -64,7 +64,7 @@ def test_a_result_prints_as_its_command(
     """Print() is the text on stdout, document() the JSON."""
     fakes.hosts = hosts
     fakes.result = RunResult(changed=1, requests=5, seconds=1.0, states=(READY,))
-    fakes.judgement = PreflightReport(hosts=hosts or HostsResult(), findings=(CONFLICT,))
+    fakes.preflight_report = PreflightReport(hosts=hosts or HostsResult(), findings=(CONFLICT,))
     command = (*words.split(), "-i", SANDBOX, "-q")
     result = _result(words, inventory)
     assert f"{result}\n" == run(*command).out

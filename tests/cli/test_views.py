@@ -46,7 +46,7 @@ NOTHING = "2 hosts read, nothing changed: no problem found\n"
 def test_errors_fail_and_hosts_alike_share_them(  # noqa: PLR0913, PLR0917 - a table
     run: Run, fakes: Fakes, severity: Severity, nodes: tuple[str, ...], code: int, told: str
 ) -> None:
-    fakes.judgement = PreflightReport(hosts=HOSTS, findings=tuple(finding(node, severity) for node in nodes))
+    fakes.preflight_report = PreflightReport(hosts=HOSTS, findings=tuple(finding(node, severity) for node in nodes))
     done = run("preflight", "-i", SANDBOX)
     assert (done.code, told in done.out) == (code, True)
 
