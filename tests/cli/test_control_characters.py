@@ -69,7 +69,7 @@ SAMPLES: dict[str, Any] = {
     "result": replace(RESULT, findings=(FINDING,)),
     "plan": replace(PLAN, changes=(*PLAN.changes, UPDATE), findings=(WARNING,)),
     "hosts": HostsResult(hosts=(HostOutcome(name="t4-1", changes=("x",), gpus=1),), findings=(WARNING,)),
-    "judgement": PreflightReport(hosts=HostsResult(), findings=(FINDING,)),
+    "preflight_report": PreflightReport(hosts=HostsResult(), findings=(FINDING,)),
     "drift": Drift(inventory="sandbox", release="x", cluster="x", differences=(DIFFERENCE,), findings=(WARNING,)),
     "removal": DestroyResult(cluster="x", changes=(UPDATE,), findings=(WARNING,), evicted=("x",)),
 }
@@ -102,7 +102,7 @@ SOURCES: dict[str, tuple[Plant, tuple[str, ...]]] = {
     "objects of a plan": (sample("plan"), ("plan",)),
     "values in a diff": (sample("plan"), ("plan", "--diff")),
     "what hosts say": (sample("hosts"), ("plan",)),
-    "what preflight finds": (sample("judgement"), ("preflight",)),
+    "what preflight finds": (sample("preflight_report"), ("preflight",)),
     "records of runs": (_history, ("history",)),
     "one record": (_history, ("history", "show", "3")),
     "text of a record": (_history, ("history", "show", "3", "--text")),
