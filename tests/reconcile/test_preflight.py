@@ -36,7 +36,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(engine, "judge", lambda *_, **__: world.hosts)
+    monkeypatch.setattr(engine, "check_hosts", lambda *_, **__: world.hosts)
     monkeypatch.setattr(engine, "observe_facts", lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes))
     monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
     monkeypatch.setattr(engine, "look_up_image", world.ask)
