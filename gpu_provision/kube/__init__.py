@@ -1,4 +1,4 @@
-"""The one door to an API server: the only package that imports ``kubernetes``, and only inside functions.
+"""Kubernetes API access: the only package that imports ``kubernetes``, and only inside functions.
 
 `client.KubeClient` has the verbs on objects, plain dicts in and out; `transport.Connection` below it sends, counts,
 fences and repeats requests by the policy of `retry`, and `errors` maps answers to exceptions.

@@ -1,4 +1,4 @@
-"""The kernel that runs, the one that comes, and who replaces it."""
+"""Check the running kernel, the next-boot kernel and unattended upgrades."""
 
 from __future__ import annotations
 
