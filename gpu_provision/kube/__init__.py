@@ -7,5 +7,5 @@ election, and the fence that the stack's `lock` shares. `config` says which clus
 kubeconfig, `credentials` logs in. `observe` reads all that planning compares with, what has passed, and who has GPUs by
 DRA; `node_shell` runs commands on a node through a helper pod and `exec`.
 
-Imports the pure packages; nodes, reconcile, operator and verify import it.
+Imports the pure packages; the layers above import it.
 """
