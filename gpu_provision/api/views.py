@@ -272,7 +272,7 @@ def verify(  # noqa: PLR0913 - the options of the command
 
     Args:
         limit: As for `plan`.
-        tests: Files or folders with your own pytest tests; docs/verify.md shows how to write them.
+        tests: Files or directories with your own pytest tests; docs/verify.md shows how to write them.
         junit: File for JUnit XML; empty for none.
         listen: Called with an `Event` for each test as it ends, from this thread.
 

@@ -329,8 +329,8 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
 def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """Run acceptance tests against hosts and cluster; read-only.
 
-    Testinfra checks hosts over SSH, and plain GET requests check the cluster. TESTS are files or folders with your own
-    pytest tests; docs/verify.md shows how to write them. Needs pip install 'gpu-provision[verify]'.
+    Testinfra checks hosts over SSH, and plain GET requests check the cluster. TESTS are files or directories with
+    your own pytest tests; docs/verify.md shows how to write them. Needs pip install 'gpu-provision[verify]'.
     """
     inventory = stack.load()
     with show_progress(out) as listen:

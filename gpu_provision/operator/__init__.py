@@ -2,9 +2,9 @@
 
 `controller.Controller` leads (leader election is in `kube.lease`) and has one `StackWorker` for each stack, which hands
 `schedule.ReconcileRequest`s to a `reconciler.StackReconciler`; that starts the same runs as ``gpu-provision apply``.
-`crd` is the CustomResourceDefinition, `stack` turns a spec into an inventory, `status` and `telemetry` report. `install`
-and `manifests` are the commands about the operator itself; `executor`, `client` and `remote_run` are how apply, release
-and destroy work through it.
+`crd` is the CustomResourceDefinition, `stack` turns a spec into an inventory, `status` and `telemetry` report.
+`install` and `manifests` are the commands about the operator itself; `executor`, `client` and `remote_run` carry out
+apply, release and destroy through it.
 
 Imports the layers below it, except `adopt`; `output` and the layers above may import it.
 """

@@ -96,7 +96,7 @@ def test_skipped_nodes_are_named_with_the_reason() -> None:
         "desired driver 560: node-5",
         "wave 1: node-5",
         "stays cordoned, as kubectl-cordon left it: node-5",
-        f"skipped: node-1: is left out by the label {states.SKIP}",
+        f"skipped: node-1: is excluded by the label {states.SKIP}",
         "skipped: node-2: the node is NotReady",
         "skipped: node-3: has no driver pod",
         "skipped: node-4: default/bare has no controller that would start it elsewhere, and pod_deletion.force is off",

@@ -162,7 +162,7 @@ def module_flavor(subject: CheckedHost) -> Iterator[Finding]:
         if not chosen or chosen != {"only": _PROPRIETARY, "never": _OPEN}.get(gpu.model.open_modules):
             continue
         other = _OPEN if chosen == _PROPRIETARY else _PROPRIETARY
-        way = f"install the host's driver with the {other} kernel modules"
+        way = f"install the host driver with the {other} kernel modules"
         if subject.expected.driver_container:
             way = f"{subject.driver_key}.kernel_module_type: auto"
         yield subject.finding("module_flavor", gpu=gpu, other=other, chosen=chosen, source=source, way=way)

@@ -38,7 +38,7 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     running, kernels = subject.host.kernel.running, subject.host.kernels
     following = kernels.next.release if kernels.next else running
     in_container = subject.expected.driver_container
-    effect = "DKMS cannot build the host's driver for it"
+    effect = "DKMS cannot build the host driver for it"
     if in_container:
         effect = "the driver container asks the same archives for them, and cannot build the driver"
     repository = f", or set {subject.driver_key}.repo_config to a repository with them" if in_container else ""
