@@ -98,7 +98,7 @@ def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
 
 
 def unsigned_module(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a host's own driver without a signature where one is needed."""
+    """Yield a host driver without a signature where one is needed."""
     firmware, driver = subject.host.firmware, subject.host.driver
     needed = not subject.expected.driver_container and firmware.refuses_unsigned
     if needed and driver.module and not driver.module_signer and not driver.loaded:
