@@ -57,7 +57,7 @@ def adoption(inventory: Inventory) -> StackAdoption:
 def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None) -> StackRun:
     """Take over the cluster from the GPU Operator: stop it, take over its objects, apply, and delete the rest.
 
-    Unchanged drivers keep running. Another call resumes after a killed process. Skips the hosts.
+    Unchanged drivers keep running. Another call resumes an interrupted adoption. Skips the hosts.
 
     Args:
         lock_timeout: As for `apply`.
