@@ -203,7 +203,7 @@ _HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
     """Write YAML files by name, and delete outdated files of an earlier render.
 
-    Keeps all other files. Raises UsageError if the folder cannot be written.
+    Keeps all other files. Raises UsageError if the directory cannot be written.
     """
     texts = {folder / name: _HEADER + text for name, text in named.items()}
     with writing(folder, "the files cannot be written", "name another directory with --output"):
