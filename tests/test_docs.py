@@ -90,7 +90,7 @@ def test_the_list_of_findings_is_current() -> None:
 def test_the_page_of_rights_is_current() -> None:
     """The tables are those of the example inventory."""
     page = (CHECKOUT / "docs" / "rbac.md").read_text(encoding="utf-8")
-    assert pages.rights(page) == page
+    assert pages.permission_tables(page) == page
 
 
 PROGRAM = "\n".join(

@@ -23,7 +23,7 @@ JSON Schema that `gpu-provision schema` prints; editors use it through the first
 
 Rules that hold everywhere:
 
-- Versions are texts. Quote one that YAML would read as a number: `"595.91"`.
+- Versions are strings. Quote one that YAML would read as a number: `"595.91"`.
 - A setting of a pool wins over that of the inventory, and one of a node over that of its pool. Mappings are merged
   key by key, lists are replaced.
 - Relative paths begin at the file, `~` is your home directory.
@@ -31,8 +31,8 @@ Rules that hold everywhere:
 
 ## Values from elsewhere
 Values of `env`, and users and passwords of proxies, are secret ([exceptions](security.md#secret-values)): no plan,
-record, finding or log shows them. Values of `env` and addresses of proxies need not stand in the file either. In place
-of a text such a value may be one of
+record, finding or log shows them. Values of `env` and addresses of proxies need not stand in the file either.
+Instead of a string, such a value may be one of
 
 - `{file: secrets/pat}`: a file of this machine, without one newline at its end, 64 KiB at most.
 - `{env: GIT_PAT}`: a variable of the command's environment.
@@ -46,10 +46,10 @@ of a text such a value may be one of
     proxy:
       https_proxy: {env: HTTPS_PROXY_WITH_PASSWORD}
 
-A value that cannot be had stops every command with GP169, before anything is done. What came from a file or a variable
-stands in the pod as a plain value, which everyone sees who may read pods; from a Secret it does not. A GPUStack takes
-Secrets alone. A text that begins with `file:` is that text. [security.md](security.md) has an example with SOPS, and
-says which values are shown all the same.
+A value that cannot be read stops every command with GP169, before any change. A value from a file or variable is in
+plain text in the pod spec, readable by anyone who can read pods. A value from a Secret is not. A GPUStack accepts only
+`{secret: ...}`. A plain string that starts with `file:` is taken literally. [security.md](security.md) has an example
+with SOPS, and lists the values that are not hidden.
 """
 
 _EXPANDED_ONCE = ("env", "labels", "resources")
@@ -98,7 +98,7 @@ def _type(part: Part) -> str:
     kinds = [part["type"]] if isinstance(part["type"], str) else part["type"]
     if kinds == ["array"]:
         return f"list of {_type(resolve_ref(part['items']))}"
-    names = {"string": "text", "object": "mapping", "boolean": "true, false"}
+    names = {"object": "mapping", "boolean": "true, false"}
     return " or ".join(names.get(kind, kind) for kind in kinds)
 
 

@@ -32,7 +32,7 @@ _AREAS = {
 }
 _ALSO_HOSTS = frozenset({"GP700", "GP707"})
 _INVENTORY = "inventories/prod.yaml"
-_RIGHTS = "\n## The rights for "
+_TABLES = "\n## The permissions for "
 
 
 def findings() -> str:
@@ -48,7 +48,7 @@ def _area(code: str) -> str:
     return "GP6" if code in _ALSO_HOSTS else code[:3]
 
 
-def rights(page: str) -> str:
+def permission_tables(page: str) -> str:
     """Return docs/rbac.md with its tables as they are now; what stands above them is written by hand."""
     inventory = load(_DOCS.parent / _INVENTORY)
     own = needs.for_own_requests(inventory)
@@ -60,7 +60,7 @@ def rights(page: str) -> str:
         "## What `adopt` needs beyond that\n",
         *_tables(needs.additional_for_adopt(inventory) - own, own),
     ]
-    return page.partition(_RIGHTS)[0] + _RIGHTS + "\n".join(parts)
+    return page.partition(_TABLES)[0] + _TABLES + "\n".join(parts)
 
 
 def _tables(permissions: Collection[Permission], granted: Collection[Permission]) -> Iterator[str]:
@@ -79,4 +79,4 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
 
 if __name__ == "__main__":
     (_DOCS / "findings.md").write_text(findings(), encoding="utf-8")
-    (_DOCS / "rbac.md").write_text(rights((_DOCS / "rbac.md").read_text(encoding="utf-8")), encoding="utf-8")
+    (_DOCS / "rbac.md").write_text(permission_tables((_DOCS / "rbac.md").read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Plan, apply and status as values: a program of your own decides what may happen.
 
-Run it from this folder: python provision.py
+Run it from this directory: python provision.py
 """
 
 import sys

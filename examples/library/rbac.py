@@ -1,4 +1,4 @@
-"""Give an account the rights that a plan needs, and no more."""
+"""Give an account the permissions that a plan needs, and no more."""
 
 import json
 

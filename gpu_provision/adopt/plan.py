@@ -280,13 +280,13 @@ def _find_differences(pod: Manifest, template: Manifest) -> Iterator[str]:
         yield f"no container {_DRIVER}"
         return
     if live["image"] != wanted["image"]:
-        yield f"image {live['image']}, {wanted['image']} is wanted"
+        yield f"image {live['image']}, desired: {wanted['image']}"
     if _command(live) != _command(wanted):
-        yield f"command {' '.join(_command(live))}, {' '.join(_command(wanted))} is wanted"
+        yield f"command {' '.join(_command(live))}, desired: {' '.join(_command(wanted))}"
     here, there = _environment(live), _environment(wanted)
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
-            yield f"{name} is {_describe_value(here.get(name))}, {_describe_value(there.get(name))} is wanted"
+            yield f"{name} is {_describe_value(here.get(name))}, desired: {_describe_value(there.get(name))}"
     for source in sorted(_mounted_sources(pod, live) ^ _mounted_sources(template, wanted)):
         yield f"{source} is mounted in only one of the two"
     containers = [{each["name"] for each in one["spec"]["containers"]} for one in (pod, template)]

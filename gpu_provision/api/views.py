@@ -58,7 +58,7 @@ def adoption(inventory: Inventory) -> StackAdoption:
 def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Event], None] | None = None) -> StackRun:
     """Take over the cluster from the GPU Operator: stop it, take over its objects, apply, and delete the rest.
 
-    Unchanged drivers keep running. Another call resumes after a killed process. Skips the hosts.
+    Unchanged drivers keep running. Another call resumes an interrupted adoption. Skips the hosts.
 
     Args:
         lock_timeout: As for `apply`.
@@ -273,7 +273,7 @@ def verify(  # noqa: PLR0913 - the options of the command
 
     Args:
         limit: As for `plan`.
-        tests: Files or folders with your own pytest tests; docs/verify.md shows how to write them.
+        tests: Files or directories with your own pytest tests; docs/verify.md shows how to write them.
         junit: File for JUnit XML; empty for none.
         listen: Called with an `Event` for each test as it ends, from this thread.
 

@@ -329,7 +329,7 @@ def verify(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
     """Run acceptance tests against hosts and cluster; read-only.
 
     Testinfra checks hosts over SSH or with a helper pod, and plain GET requests check the cluster. TESTS are files or
-    folders with your own pytest tests (docs/verify.md). Needs pip install 'gpu-provision[verify]'.
+    directories with your own pytest tests (docs/verify.md). Needs pip install 'gpu-provision[verify]'.
     """
     inventory = stack.load()
     with show_progress(out) as listen:

@@ -37,7 +37,7 @@ def history(*, stack: StackOptions, out: Output) -> None:
 @click.option("--text", "text_only", is_flag=True, help="Print only the run's inventory as YAML.")
 @options.output_options
 def show(*, number: int, stack: StackOptions, text_only: bool, out: Output) -> None:
-    """Show one run with its inventory, without secrets, and of one on this machine the output of its validations."""
+    """Show one run and its inventory, without secrets. Includes validation output if this machine executed the run."""
     from gpu_provision.history import rollback as records
     from gpu_provision.history import store
 

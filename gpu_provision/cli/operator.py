@@ -82,7 +82,7 @@ def _install_options(command: options.Command) -> options.Command:
             "files",
             metavar="FILE",
             multiple=True,
-            help="Grant the controller the rights for this inventory's stack; can be repeated."
+            help="Grant the controller the permissions for this inventory's stack; can be repeated."
             " Default: stacks of any name in the default namespaces.",
         ),
     ):
@@ -163,7 +163,7 @@ def render(*, files: tuple[str, ...], folder: Path | None, out: Output, **shape:
     """Print the operator's manifests; makes no API calls.
 
     These are the CRD, namespaces, RBAC roles and the controller Deployment.
-    With --output, writes a folder for kubectl apply -k.
+    With --output, writes a directory for kubectl apply -k.
     """
     from gpu_provision.operator.manifests import group_by_file, kustomization, manifests
 

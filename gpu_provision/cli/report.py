@@ -32,7 +32,7 @@ from gpu_provision.reconcile.states import Timeline
 if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
-_UNWRITABLE = ("the report cannot be written", "name a file in an existing, writable folder")
+_UNWRITABLE = ("the report cannot be written", "name a file in an existing, writable directory")
 _MOST_EVICTED = 50  # pods that the report names
 
 

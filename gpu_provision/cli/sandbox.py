@@ -1,4 +1,4 @@
-"""``gpu-provision sandbox``: start and stop the embedded cluster."""
+"""``gpu-provision sandbox``: start and stop the simulated cluster."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 @sandbox.command()
 @_fleet
 @click.option(
-    "--user", metavar="NAME", help="Write the kubeconfig of a user with the rights that RBAC in the sandbox grants."
+    "--user", metavar="NAME", help="Write the kubeconfig of a user with the permissions granted by RBAC in the sandbox."
 )
 @options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:

@@ -171,7 +171,7 @@ def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) ->
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write one file per component to this folder.",
+    help="Write one file per component to this directory.",
 )
 @options.output_options
 def render(*, file: str | None, folder: Path | None, out: Output) -> None:
@@ -203,10 +203,10 @@ _HEADER = "# Rendered by gpu-provision; the next render writes over it.\n"
 def write_texts(folder: Path, named: Mapping[str, str]) -> tuple[Path, ...]:
     """Write YAML files by name, and delete outdated files of an earlier render.
 
-    Keeps all other files. Raises UsageError if the folder cannot be written.
+    Keeps all other files. Raises UsageError if the directory cannot be written.
     """
     texts = {folder / name: _HEADER + text for name, text in named.items()}
-    with report_write_errors(folder, "the files cannot be written", "name another folder with --output"):
+    with report_write_errors(folder, "the files cannot be written", "name another directory with --output"):
         folder.mkdir(parents=True, exist_ok=True)
         for path in set(folder.glob("*.yaml")) - texts.keys():
             if path.read_bytes().startswith(_HEADER.encode()):

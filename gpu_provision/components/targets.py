@@ -24,7 +24,7 @@ from gpu_provision.model.specs import DriverSpec
 
 
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
-    """Decide whether a node uses the host's driver; a reading of this run overrides labels of an earlier one.
+    """Decide whether a node uses the host driver; a reading of this run overrides labels of an earlier one.
 
     ``read`` is the version of a usable driver on the host; empty if it has none, None if the host was not read.
     """
@@ -168,7 +168,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
             what="host driver not checked on these nodes; the driver container will be deployed",
             where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
-            consequence="on a node with a driver of its own the container ends, and its manager labels the node so",
+            consequence="on a node with a host driver the container ends, and its manager labels the node so",
             fix="run without --cluster-only, or label nodes that have one:"
             f" kubectl label node NODE {DEPLOY_DRIVER}={PRE_INSTALLED}",
             severity=Severity.WARNING,

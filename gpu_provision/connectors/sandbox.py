@@ -32,7 +32,7 @@ def _isolated() -> bool:
     """Whether simulated hosts can run here; logs once why not."""
     problem = hosts.isolation_problem()
     if problem:
-        logger.warning("The sandbox's hosts are left out: %s; the cluster is not affected", problem)
+        logger.warning("The sandbox's hosts are skipped: %s; the cluster is not affected", problem)
     return not problem
 
 

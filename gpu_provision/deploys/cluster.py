@@ -169,7 +169,7 @@ def is_cluster_host(deploy: str) -> bool:
         fix = f"add {_DECLARATION} to it; for hosts alone, call {_HOST_DEPLOYS[deploy]} without {deploy}()"
         raise DeployError(str(Finding(code=codes.NO_CLUSTER_HOST, what=what, fix=fix)))
     if not any(map(state.is_host_in_limit, clusters)):
-        _warn_once(f"{deploy}() does nothing: --limit or --exclude leaves out {', '.join(map(str, clusters))}")
+        _warn_once(f"{deploy}() does nothing: {', '.join(map(str, clusters))} excluded by --limit or --exclude")
     return GROUP in host.groups
 
 

@@ -332,11 +332,11 @@ def eviction_warnings(users: Iterable[Manifest], budgets: Iterable[Manifest]) ->
         now, will = (f"{budget.allowed} of {len(covered)} pods", "may") if budget.allowed > 0 else ("no pod", "will")
         yield Finding(
             code=codes.BUDGET_HOLDS,
-            what=f"the budget lets {now} go right now",
+            what=f"a PodDisruptionBudget allows the eviction of {now} now",
             where=f"PodDisruptionBudget {namespace}/{budget.name}",
             evidence=f"pods that use GPUs: {name_pods(covered)}",
             consequence=f"the removal {will} wait, and end with drivers in place after --timeout, unless others of its "
             "pods become ready elsewhere",
-            fix="run more replicas on other nodes, or change the budget",
+            fix="run more replicas on other nodes, or change the PodDisruptionBudget",
             severity=Severity.WARNING,
         )

@@ -1,1 +1,1 @@
-"""Why a pod is not ready (`pods`); remedies of symptoms, and findings about failed states (`failures`)."""
+"""Find the first cause of a pod that is not ready (`pods`), and the remedy of a failed state (`failures`)."""

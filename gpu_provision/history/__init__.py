@@ -2,7 +2,7 @@
 
 `recorder` writes the record of a run while it goes, `store` turns it into text and keeps it: in a ConfigMap of
 the cluster, and in files on this machine. `rollback` finds an earlier run, and `restore` puts its versions into the
-present inventory. No record holds a secret.
+current inventory. No record holds a secret.
 
-Stands above `kube` and `planning`, and below `reconcile`, whose runs record themselves.
+Imports `kube` and the pure packages; `reconcile` imports it, because each run records itself.
 """

@@ -102,7 +102,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
     """
     name, text = f"run {record.number}", inventory_text(record)
     if not now.text:
-        what = "a rollback changes versions in the text of the present inventory, which was made in Python and has none"
+        what = "a rollback changes versions in the text of the current inventory, which was made in Python and has none"
         fix = "set the versions in the program and apply; or load() the inventory from a file"
         raise RunFailedError(Finding(code=codes.NOT_ON_RECORD, where=name, what=what, fix=fix))
     try:

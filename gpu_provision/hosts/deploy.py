@@ -172,7 +172,7 @@ def _find_obstacle(state: State, cluster: Host) -> Finding | None:
     others = (other for other in state.active_hosts if other.name != cluster.name)
     if failed := sorted(other.name for other in state.inventory if has_failed(state, other)):
         code, why = codes.HOST_FAILED, f"the host phase failed on {', '.join(failed)}"
-        fix = "see the errors of these hosts above, repair them and run again, or leave them out with --exclude"
+        fix = "see the errors of these hosts above, repair them and run again, or exclude them with --exclude"
     elif unfinished := sorted(other.name for other in others if _is_unfinished(state, other, cluster)):
         code, why = codes.HOST_UNFINISHED, f"the host phase is not finished on {', '.join(unfinished)}"
         fix = "run without --serial and --no-wait"

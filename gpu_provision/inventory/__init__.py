@@ -1,7 +1,7 @@
 """The inventory: one YAML file that declares the nodes, their GPUs and their software.
 
 A file becomes a `Source` (`document`), a `Document` whose values have line numbers (`yaml_parser`), data that fits the
-schema (`values`, `json_schema`), and an `Inventory` (`resolve`), which `checks` and `hardware` check. `loader` does
+schema (`references`, `json_schema`), and an `Inventory` (`resolve`), which `checks` and `hardware` check. `loader` does
 all steps. Errors of the schema become findings in plain English (`schema_errors`), without secrets (`redaction`).
 ``make docs`` generates ``schema.json`` from the settings in `model` and `resolve`.
 

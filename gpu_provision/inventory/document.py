@@ -168,7 +168,7 @@ def read_source(path: str | Path) -> Source:
     name, file = str(path), expand_home(str(path))
     if _CONTROLS.search(str(file.absolute())):  # its relative paths are written to files with one entry per line
         what = "The path of the file holds a control character, such as a newline."
-        _refuse("GP102", name, what, "Rename the file or folder.")
+        _refuse("GP102", name, what, "Rename the file or directory.")
     data = _read_bytes(name, file)
     return Source(name, file.absolute(), _decode(name, data), hashlib.sha256(data).hexdigest())
 

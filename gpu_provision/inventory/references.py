@@ -131,10 +131,10 @@ def _read_value(source: str, name: str, base: Path) -> str | Finding:
     if not text:
         return _value_finding(f"{label} is empty.", name, "Write the value into it.")
     if "\0" in text:
-        return _value_finding(f"{label} holds a NUL character, which no value can.", name, "Write the value as text.")
+        return _value_finding(f"{label} contains a NUL character.", name, "Write the value as a string.")
     if len(content) > MAX_BYTES:
-        what = f"{label} is larger than {MAX_BYTES >> 10} KiB, so it holds no value of a setting."
-        return _value_finding(what, name, "Name the one that holds the value alone.")
+        what = f"{label} is larger than {MAX_BYTES >> 10} KiB."
+        return _value_finding(what, name, "Name a file that contains only the value.")
     return text
 
 

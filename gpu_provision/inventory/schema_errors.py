@@ -16,7 +16,7 @@ from gpu_provision.model.text import did_you_mean, find_nearest, join_or
 Explanation = tuple[str, str]  # what and fix of the finding
 
 _KINDS = {
-    "string": "a text",
+    "string": "a string",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
@@ -68,7 +68,7 @@ def _explain_unknown(_: Document, error: SchemaError) -> Explanation:
         return "The validator cannot be off: a run validates every node before it succeeds.", "Remove the line."
     known, sections = error.schema["properties"], schema()["properties"]
     holders = [name for name, section in sections.items() if key in resolve_ref(section).get("properties", {})]
-    otherwise = f"Known here: {', '.join(sorted(known))}"
+    otherwise = f"Use one of: {', '.join(sorted(known))}"
     if holders:  # a key at the wrong level
         right = join_or(holders) if len(holders) <= _FEW else "a component, such as driver"
         otherwise = f"{key} belongs under {right}."
@@ -86,7 +86,7 @@ def _explain_missing(_: Document, error: SchemaError) -> Explanation:
 def _explain_type(_: Document, error: SchemaError) -> Explanation:
     wanted = _allowed_types(error)
     table = ((bool, "true or false"), (int, "a number"), (float, "a number"), (list, "a list"), (dict, "a mapping"))
-    actual = next((name for kind, name in table if isinstance(error.value, kind)), "a text")
+    actual = next((name for kind, name in table if isinstance(error.value, kind)), "a string")
     what = f"{_label(error)} must be {join_or(_KINDS[kind] for kind in wanted)}, not {actual}."
     return what, _fix_type(error, wanted[0])
 
@@ -105,7 +105,7 @@ def _fix_type(error: SchemaError, wanted: str) -> str:
         case "object":
             return f"Write {key}{_example_mapping(error.schema, value)}"
         case _:
-            return f"Write one {_KINDS[wanted].partition(' ')[2]}."
+            return f"Write a single {_KINDS[wanted].partition(' ')[2]}."
 
 
 def _example_mapping(part: dict[str, Any], value: object) -> str:
@@ -118,10 +118,10 @@ def _example_mapping(part: dict[str, Any], value: object) -> str:
 
 
 def _explain_misread(document: Document, error: SchemaError) -> Explanation:
-    """Explain a text that YAML reads as a number or a boolean: ``26.70``, ``no``."""
+    """Explain a string that YAML reads as a number or a boolean: ``26.70``, ``no``."""
     raw = redact(error.path, _raw_text(document, error))
     read_as = "a boolean" if isinstance(error.value, bool) else "a number"
-    what = f"{_label(error)} must be a text, but YAML reads this as {read_as}."
+    what = f"{_label(error)} must be a string, but YAML reads this as {read_as}."
     return what, "Quote it." if raw == HIDDEN else f'Quote it: {_key(error)}"{raw}"'
 
 
@@ -136,7 +136,7 @@ def _explain_enum(_: Document, error: SchemaError) -> Explanation:
 def _explain_pattern(document: Document, error: SchemaError) -> Explanation:
     better = suggest_value(str(error.value), str(error.wanted)) if _may_show(document, error) else ""
     example = next(iter(error.schema.get("examples", ())), "")
-    otherwise = f"Such as: {example}" if example else "Correct it, or remove the line."
+    otherwise = f"Write, for example: {example}" if example else "Correct it, or remove the line."
     return f"{error.schema['patternErrorMessage']}.", f"Did you mean {better}?" if better else otherwise
 
 
@@ -165,7 +165,7 @@ def _explain_bound(_: Document, error: SchemaError) -> Explanation:
 def _explain_sources(_: Document, error: SchemaError) -> Explanation:
     names = list(error.schema["properties"])
     sources = join_or(f"`{name}`" for name in names).replace(" or ", " and ")
-    what = f"{_label(error)} must be a text, or have exactly one of {sources}."
+    what = f"{_label(error)} must be a string, or have exactly one of {sources}."
     return what, f"Keep one of them: {_key(error)}{{{names[0]}: ...}}"
 
 

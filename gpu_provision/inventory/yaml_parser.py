@@ -162,12 +162,12 @@ class _Composer:
         if isinstance(key.value, str):
             return key.value
         if isinstance(key.value, (dict, list)):
-            fix = "Keys are plain words; put braces of a text in quotes."
+            fix = "Keys are plain words; put a string with braces in quotes."
             self._find("GP122", line, "A key is a list or a mapping.", fix=fix)
             return None
         words = {True: "true", False: "false", None: "null"}
         word = words[key.value] if key.value is None or isinstance(key.value, bool) else "a number"
-        what = f"The key {key.raw} is read as {word}, not as text."
+        what = f"The key {key.raw} is read as {word}, not as a string."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
         return None
 

@@ -67,8 +67,8 @@ class Entry:
         raise self.bad(key=key, reason=reason)
 
     def text(self, key: str) -> str:
-        """Return a text; empty for none."""
-        return self.typed(key, str, "it must be text; put it in quotes")
+        """Return a string; empty for none."""
+        return self.typed(key, str, "it must be a string; put it in quotes")
 
     def flag(self, key: str) -> bool:
         """Return whether a flag is set."""

@@ -187,7 +187,7 @@ class CredentialPlugin:
             raise entry.bad(key="interactiveMode", reason="it must be Never, IfAvailable or Always")
         args = entry.typed("args", list, "it must be a list")
         if not all(isinstance(each, str) for each in args):
-            raise entry.bad(key="args", reason="it must be a list of texts; put each in quotes")
+            raise entry.bad(key="args", reason="it must be a list of strings; put each in quotes")
         self._env: dict[str, str] = {}
         for variable in entry.parts("env"):
             if not variable.text("name"):

@@ -140,11 +140,11 @@ def _not_now(  # noqa: PLR0911 (a table)
     error: Any, place: RequestContext, status: dict[str, Any], message: str
 ) -> ProvisionError:
     if budgets := _causes(status, "DisruptionBudget"):
-        what = "a disruption budget forbids it for now"
+        what = "a PodDisruptionBudget forbids it for now"
         return EvictionBlockedError(place.finding("GP305", what, budgets[0].get("message", "")))
     if _SEVERAL_BUDGETS in message:
         fix = "delete all but one of the PodDisruptionBudgets that select the pod"
-        return EvictionBlockedError(place.finding("GP305", "several disruption budgets forbid it", message, fix))
+        return EvictionBlockedError(place.finding("GP305", "several PodDisruptionBudgets forbid it", message, fix))
     if _NOT_OF_THE_SCHEMA in message:
         return InvalidError(place.finding("GP305", "the API server does not know all fields of the object", message))
     if _TOO_LARGE_VERSION in message:
@@ -200,7 +200,7 @@ _NOT_OF_THE_SCHEMA = "failed to create typed patch object"  # an apply of a fiel
 _KUBELET = "see that the API server reaches port 10250 of the node, and trusts the certificate of its kubelet"
 _CA = "compare certificate-authority-data of the kubeconfig with the cluster's, or fetch the kubeconfig again"
 _LOGIN = "log in again, or name another context in cluster.context (kubectl config get-contexts)"
-_RIGHTS = "give the user of this kubeconfig the right, or use an administrator's (kubectl auth can-i --list)"
+_RIGHTS = "grant the permission to the user of this kubeconfig, or use an administrator's (kubectl auth can-i --list)"
 
 
 def _status(body: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Leases: the one protocol behind the lock of a run and the election of a leader, and the fence that rests on both.
 
 A Lease is renewed while its holder lives. A dead holder is recognized without comparing clocks: on its own machine by
-its process id, elsewhere by a renewal that does not come while we watch. A holder that could not renew its Lease in
-time writes nothing more: every write asks first.
+its process id; elsewhere, a holder that does not renew its Lease during the watch is dead. A holder that could
+not renew its Lease in time writes nothing more: every write asks first.
 """
 
 from __future__ import annotations

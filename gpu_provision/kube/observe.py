@@ -1,7 +1,7 @@
 """One reading of a cluster: one LIST per kind, at the same time, whatever the number of nodes; and what a Node says.
 
-Where a stack has no objects yet, its kinds are listed whole, as metadata: what a plan creates then needs no dry run to
-say whether something stands in its way.
+Where a stack has no objects yet, its kinds are listed whole, as metadata: a plan then needs no dry run to detect
+conflicting objects.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class ProvisionError(Exception):
         ├── InvalidInventoryError   the inventory is invalid (exit 65)
         ├── UsageError              an option or argument makes no sense here (exit 64)
         ├── UnreachableError        no answer: worth a retry (exit 69)
-        ├── ForbiddenError          401 or 403: credentials or rights (exit 1)
+        ├── ForbiddenError          401 or 403: credentials or permissions (exit 1)
         ├── InvalidError            the API server rejects the request: 409, 422, other 4xx (exit 1)
         ├── LockedError             another run holds the lock (exit 75)
         └── RunFailedError          the run ended, and something is not as declared (exit 1)
@@ -96,7 +96,7 @@ class UnreachableError(ProvisionError):
 
 
 class ForbiddenError(ProvisionError):
-    """The API server answered 401 or 403: credentials or rights are missing."""
+    """The API server answered 401 or 403: credentials or permissions are missing."""
 
 
 class InvalidError(ProvisionError):

@@ -1,4 +1,4 @@
-"""Records of runs, as the cluster and the local state folder store them."""
+"""Records of runs, as the cluster and the local state directory store them."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ImageState(StrEnum):
 
     PRESENT = "present"
     ABSENT = "absent"
-    OTHER_ARCHITECTURE = "other-architecture"  # present, but not for this kind of processor
+    OTHER_ARCHITECTURE = "other-architecture"  # present, but not for this architecture
     REFUSED = "refused"  # unknown: credentials are missing or insufficient
     UNREACHABLE = "unreachable"
 

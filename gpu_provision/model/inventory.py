@@ -93,7 +93,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """Which cluster, and where in it: a real one by kubeconfig and context, or an embedded sandbox."""
+    """Which cluster, and where in it: a real one by kubeconfig and context, or a sandbox."""
 
     kubeconfig: str = setting(
         "",

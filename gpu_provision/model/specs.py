@@ -101,8 +101,8 @@ class DriverSpec(OperandSpec):
 
     enabled: bool = setting(
         True,
-        "Whether the driver runs as a container. `false`: the hosts have their own drivers. `auto`: a node with a "
-        "working driver of its own keeps it, other nodes get the container; see docs/hosts.md.",
+        "Whether the driver runs as a container. `false`: the hosts have a host driver. `auto`: a node with a "
+        "working host driver keeps it, other nodes get the container; see docs/hosts.md.",
         type=["boolean", "string"],
         enum=[True, False, "auto"],
     )
@@ -149,8 +149,7 @@ class ToolkitSpec(OperandSpec):
     """The container toolkit, which configures the container runtime for GPUs."""
 
     enabled: bool = setting(
-        True,
-        "Whether the container toolkit is installed. If off, the hosts need their own toolkit and their own driver.",
+        True, "Whether the container toolkit is installed. If off, the hosts need their own toolkit and a host driver."
     )
     install_dir: str = setting("/usr/local/nvidia", "Directory on the host for the toolkit.", "host_path")
 

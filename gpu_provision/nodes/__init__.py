@@ -1,1 +1,1 @@
-"""Cordon, `drain` and evict, and the `maintenance` of nodes whose machines reboot; kube below, reconcile above."""
+"""Cordon nodes and evict their pods (`drain`), also around the reboot of a machine (`maintenance`)."""

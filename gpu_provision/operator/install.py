@@ -289,7 +289,7 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
         other_definition = Finding(
             code=codes.OTHER_VERSION,
             where=f"CustomResourceDefinition {CRD_NAME}",
-            what="the definition of stacks is of another version of gpu-provision",
+            what="the CustomResourceDefinition is of another version of gpu-provision",
             evidence=join_limited([each.path for each in changes], _MAX_NAMED),
             consequence="the API server drops unknown keys from stacks",
             fix="gpu-provision operator install brings it to this version",

@@ -71,7 +71,7 @@ def changes(plan: Plan, style: Style = PLAIN) -> str:
     if plan.changes and unchanged:
         blocks.append(style.paint("dim", f"unchanged: {', '.join(unchanged)}"))
     if not all(change.certain for change in plan.changes):
-        blocks.append(style.paint("dim", "(may): only if what comes before it goes well"))
+        blocks.append(style.paint("dim", "(may): depends on an earlier step"))
     return "\n".join(blocks)
 
 
@@ -299,14 +299,12 @@ def _stem(name: str, node: str) -> str:
 def _departure_text(group: list[Departure], nodes: str) -> str:
     """Return in one line the pods of nodes that left the inventory; the diff and JSON have their labels."""
     pods, users = sum(each.pods for each in group), [user for each in group for user in each.users or ()]
-    which, whose = ("node", "it") if len(group) == 1 else ("nodes", "them")
-    parts = [f"{pluralize(pods, 'pod')} {'goes' if pods == 1 else 'go'}"]
+    parts = [f"{pluralize(pods, 'pod')} deleted"]
     if users:
-        verb = "uses" if len(users) == 1 else "use"
-        parts.append(f"{pluralize(len(users), 'GPU pod')} {verb} {whose} ({join_first(users, _FEW)})")
+        parts.append(f"in use by {pluralize(len(users), 'GPU pod')} ({join_first(users, _FEW)})")
     elif group[0].users is not None:
-        parts.append(f"no GPU pod uses {whose}")
-    return f"takes the GPU stack off {which} {nodes}: {', '.join(parts)}"
+        parts.append("in use by no GPU pod")
+    return f"removes the GPU stack from {'node' if len(group) == 1 else 'nodes'} {nodes}: {', '.join(parts)}"
 
 
 def _node_name(change: Change) -> str:

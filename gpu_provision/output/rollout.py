@@ -51,8 +51,7 @@ def lines(schedule: Schedule) -> Iterator[str]:
         yield f"{why}: {ranges(outlook.node for outlook in members)}"
     yield from _limit_lines(_waves(schedule.waves))
     if len(schedule.waves) > 1:
-        failures = pluralize(schedule.stop_after, "node")
-        yield f"each wave follows only if those before it go well: no further node starts once {failures} failed"
+        yield f"stops after {pluralize(schedule.stop_after, 'failed node')}"
     yield from _limit_lines(f"waits for {_pods(*each)} to end" for each in _by_owner(nodes, "waits_for"))
     yield from _limit_lines(_eviction(*each) for each in _by_owner(nodes, "evicts"))
     yield from _limit_lines(

@@ -109,7 +109,7 @@ _ORIGINS = {  # title, its color, words of the count
     Origin.PENDING: ("declared and not applied yet", "cyan", "not applied yet"),
     Origin.NOT_READY: ("as declared, but not ready", "yellow", "not ready"),
 }
-_WHAT = {Action.CREATE: " is not there", Action.DELETE: " is not wanted", Action.RUN: " has not passed"}
+_WHAT = {Action.CREATE: " is not there", Action.DELETE: " is not declared", Action.RUN: " has not passed"}
 
 
 def drift_text(drift: Drift, style: Style = PLAIN, *, hosts: str = "", changed_hosts: int = 0) -> str:

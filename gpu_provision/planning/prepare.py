@@ -245,7 +245,7 @@ def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
     if left_out:
         yield Finding(
             code=PART_ONLY,
-            what="a part of the inventory is left out",
+            what="a part of the inventory is excluded",
             evidence="; ".join(left_out),
             consequence="nothing of it is changed, removed or validated; objects that serve all nodes are as declared",
             fix="run again without --target and --limit",

@@ -50,7 +50,7 @@ def _keep_reason(target: Target) -> str:
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         return "driver.upgrade_policy.auto_upgrade is off"
     left_out = target.facts is not None and target.facts.labels.get(upgrade.SKIP) == "true"
-    return f"left out by the label {upgrade.SKIP}" if left_out else ""
+    return f"excluded by the label {upgrade.SKIP}" if left_out else ""
 
 
 def with_upgrade(state: NodeState, target: Target) -> NodeState:

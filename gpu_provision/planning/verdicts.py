@@ -152,7 +152,7 @@ def expiry_reason(  # noqa: PLR0913 - everything that a verdict depends on
             return f"{NOT_RUN} since the {name.replace('_', ' ')} pod was replaced or restarted"
     of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
     if of_host and verdict.driver and of_host != verdict.driver:
-        return f"{NOT_RUN} since the host's driver changed from {verdict.driver} to {of_host}"
+        return f"{NOT_RUN} since the host driver changed from {verdict.driver} to {of_host}"
     return ""
 
 

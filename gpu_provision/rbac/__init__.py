@@ -3,5 +3,5 @@
 `permissions` derives them from an inventory, `roles` turns them into Roles, ClusterRoles and bindings, `review` asks
 the API server before the first write.
 
-Stands above `kube` and `planning`, and below `reconcile`.
+Imports `history`, `kube` and the pure packages; `reconcile` and the layers above import it.
 """

@@ -6,7 +6,8 @@
     observer, states    informer cache -> state of the cluster, for runs and between them; deadlines, progress
     steps, evidence     the next steps and their execution in threads; logs of pods, and why a run failed
     rollout             the rollout of the driver within a run
-    status, drift       rows of components and nodes; differences from the declared state; `preflight`
+    status, drift       rows of components and nodes; differences from the declared state
+    preflight           checks of hosts, cluster and registry before any change
 
-It imports everything but `verify`, `operator`, `output`, `api` and `cli`.
+It imports the layers below it: `rbac`, `history`, `nodes`, `kube`, `hosts` and the pure packages.
 """

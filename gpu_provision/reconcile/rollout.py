@@ -59,8 +59,8 @@ from gpu_provision.rollout.state_machine import Decision, RolloutPhase, coalesce
 from gpu_provision.rollout.states import LATE, UpgradeState
 
 _Moves = Mapping[str, StateTransition]  # node -> its transition in flight
-LEFT_OUT = "is left out by --limit"
-"""Why a rollout leaves out a node that is not in the run's selection."""
+LEFT_OUT = "is excluded by --limit"
+"""Why a rollout excludes a node that is not in the run's selection."""
 
 
 def with_rollout(

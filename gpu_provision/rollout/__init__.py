@@ -3,11 +3,11 @@
 `observe.observe` builds a `snapshot.Snapshot` of the fleet from live objects; `state_machine.decide` returns the next
 actions of each node. The state of a node is a label on it (`states`), so that any process can resume the rollout.
 
-    snapshot, observe   the fleet and actions as values; the fleet from live objects
-    predicates          facts about one node
-    steps               the actions of a node in each state
+    snapshot, observe   the fleet and actions as values; a snapshot from live objects
+    predicates, gpu_use facts about one node; the pods that use its GPUs
+    node_steps          the actions of a node in each state
     budgets, canary     which nodes may start: limits, order, maintenance window; canaries
     preview             the waves of a rollout before it begins
 
-It imports `components`, `diagnostics`, `model` and what is below them; `reconcile` executes its actions.
+It imports the layers below it; `reconcile` executes its actions.
 """

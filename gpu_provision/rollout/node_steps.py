@@ -155,7 +155,7 @@ def check_queue(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecisi
 def start_obstacle(node: FleetNode, domain: BudgetDomain) -> str:
     """Return why a node cannot start even with a slot; empty if it can."""
     if node.labels.get(states.SKIP) == "true":
-        return f"is left out by the label {states.SKIP}"
+        return f"is excluded by the label {states.SKIP}"
     if not node.is_ready:
         return "the node is NotReady"
     if node.driver is not None and node.driver.is_terminating:
@@ -177,9 +177,9 @@ def _adopt_label(node: FleetNode, now: float) -> StateTransition:
 def _skip_upgrade(node: FleetNode, now: float) -> NodeDecision:
     """Handle a driver that was restarted by another client, or desired content that has changed back."""
     if predicates.owns_cordon(node):
-        return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is as wanted already")
+        return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver is already as declared")
     if predicates.is_untouched(node) or predicates.is_validated(node):
-        return enter_state(node, UpgradeState.DONE, now, "the driver is as wanted already")
+        return enter_state(node, UpgradeState.DONE, now, "the driver is already as declared")
     if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
     return NodeDecision(validation_actions(node), "the driver was restarted by another client and has to prove itself")
@@ -257,7 +257,7 @@ def _end_early(node: FleetNode, now: float) -> NodeDecision | None:
     if node.driver is None or predicates.upgrade_reason(node):
         return None
     if predicates.is_untouched(node) and node.driver.is_ready:
-        return enter_state(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as wanted again")
+        return enter_state(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as declared again")
     return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
 
 

@@ -35,7 +35,7 @@ def upgrade_reason(node: FleetNode) -> str:
     if node.driver is None:
         return ""
     if not is_current(node):
-        return f"driver {node.wanted.version} is wanted" if node.wanted.version else "other content is wanted"
+        return f"desired driver {node.wanted.version}" if node.wanted.version else "driver configuration changed"
     if is_forced(node):
         return "the driver pod has crashed" if node.driver.has_crashed else "a restart was asked for"
     if node.annotations.get(states.SAFE_LOAD):
@@ -56,7 +56,7 @@ def validation_failure(node: FleetNode) -> str:
     if not proof.passed:
         return f"the validation failed: {proof.reason}" if proof.reason else "the validation failed"
     if proof.version and node.wanted.version and proof.version != node.wanted.version:
-        return f"driver {proof.version} is loaded, {node.wanted.version} is wanted"
+        return f"driver {proof.version} is loaded, desired: {node.wanted.version}"
     return ""
 
 

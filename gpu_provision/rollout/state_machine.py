@@ -89,7 +89,7 @@ def decide_node(  # noqa: PLR0911 - one case after the other
     if node.state in FOREIGN_STATES:
         return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which another program manages")
     if node.wanted == NO_DRIVER and predicates.is_free(node):
-        return withdraw(node, predicates.upgrade_reason(node) or "has a driver of its own")
+        return withdraw(node, predicates.upgrade_reason(node) or "has a host driver")
     if not domain.policy.auto_upgrade and node.state not in LATE:
         return _keep_driver(node)
     if repair := _repair_marks(node, now):

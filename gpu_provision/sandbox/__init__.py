@@ -1,1 +1,1 @@
-"""The embedded cluster: API server, controllers, simulated nodes and hosts; README.md in this folder explains it."""
+"""The simulated cluster: API server, controllers, nodes and hosts; README.md in this directory explains it."""

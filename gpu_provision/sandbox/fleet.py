@@ -210,7 +210,7 @@ def _is_taint(value: Any) -> bool:
     return isinstance(value, dict) and _is_text(value.get("key")) and _is_text(value.get("effect"))
 
 
-_TEXT: Check = (lambda value: _is_text(value) and bool(value), "a text")
+_TEXT: Check = (lambda value: _is_text(value) and bool(value), "a string")
 _COUNT: Check = (_is_count, "a whole number")
 _MAPPING: Check = (lambda value: isinstance(value, dict), "a mapping")
 _LIST: Check = (lambda value: isinstance(value, list), "a list")
@@ -233,9 +233,9 @@ _NODE_KEYS: dict[str, Check] = {
     "memory": _matches(r"\d+[KMGT]i$", "such as 64Gi"),
     "pods": _COUNT,
     "gpu": _MAPPING,
-    "labels": _all(_is_text, "a mapping of texts"),
+    "labels": _all(_is_text, "a mapping of strings"),
     "taints": _all(_is_taint, "a list of taints"),
-    "roles": _all(_is_text, "a list of texts"),
+    "roles": _all(_is_text, "a list of strings"),
     "host": _MAPPING,
 }
 _GPU_KEYS: dict[str, Check] = {"model": _TEXT, "count": (lambda value: _is_count(value) and value > 0, "1 or more")}

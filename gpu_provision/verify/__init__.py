@@ -1,1 +1,1 @@
-"""Acceptance tests of hosts and clusters: pytest tests that look for themselves, and the fixtures to write more."""
+"""Acceptance tests of hosts and clusters with pytest, and fixtures for your own tests."""

@@ -119,7 +119,7 @@ def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBa
     if "sandbox_fleet" not in data:
         return _ssh(data)
     if problem := simulated.isolation_problem():
-        message = f"simulated hosts are left out: {problem}"
+        message = f"simulated hosts are skipped: {problem}"
         raise SkippedHostError(message)
     try:
         return SandboxBackend(simulated.find(node, data["sandbox_fleet"]))

@@ -79,6 +79,6 @@ def test_machine_without_isolation_leaves_simulated_hosts_out(
     (tmp_path / "deploy.py").write_text("")
     done = pyinfra(inventory("t4-1", "t4-2"), "deploy.py")
     assert done.returncode == 0
-    assert done.stdout.count("The sandbox's hosts are left out: this machine does not let") == 1
+    assert done.stdout.count("The sandbox's hosts are skipped: this machine does not let") == 1
     assert "[@cluster/sandbox] Connected" in done.stdout
     assert "@sandbox/t4-1" not in done.stdout

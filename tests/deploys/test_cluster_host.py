@@ -46,7 +46,7 @@ def test_limit_without_the_cluster_host_is_one_warning(state: State, caplog: pyt
     with caplog.at_level(logging.WARNING, "pyinfra"), ctx_host.use(local):
         assert [is_cluster_host("gpu_stack") for _ in range(3)] == [False] * 3
     said = (
-        f"--> gpu_stack() does nothing: --limit or --exclude leaves out {CLUSTER}; to include it, add --limit cluster"
+        f"--> gpu_stack() does nothing: {CLUSTER} excluded by --limit or --exclude; to include it, add --limit cluster"
     )
     assert caplog.messages == [said]
 

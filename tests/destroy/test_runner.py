@@ -132,8 +132,8 @@ def test_pods_without_a_controller_are_named() -> None:
 @pytest.mark.parametrize(
     ("there", "what"),
     [
-        ([budget(0)], ["the budget lets no pod go right now"]),
-        ([budget(1)], ["the budget lets 1 of 2 pods go right now"]),
+        ([budget(0)], ["a PodDisruptionBudget allows the eviction of no pod now"]),
+        ([budget(1)], ["a PodDisruptionBudget allows the eviction of 1 of 2 pods now"]),
         ([budget(2), budget(0, namespace="web")], []),
     ],
     ids=["none", "some", "all, or of others"],

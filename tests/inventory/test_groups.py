@@ -96,7 +96,7 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
     ],
 )
 def test_the_cluster_is_named_by_its_context(file: Path, cluster: str, context: str) -> None:
-    """The embedded sandboxes have contexts of their own."""
+    """Sandboxes have contexts of their own."""
     file.write_text(INVENTORY.replace("{context: prod}", cluster), encoding="utf-8")
     assert hosts(groups(file), "cluster") == [f"@cluster/{context}"]
 

@@ -36,7 +36,7 @@ PATHS = {
     "a folder": ("prod.yaml", "", "GP102", "Name one of its files: {}/prod.yaml"),
     "pyinfra's": ("prod.py", "prod.py", "GP102", "Name the YAML file: {}/prod.yaml"),
     "a pipe": (_pipe, "prod.yaml", "GP102", "Name a YAML file."),
-    "a newline": (_folder_with_a_newline, "a\n  ProxyCommand b/prod.yaml", "GP102", "Rename the file or folder."),
+    "a newline": (_folder_with_a_newline, "a\n  ProxyCommand b/prod.yaml", "GP102", "Rename the file or directory."),
     "a zero byte": ("", "prod\0.yaml", "GP102", ""),  # raises ValueError and not OSError
     "an unknown user": ("", "~no-such-user/prod.yaml", "GP101", ""),
 }

@@ -73,7 +73,7 @@ def secret(old: str, new: str) -> Change:
     )
 
 
-WHY = "driver 580.95.05 is wanted"
+WHY = "desired driver 580.95.05"
 SOAKED = 1_800_000_000.0
 _T = TypeVar("_T")
 _DATA = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))

@@ -106,7 +106,7 @@ def test_a_rollout_that_a_host_driver_ended_is_taken_back(step: str, *, expected
     assert ("t4-1" in nodes_without_driver(seen)) is expected
 
 
-WHY = "driver 580 is wanted"
+WHY = "desired driver 580"
 
 VALIDATIONS = ("device_plugin_validation", "driver_validation")
 

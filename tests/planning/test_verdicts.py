@@ -210,7 +210,7 @@ def test_a_host_whose_driver_changed_is_validated_again() -> None:
     assert verdict
     assert verdict.driver == "580.1"
     for version, basis, why in (
-        ("580.2", DriverBasis.READ, "has not run since the host's driver changed from 580.1 to 580.2"),
+        ("580.2", DriverBasis.READ, "has not run since the host driver changed from 580.1 to 580.2"),
         ("580.1", DriverBasis.READ, ""),
         ("580.2", DriverBasis.LABEL, ""),
     ):

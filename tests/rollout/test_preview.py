@@ -47,10 +47,10 @@ def test_nodes_come_in_waves_with_what_happens_to_their_pods() -> None:
         max_parallel_upgrades=2, max_unavailable="100%", wait_for_completion=WaitForCompletion(pod_selector="job=yes")
     )
     assert preview(*machines, policy=policy) == [
-        "driver 560 is wanted: node-1..3",
+        "desired driver 560: node-1..3",
         "wave 1: node-1, node-2",
         "wave 2: node-3",
-        "each wave follows only if those before it go well: no further node starts once 1 node failed",
+        "stops after 1 failed node",
         "waits for default/train (Job train) on node-1 to end",
         (
             "will evict default/web (ReplicaSet web) on node-1, which requests GPUs; "
@@ -93,10 +93,10 @@ def test_skipped_nodes_are_named_with_the_reason() -> None:
         Machine(name="node-5", cordoned_by="kubectl-cordon"),
     ]
     assert preview(*machines) == [
-        "driver 560 is wanted: node-5",
+        "desired driver 560: node-5",
         "wave 1: node-5",
         "stays cordoned, as kubectl-cordon left it: node-5",
-        f"skipped: node-1: is left out by the label {states.SKIP}",
+        f"skipped: node-1: is excluded by the label {states.SKIP}",
         "skipped: node-2: the node is NotReady",
         "skipped: node-3: has no driver pod",
         "skipped: node-4: default/bare has no controller that would start it elsewhere, and pod_deletion.force is off",
@@ -117,7 +117,7 @@ def test_nodes_of_an_earlier_run_come_first() -> None:
     seen = found.snapshot()
     assert list(lines(plan_waves(seen, chosen))) == [
         "first, what an earlier run began is finished: node-2",
-        "driver 560 is wanted: node-1",
+        "desired driver 560: node-1",
         "wave 1: node-1",
     ]
 

@@ -238,7 +238,7 @@ UNOBSERVED = "the DaemonSet controller has not observed the new template"
         ({"trouble": Trouble.DISPROVEN}, "the validation failed: vectorAdd found no device", True),
         ({"trouble": Trouble.UNPROVEN}, "the validation has not ended, 60 s after validation-required", True),
         ({"trouble": Trouble.UNOFFERED}, "does not offer the GPUs, 60 s after validation-required", True),
-        ({"trouble": Trouble.WRONG_VERSION}, "driver 390 is loaded, 560 is wanted", True),
+        ({"trouble": Trouble.WRONG_VERSION}, "driver 390 is loaded, desired: 560", True),
         ({"is_template_observed": False}, f"{UNOBSERVED}, 60 s after pod-restart-required", False),
         (
             {"work": [Work(name="web", blocked_until=NEVER)]},

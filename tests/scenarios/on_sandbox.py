@@ -1,4 +1,4 @@
-"""The world of a user of the embedded sandbox, who owns it."""
+"""The world of a user of the sandbox, who owns it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_pod_that_cannot_be_evicted_keeps_the_stack(stack: World) -> None:
     before = pods_on(stack, "t4-1")
     gone = take_out(stack, *NODES)
     told = stack.plan().out
-    assert "takes the GPU stack off node t4-2: 6 pods go, no GPU pod uses it" in told
+    assert "removes the GPU stack from node t4-2: 6 pods deleted, in use by no GPU pod" in told
     assert "keeps the stack: default/notebook has no controller that would start it elsewhere" in told
     run = stack.apply("--cluster-only", "--json")
     assert run.code == 1, run.text
@@ -97,7 +97,7 @@ def test_killed_runs_take_a_pool_off_its_nodes(stack: World, writes: int) -> Non
     gone = take_out(stack, *NODES)
     stack.settings(driver={"upgrade_policy": {"max_parallel_upgrades": 0, "max_unavailable": "100%"}})
     told = stack.plan().out
-    assert "takes the GPU stack off nodes t4-1, t4-2: 12 pods go, 2 GPU pods use them (default/train-" in told
+    assert "removes the GPU stack from nodes t4-1, t4-2: 12 pods deleted, in use by 2 GPU pods (default/train-" in told
     assert "nodes that leave: 2 nodes in 1 wave, 2 pods to evict" in told
     assert "- DaemonSet gpu-operator-resources/nvidia-driver-daemonset-ubuntu22.04" in told
     killed, result = 0, None

@@ -59,7 +59,7 @@ def test_a_driver_is_replaced_on_the_nodes_that_were_named(world: World) -> None
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": "580.126.20"}, dcgm_exporter={"enabled": False})
     before = drivers(world)
-    assert "is left out by --limit" in world.plan("--limit", "t4-2", "--target", "driver").out
+    assert "is excluded by --limit" in world.plan("--limit", "t4-2", "--target", "driver").out
     world.apply("--cluster-only", "--limit", "t4-2", "--target", "driver", check=True)
     assert drivers(world) == {**before, "t4-2": "580.126.20"}
     assert validated(world) == GPU_NODES

@@ -1,1 +1,1 @@
-"""What would go wrong on a host, said before anything is changed there: pure rules on facts and declarations."""
+"""Preflight rules for hosts: pure functions of facts and declarations."""

@@ -19,7 +19,7 @@ _PURGE = {
 
 
 def host_driver_conflict(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a driver of the host's own where a container is to bring one."""
+    """Yield a host driver where a container is to bring one."""
     host, expected = subject.host, subject.expected
     if expected.driver_container and host.driver.on_host and not expected.driver_auto:
         words = {"name": _name(host.driver), "origin": _origin(host), "removal": _removal(host)}
@@ -36,7 +36,7 @@ def no_host_driver(subject: CheckedHost) -> Iterator[Finding]:
 
 
 def host_driver_removed(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a driver of the host's that is gone but for its loaded modules, where a container is to follow."""
+    """Yield a host driver that is gone but for its loaded modules, where a container is to follow."""
     driver = subject.host.driver
     if _is_left_to_host(subject) and driver.loaded and not driver.in_container and not driver.has_files:
         yield subject.finding("host_driver_removed")
@@ -62,7 +62,7 @@ def mixed_versions(subject: CheckedHost) -> Iterator[Finding]:
 
 
 def driver_not_loaded(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a driver of the host's that is installed and not loaded."""
+    """Yield a host driver that is installed and not loaded."""
     host, driver = subject.host, subject.host.driver
     hosts = not subject.expected.driver_container or subject.expected.driver_auto
     if not (hosts and driver.on_host and not driver.loaded and host.pci.gpus):
@@ -98,7 +98,7 @@ def _name(driver: Driver) -> str:
 
 
 def _origin(host: HostRecord) -> str:
-    """Say how the host's driver came there."""
+    """Say how the host driver came there."""
     packages = host.packages.matching(*_PACKAGES)
     if any(package.name.startswith(("linux-modules-nvidia", "linux-objects-nvidia")) for package in packages):
         return "from the distribution's precompiled packages"
@@ -162,7 +162,7 @@ def module_flavor(subject: CheckedHost) -> Iterator[Finding]:
         if not chosen or chosen != {"only": _PROPRIETARY, "never": _OPEN}.get(gpu.model.open_modules):
             continue
         other = _OPEN if chosen == _PROPRIETARY else _PROPRIETARY
-        way = f"install the host's driver with the {other} kernel modules"
+        way = f"install the host driver with the {other} kernel modules"
         if subject.expected.driver_container:
             way = f"{subject.driver_key}.kernel_module_type: auto"
         yield subject.finding("module_flavor", gpu=gpu, other=other, chosen=chosen, source=source, way=way)

@@ -1,4 +1,4 @@
-"""The kernel that runs, the one that comes, and who replaces it."""
+"""Check the running kernel, the next-boot kernel and unattended upgrades."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     running, kernels = subject.host.kernel.running, subject.host.kernels
     following = kernels.next.release if kernels.next else running
     in_container = subject.expected.driver_container
-    effect = "DKMS cannot build the host's driver for it"
+    effect = "DKMS cannot build the host driver for it"
     if in_container:
         effect = "the driver container asks the same archives for them, and cannot build the driver"
     repository = f", or set {subject.driver_key}.repo_config to a repository with them" if in_container else ""
@@ -98,7 +98,7 @@ def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
 
 
 def unsigned_module(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a host's own driver without a signature where one is needed."""
+    """Yield a host driver without a signature where one is needed."""
     firmware, driver = subject.host.firmware, subject.host.driver
     needed = not subject.expected.driver_container and firmware.refuses_unsigned
     if needed and driver.module and not driver.module_signer and not driver.loaded:

@@ -1,4 +1,4 @@
-"""The machine itself: its name, its system, its disk, its clock, its way to the network."""
+"""Check the machine: its node name, operating system, disk, swap, clock, proxy and container runtime."""
 
 from __future__ import annotations
 

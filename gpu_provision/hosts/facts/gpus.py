@@ -164,7 +164,7 @@ class Driver(Section):
 
     @property
     def usable(self) -> str:
-        """Version of the host's own driver if containers can have their GPUs by it; empty if not.
+        """Version of the host driver if containers can have their GPUs by it; empty if not.
 
         It is loaded, or can be into the running kernel. While a container's is loaded, that is the driver; one that
         is loaded and whose files are gone has been removed.
@@ -180,7 +180,7 @@ class Driver(Section):
 
     @property
     def version(self) -> str:
-        """The version of the host's own driver, as far as anything tells it."""
+        """The version of the host driver, as far as anything tells it."""
         own = "" if self.in_container else self.loaded
         return own or self.module_version or next(iter(self.library_versions), "")
 

@@ -1,4 +1,4 @@
-"""Operations of the host phase. What all share: reading the host, changes in words, differences of files, findings."""
+"""Operations of the host phase, and what they share: the host's facts, descriptions, file diffs, findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver needs of a host: kernel modules, nouveau kept away, and persistence mode of a host's own driver.
+"""What the driver needs of a host: kernel modules, nouveau kept away, and persistence mode of a host driver.
 
 Without persistence mode the driver releases a GPU whenever no process uses it, and takes seconds to have it again. A
 driver container starts NVIDIA's daemon by itself.
@@ -207,7 +207,7 @@ def disable(units: Sequence[str]) -> str:
 
 @host_operation
 def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None) -> Commands:  # noqa: FBT001, FBT002 - pyinfra operations take their state so
-    """Keep a host's own driver initialized, now and at every boot; or no longer, as far as that was our doing.
+    """Keep a host driver initialized, now and at every boot; or no longer, as far as that was our doing.
 
     A driver that a container has brought is left to it.
     """

@@ -1,4 +1,4 @@
-"""An embedded Kubernetes API server for kubectl, the kubernetes client and gpu-provision.
+"""The sandbox's Kubernetes API server, for kubectl, the kubernetes client and gpu-provision.
 
 Requests arrive at ``server.HttpServer`` (HTTP, TLS, request log, faults) or ``local_api.LocalApi`` (controllers and
 simulated nodes in the same process). Both call ``registry.Registry``, which applies the ``strategy``, defaults,

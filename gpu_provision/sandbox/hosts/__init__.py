@@ -1,7 +1,7 @@
 """Simulated hosts: real shell commands run on them, against a private state that outlives them.
 
-The state of a host is ``<sandbox directory>/hosts/<node>/``. It is made when it is first needed, as its
-fleet says then; ``remove`` it to begin again.
+The state of a host is ``<sandbox directory>/hosts/<node>/``. The first access creates it as the
+fleet says; ``remove`` deletes it.
 """
 
 from __future__ import annotations

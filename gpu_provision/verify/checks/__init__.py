@@ -1,1 +1,1 @@
-"""The acceptance tests that come along; `gpu-provision verify` runs them, or pytest with the plugin's options."""
+"""Built-in acceptance tests; `gpu-provision verify` runs them, or pytest with the plugin's options."""

@@ -121,7 +121,7 @@ def _incomplete(daemonset: Manifest) -> str:
     updated, available = status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)
     is_driver = daemonset["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
     if updated < wanted and not is_driver:
-        return f"has {updated} of {wanted} pods of its present content"
+        return f"has {updated} of {wanted} pods of its current content"
     return f"has {available} of {wanted} pods available" if available < wanted else ""
 
 
@@ -138,7 +138,7 @@ def _metrics(cluster: GpuCluster, pod: str) -> str:
     try:
         return cluster.text(path)
     except ForbiddenError:
-        pytest.skip("this account has no right to get pods/proxy")
+        pytest.skip("this account has no permission to get pods/proxy")
     except NotFoundError as error:
         if _NO_SUCH_PATH in error.findings[0].evidence:
             pytest.skip("this API server has no proxy to pods")

@@ -123,7 +123,7 @@ def test_acceptance_tests_pass_and_ask_the_exporter(user: NodeUser) -> None:
     """With the rights of runs all but one, which needs another right."""
     asks_exporter = "dcgm exporter answers for every gpu"
     ended = verified(user)
-    assert ended.pop(asks_exporter) == "skipped this account has no right to get pods/proxy"
+    assert ended.pop(asks_exporter) == "skipped this account has no permission to get pods/proxy"
     assert set(ended.values()) == {"passed"}, ended
     user.kubectl("create", "role", "metrics", "-n", OPERANDS, "--verb=get", "--resource=pods/proxy")
     user.kubectl("create", "rolebinding", "metrics", "-n", OPERANDS, "--role=metrics", "--user=gpu-provision")

@@ -102,7 +102,7 @@ def test_acceptance_tests_of_host_and_cluster_pass(owner: Owner, tmp_path: Path)
     assert said.code == 0, said.text
     suite = ET.parse(tmp_path / "junit.xml").getroot()[0]  # noqa: S314 - our own file
     counts = {name: int(suite.attrib[name]) for name in ("failures", "errors", "skipped")}
-    assert counts == {"failures": 0, "errors": 0, "skipped": 1}, said.text  # the exporter: no right to get pods/proxy
+    assert counts == {"failures": 0, "errors": 0, "skipped": 1}, said.text  # no permission to get pods/proxy
     assert int(suite.attrib["tests"]) > 0
 
 
