@@ -65,6 +65,8 @@ def test_a_component_goes_by_what_it_requires(
     settled = settler().settle(raw(driver=driver, toolkit=toolkit, plugin=plugin), 0)
     assert (settled["driver", "a"].state, settled["driver", "a"].reason) == driver
     assert tuple((settled[name, "a"].state, settled[name, "a"].reason) for name in ("toolkit", "plugin")) == expected
+    unshared = {key: each for key, each in raw(driver=driver, toolkit=toolkit, plugin=plugin).items() if key[1]}
+    assert settler().settle(unshared, 0) == {key: each for key, each in settled.items() if key[1]}
 
 
 IN_TIME, POSTPONED = STARTING, (State.READY, NOT_VALIDATED)
