@@ -137,7 +137,7 @@ def apply(
     If the operator manages the stack, apply updates the GPUStack and waits for the controller.
 
     PLAN is a file of gpu-provision plan --out: apply makes exactly its changes, without a prompt. If inventory, hosts
-    or cluster differ from it, apply reports that and does not begin the host phase, or the cluster phase.
+    or cluster have changed since, apply reports that and does not begin the host phase, or the cluster phase.
     """
     from gpu_provision.api.jobs import apply_job
 
