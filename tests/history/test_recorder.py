@@ -170,7 +170,7 @@ def test_a_run_that_changed_hosts_alone_is_on_record(server: _Server, monkeypatc
     server.answer = UnreachableError(FULL)
     _, (problem,) = recorder.record_host_changes(cast("KubeClient", server), _spec(), 1, planned_at="")
     assert (problem.code, problem.severity) == ("GP330", Severity.WARNING)
-    assert (store.find_local(_spec().inventory.name) or {})["ending"] == "succeeded"
+    assert (store.find_local(_spec().inventory.name) or {})["reason"] == "changed 1 host, and nothing else"
 
 
 def test_a_hosts_only_run_is_on_record_where_the_stack_is(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
