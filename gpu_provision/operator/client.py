@@ -18,7 +18,7 @@ from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import FieldChange
 from gpu_provision.operator.crd import Schema, spec_schema
-from gpu_provision.operator.gitops import managed_by, other_managers, warn_if_declared_elsewhere
+from gpu_provision.operator.gitops import managed_by, other_spec_managers, warn_if_declared_elsewhere
 from gpu_provision.operator.stack import (
     FINALIZER,
     HOME,
@@ -90,7 +90,7 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
     try:
         after = _apply(cluster, wanted, live, force=force, dry_run=True)
     except FieldConflictError as conflict:
-        owner = managed_by(live) or ", ".join(other_managers(live)) or "its owner"
+        owner = managed_by(live) or ", ".join(other_spec_managers(live)) or "its owner"
         fix = f"change it where {owner} declares it; or take these fields over: --take-over"
         found = tuple(replace(each, where=stack_label(live), fix=fix) for each in conflict.findings)
         return StackResource(live=live, desired=wanted, fields=differences(wanted, live), findings=found)
@@ -103,7 +103,7 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
     if force or not left:
         found = warn_if_declared_elsewhere(live, "take over") if force else ()
         return StackResource(live=live, desired=wanted, fields=fields, findings=found)
-    managers = ", ".join(other_managers(live)) or "another manager"
+    managers = ", ".join(other_spec_managers(live)) or "another manager"
     error = Finding(
         code="GP304",
         where=stack_label(live),

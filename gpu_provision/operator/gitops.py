@@ -44,11 +44,11 @@ def managed_by(stack: Manifest) -> str:
         if name := str(values.get(key) or "").partition(":")[0]:  # a tracking id has more parts
             namespace = values.get(namespace_key)
             return f"{owner} {f'{namespace}/' if namespace else ''}{name}"
-    tools = (name for name in other_managers(stack) if not name.startswith("kubectl"))  # a person uses kubectl
+    tools = (name for name in other_spec_managers(stack) if not name.startswith("kubectl"))  # a person uses kubectl
     return next((f"the field manager {name}" for name in tools), "")
 
 
-def other_managers(live: Manifest) -> tuple[str, ...]:
+def other_spec_managers(live: Manifest) -> tuple[str, ...]:
     """Return the field managers of a stack's spec besides gpu-provision."""
     return tuple(sorted(managers_of(live, "spec") - {FIELD_MANAGER}))
 

@@ -18,7 +18,6 @@ Manifests = Mapping[str, Sequence[Manifest]]
 _VERSIONS = ("resourceVersion", "generation", "managedFields")
 _NOISE = (*_VERSIONS, "uid", "creationTimestamp", "selfLink")
 
-
 # Lists whose items the API server identifies by keys (x-kubernetes-list-map-keys); others count by position.
 # Source: list types of the core API, Kubernetes 1.36.
 _BY_NAME = ("containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumes")

@@ -10,18 +10,6 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.plan import Writer
 from gpu_provision.planning.diff import FIELD_MANAGER, Path, step_down, text_of
 
-# kubectl's imperative commands; not apply, which another declaration uses.
-_HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
-
-
-def manual_editors(live: Manifest) -> frozenset[str]:
-    """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
-    entries = live.get("metadata", {}).get("managedFields") or ()
-    updates = {entry["manager"] for entry in entries if entry.get("operation") == "Update"}
-    applies = {entry["manager"] for entry in entries if entry.get("operation") == "Apply"}
-    return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
-
-
 Entry = Mapping[str, Any]
 Owners = Mapping[str, tuple[Writer, ...]]
 """Path of a field, as in FieldChange -> its field managers."""
@@ -29,10 +17,8 @@ Owners = Mapping[str, tuple[Writer, ...]]
 OWN_MANAGERS = frozenset({FIELD_MANAGER, f"{FIELD_MANAGER}-records"})
 """Field managers of this tool."""
 
-
 # The server merges the oldest entries into this one when an object has more than ten.
 _UNKNOWN = frozenset({"ancient-changes"})
-
 
 # Programs that write to all objects of a kind.
 _SYSTEM = frozenset(
@@ -40,6 +26,17 @@ _SYSTEM = frozenset(
 )
 _IDENTITY = ("manager", "operation", "subresource")
 _KUBERNETES = frozenset({"kube-apiserver", "kube-scheduler", "kubelet"})
+
+# kubectl's imperative commands; not apply, which another declaration uses.
+_HAND, _DECLARED = "kubectl-", frozenset({"kubectl-client-side-apply", "kubectl-last-applied"})
+
+
+def manual_editors(live: Manifest) -> frozenset[str]:
+    """Return the field managers of kubectl's imperative commands (edit, patch, set, label) on an object."""
+    entries = _entries(live)
+    updates = {entry["manager"] for entry in entries if entry.get("operation") == "Update"}
+    applies = {entry["manager"] for entry in entries if entry.get("operation") == "Apply"}
+    return frozenset(name for name in updates - applies - _DECLARED if name.startswith(_HAND))
 
 
 def _entries(live: Manifest) -> tuple[Entry, ...]:

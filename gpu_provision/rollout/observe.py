@@ -21,7 +21,6 @@ from gpu_provision.rollout.states import installation_digest, writer_of
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod, which the kubelet restarts
 _CORDON = "node.kubernetes.io/unschedulable"  # taint of a cordoned node
 
-
 PodBudget = tuple[str, Selector, snapshot.DisruptionBudget]
 """Namespace, selector of its pods, and the allowed disruptions."""
 

@@ -288,6 +288,11 @@ def world(*machines: Machine, policy: UpgradePolicy = ONE, fleet: RolloutPolicy 
     return found
 
 
+UP_TO_RESTART = ("upgrade-required", "cordon-required", "wait-for-jobs-required", "pod-deletion-required")
+UP_TO_RESTART += ("pod-restart-required",)
+"""The states of a node until its driver pod is deleted."""
+
+
 def states_of(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through, with the moment at which the stack's labels went."""
     actions = (action for decision in found.decisions for action in decision.actions)

@@ -12,7 +12,7 @@ from gpu_provision.rollout.preview import plan_waves
 from gpu_provision.rollout.snapshot import NO_DRIVER, BudgetDomain, Cordon, FleetNode, GpuUse, StateTransition
 from gpu_provision.rollout.state_machine import decide_node, retry_failed
 from gpu_provision.rollout.states import UpgradeState
-from tests.rollout.rules import ONE, ended, states_of, until, world
+from tests.rollout.rules import ONE, UP_TO_RESTART, ended, states_of, until, world
 from tests.rollout.world import BEGINNING, NEW, Machine, Work, World
 
 
@@ -29,15 +29,7 @@ def test_a_leaving_node_is_emptied_before_the_removal(*, has_taint: bool) -> Non
     """Cordon, eviction, labels, and the node is given back once the stack's pods have ended there."""
     found = world(leaving(Work(name="train"), has_taint=has_taint))
     node = end(found)
-    assert states_of(found) == [
-        "upgrade-required",
-        "cordon-required",
-        "wait-for-jobs-required",
-        "pod-deletion-required",
-        "pod-restart-required",
-        "labels off",
-        "",
-    ]
+    assert states_of(found) == [*UP_TO_RESTART, "labels off", ""]
     assert node.is_forgotten
     assert node.driver is None
     assert not node.cordoned_by

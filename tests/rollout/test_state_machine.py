@@ -24,7 +24,7 @@ from gpu_provision.rollout import predicates, states
 from gpu_provision.rollout.snapshot import BudgetDomain, Evict, GpuUse, Policy
 from gpu_provision.rollout.state_machine import RolloutPhase, retry_failed
 from gpu_provision.rollout.states import UpgradeState
-from tests.rollout.rules import NO_LIMIT, ONE, ended, fleet_of, states_of, until, world
+from tests.rollout.rules import NO_LIMIT, ONE, UP_TO_RESTART, ended, fleet_of, states_of, until, world
 from tests.rollout.world import BEGINNING, Machine, Trouble, Work, World
 
 
@@ -36,16 +36,7 @@ def test_a_node_has_the_states_of_the_gpu_operator() -> None:
     """Dashboards and scripts made for the reference see the states that they know, and upgrade-done at the end."""
     node = Machine(name="node-1", work=[Work(name="train")])
     found = ended(world(node))
-    assert states_of(found) == [
-        "upgrade-required",
-        "cordon-required",
-        "wait-for-jobs-required",
-        "pod-deletion-required",
-        "pod-restart-required",
-        "validation-required",
-        "uncordon-required",
-        "upgrade-done",
-    ]
+    assert states_of(found) == [*UP_TO_RESTART, "validation-required", "uncordon-required", "upgrade-done"]
     assert found.decisions[-1].phase is RolloutPhase.DONE
     assert node.driver is not None
     assert node.driver.digest == found.content
