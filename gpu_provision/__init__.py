@@ -39,7 +39,7 @@ _NAMES = {
         "DestroyResult ResourceChange Schedule Wave Writer"
     ),
     "model.progress": (
-        "ComponentStatus Event Evidence LockHolder NodeState NodeStatus Outside RunResult State Status Transition"
+        "ComponentStatus Event Evidence LockHolder NodeState NodeStatus OutsideState RunResult State Status Transition"
     ),
     "model.rollout_policy": (
         "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "

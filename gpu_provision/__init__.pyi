@@ -87,7 +87,7 @@ from gpu_provision.model.progress import Evidence as Evidence
 from gpu_provision.model.progress import LockHolder as LockHolder
 from gpu_provision.model.progress import NodeState as NodeState
 from gpu_provision.model.progress import NodeStatus as NodeStatus
-from gpu_provision.model.progress import Outside as Outside
+from gpu_provision.model.progress import OutsideState as OutsideState
 from gpu_provision.model.progress import RunResult as RunResult
 from gpu_provision.model.progress import State as State
 from gpu_provision.model.progress import Status as Status

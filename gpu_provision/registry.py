@@ -24,7 +24,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.model.hosts import ImageAnswer, ImageState
+from gpu_provision.model.hosts import ImageAvailability, ImageLookup
 
 _HELPER_SECONDS = 5
 _HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", "docker.io")
@@ -85,14 +85,14 @@ def _from_file(config: Mapping[str, Any], registry: str) -> Credentials | None:
 
 def _from_entry(entry: Mapping[str, Any]) -> Credentials | None:
     if entry.get("identitytoken"):
-        return _checked(_TOKEN_USER, entry["identitytoken"])
+        return _validate_credentials(_TOKEN_USER, entry["identitytoken"])
     with suppress(ValueError, TypeError):
         user, colon, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
         return Credentials(user, password) if colon else None
     return None
 
 
-def _checked(user: Any, password: Any) -> Credentials | None:
+def _validate_credentials(user: Any, password: Any) -> Credentials | None:
     """Return credentials of two texts that can be sent; None for anything else that JSON can hold."""
     if isinstance(user, str) and isinstance(password, str):
         with suppress(UnicodeEncodeError):  # of half of a surrogate pair
@@ -113,7 +113,7 @@ def _from_helper(name: str, key: str) -> Credentials | None:
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     answer = _json_object(done.stdout)
-    return _checked(answer.get("Username"), answer.get("Secret"))
+    return _validate_credentials(answer.get("Username"), answer.get("Secret"))
 
 
 SECONDS = 15  # for all requests about one image together
@@ -124,23 +124,23 @@ _ACCEPT = ", ".join((*_INDEXES, *_MANIFESTS))
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _OK = 401, 403, 404, 200
 
 
-def look_up_image(image: str, architecture: str) -> ImageAnswer:
+def look_up_image(image: str, architecture: str) -> ImageLookup:
     """Return whether a registry has an image for an architecture, such as ``amd64``; the answer holds no secret."""
     reference = parse_reference(image)
-    answers: list[ImageAnswer] = []
+    answers: list[ImageLookup] = []
 
     def fetch() -> None:
         try:
             response = _manifest(reference, time.monotonic() + SECONDS)
             answers.append(_answer(image, reference, architecture, response))
         except _NoAnswerError as silence:
-            answers.append(ImageAnswer(image, ImageState.UNREACHABLE, str(silence)))
+            answers.append(ImageLookup(image, ImageAvailability.UNREACHABLE, str(silence)))
 
     # A thread, as no socket option bounds name resolution, several addresses, or, under gevent, a handshake.
     thread = threading.Thread(target=fetch, name=f"registry {reference.host}", daemon=True)
     thread.start()
     thread.join(SECONDS)
-    late = ImageAnswer(image, ImageState.UNREACHABLE, f"{reference.host}: no answer within {SECONDS} seconds")
+    late = ImageLookup(image, ImageAvailability.UNREACHABLE, f"{reference.host}: no answer within {SECONDS} seconds")
     return answers[0] if answers else late
 
 
@@ -222,21 +222,21 @@ def _request(
         raise _NoAnswerError(message) from None
 
 
-def _answer(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageAnswer:
+def _answer(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageLookup:
     said = f"{reference.host}: HTTP {response.status}{_reason(response)}"
     if response.status == _NOT_FOUND:
-        return ImageAnswer(image, ImageState.ABSENT, said)
+        return ImageLookup(image, ImageAvailability.ABSENT, said)
     if response.status in {_UNAUTHORIZED, _FORBIDDEN}:
-        return ImageAnswer(image, ImageState.REFUSED, said)
+        return ImageLookup(image, ImageAvailability.REFUSED, said)
     if response.status != _OK:
         redirected = 300 <= response.status < 400  # noqa: PLR2004 - the class of statuses
-        return ImageAnswer(image, ImageState.PRESENT if redirected else ImageState.UNREACHABLE, said)
+        return ImageLookup(image, ImageAvailability.PRESENT if redirected else ImageAvailability.UNREACHABLE, said)
     # Only an index names architectures.
     named = (_mapping(_mapping(each).get("platform")).get("architecture") for each in _items(response, "manifests"))
     found = sorted({name for name in named if isinstance(name, str) and name not in {"", "unknown"}})
     lacks = bool(found) and bool(architecture) and architecture not in found
-    state = ImageState.OTHER_ARCHITECTURE if lacks else ImageState.PRESENT
-    return ImageAnswer(image, state, f"{reference.host}: {', '.join(found) or 'one manifest'}")
+    state = ImageAvailability.OTHER_ARCHITECTURE if lacks else ImageAvailability.PRESENT
+    return ImageLookup(image, state, f"{reference.host}: {', '.join(found) or 'one manifest'}")
 
 
 def _items(response: _Response, key: str) -> list[Any]:

@@ -19,7 +19,7 @@ import pytest
 import trustme
 
 from gpu_provision import registry as client
-from gpu_provision.model.hosts import ImageState
+from gpu_provision.model.hosts import ImageAvailability
 from gpu_provision.registry import Credentials, ImageReference, find_credentials, look_up_image, parse_reference
 from tests import data_file
 from tests.kube.conftest import QuietHandler, serving
@@ -197,7 +197,7 @@ def test_image_that_is_there(registry: Registry, wants: str, architectures: list
     registry.wants = wants
     registry.images[f"nvidia/driver:{TAG}"] = architectures
     answer = look_up_image(image(registry), "amd64")
-    state = ImageState.OTHER_ARCHITECTURE if architectures == ["arm64"] else ImageState.PRESENT
+    state = ImageAvailability.OTHER_ARCHITECTURE if architectures == ["arm64"] else ImageAvailability.PRESENT
     assert (answer.state, answer.reference) == (state, image(registry))
     # HEAD counts as no pull where pulls are counted; only an index, which names platforms, is read.
     asked = [method for method, path, _ in registry.asked if "/manifests/" in path]
@@ -207,7 +207,7 @@ def test_image_that_is_there(registry: Registry, wants: str, architectures: list
 def test_image_that_is_not_there(registry: Registry) -> None:
     """The registry's own words are the evidence."""
     answer = look_up_image(image(registry), "amd64")
-    assert (answer.state, answer.evidence) == (ImageState.ABSENT, f"{registry.host}: HTTP 404")
+    assert (answer.state, answer.evidence) == (ImageAvailability.ABSENT, f"{registry.host}: HTTP 404")
 
 
 @pytest.mark.parametrize("wants", ["bearer", "basic"])
@@ -215,15 +215,15 @@ def test_users_credentials_are_shown_to_whom_they_belong(registry: Registry, tmp
     """They buy a token where one is wanted; wrong ones are refused, and no secret reaches the evidence."""
     registry.wants, registry.user = wants, "jane:s3cret"
     registry.images[f"nvidia/driver:{TAG}"] = []
-    assert look_up_image(image(registry), "amd64").state is ImageState.REFUSED
+    assert look_up_image(image(registry), "amd64").state is ImageAvailability.REFUSED
     log_in(tmp_path, registry.host, auth=SECRET)
     registry.asked.clear()
-    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageAvailability.PRESENT
     shown = ["", f"Basic {SECRET}", f"Bearer {TOKEN}"]
     assert [given for _, _, given in registry.asked] == (shown if wants == "bearer" else shown[:2])
     registry.user = "jane:other"
     answer = look_up_image(image(registry), "amd64")
-    assert answer.state is ImageState.REFUSED
+    assert answer.state is ImageAvailability.REFUSED
     assert "s3cret" not in str(answer)
     assert SECRET not in str(answer)
 
@@ -233,14 +233,14 @@ def test_identity_token_is_exchanged(registry: Registry, tmp_path: Path) -> None
     registry.wants = "bearer"
     registry.images[f"nvidia/driver:{TAG}"] = []
     log_in(tmp_path, registry.host, identitytoken="refresh-me")
-    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageAvailability.PRESENT
 
 
 def test_credentials_go_to_no_service_without_tls(registry: Registry, tmp_path: Path) -> None:
     """A registry may name any token service; one without TLS gets nothing."""
     registry.wants, registry.realm = "bearer", f"http://{registry.host}/token"
     log_in(tmp_path, registry.host, auth=SECRET)
-    assert look_up_image(image(registry), "amd64").state is ImageState.REFUSED
+    assert look_up_image(image(registry), "amd64").state is ImageAvailability.REFUSED
     assert len(registry.asked) == 1
 
 
@@ -251,7 +251,7 @@ def test_other_answers(registry: Registry, status: int, state: str) -> None:
     """A redirect is not followed; an overloaded registry says nothing about the image."""
     registry.status = status
     answer = look_up_image(image(registry), "amd64")
-    assert answer.state is ImageState[state]
+    assert answer.state is ImageAvailability[state]
     assert f"HTTP {status}" in answer.evidence
 
 
@@ -260,7 +260,7 @@ def test_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SECONDS", 0.4)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer = look_up_image(f"localhost:{silent.getsockname()[1]}/nvidia/driver:{TAG}", "amd64")
-    assert answer.state is ImageState.UNREACHABLE
+    assert answer.state is ImageAvailability.UNREACHABLE
 
 
 def test_name_that_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_name_that_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
     answer = look_up_image(f"registry.invalid/nvidia/driver:{TAG}", "amd64")
-    assert (answer.state, ended.is_set()) == (ImageState.UNREACHABLE, False)
+    assert (answer.state, ended.is_set()) == (ImageAvailability.UNREACHABLE, False)
     is_over.set()
 
 
@@ -289,7 +289,7 @@ def test_index_of_any_shape_names_no_platform(registry: Registry, content: str) 
     """It is there, which is all that it tells."""
     registry.images[f"nvidia/driver:{TAG}"] = ["arm64"]
     registry.content = content
-    assert look_up_image(image(registry), "amd64").state is ImageState.PRESENT
+    assert look_up_image(image(registry), "amd64").state is ImageAvailability.PRESENT
 
 
 @pytest.mark.parametrize("content", [*ODD, *(f'{{"token": {each}}}' for each in DATA["tokens"])])
@@ -298,7 +298,7 @@ def test_a_malformed_token_grants_nothing(registry: Registry, content: str) -> N
     registry.wants = "bearer"
     registry.content = content
     answer = look_up_image(image(registry), "amd64")
-    assert answer.state in {ImageState.REFUSED, ImageState.UNREACHABLE}
+    assert answer.state in {ImageAvailability.REFUSED, ImageAvailability.UNREACHABLE}
     assert "Bearer" not in answer.evidence
 
 
@@ -313,7 +313,7 @@ def test_a_malformed_error_is_reported_by_its_status(content: str) -> None:
 )
 def test_realm_of_any_shape_is_no_crash(registry: Registry, realm: str) -> None:
     registry.wants, registry.realm = "bearer", realm
-    assert look_up_image(image(registry), "amd64").state is ImageState.UNREACHABLE
+    assert look_up_image(image(registry), "amd64").state is ImageAvailability.UNREACHABLE
 
 
 def test_untrusted_certificate(registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -321,6 +321,6 @@ def test_untrusted_certificate(registry: Registry, monkeypatch: pytest.MonkeyPat
     (tmp_path / "none.pem").write_text("")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     answer = look_up_image(image(registry), "amd64")
-    assert answer.state is ImageState.UNREACHABLE
+    assert answer.state is ImageAvailability.UNREACHABLE
     assert "CERTIFICATE_VERIFY_FAILED" in answer.evidence
     assert not registry.asked

@@ -9,7 +9,7 @@ from gpu_provision.inventory import load
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.codes import meanings
 from gpu_provision.rbac import permissions as needs
-from gpu_provision.rbac.roles import qualified_name, rules_of, without_cluster_wide
+from gpu_provision.rbac.roles import drop_cluster_wide, qualified_name, rules_of
 
 _DOCS = Path(__file__).parents[1] / "docs"
 _FINDINGS = """\
@@ -68,7 +68,7 @@ def _tables(permissions: Collection[Permission], granted: Collection[Permission]
     everywhere = {one for one in (*permissions, *granted) if not one.namespace}
     for namespace in sorted({one.namespace for one in permissions}):
         here = [one for one in permissions if one.namespace == namespace]
-        rules = rules_of(without_cluster_wide(here, everywhere) if namespace else here)
+        rules = rules_of(drop_cluster_wide(here, everywhere) if namespace else here)
         yield f"In namespace `{namespace}`:\n" if namespace else "In the whole cluster:\n"
         yield "| verbs | resources | names |\n|---|---|---|"
         for rule in rules:

@@ -4,7 +4,7 @@ import gpu_provision
 
 inventory = gpu_provision.load("inventories/sandbox.yaml")
 adoption = gpu_provision.adoption(inventory)
-if adoption.is_over:
+if adoption.is_complete:
     print("no GPU Operator is left in", adoption.cluster)
 else:
     print(adoption)

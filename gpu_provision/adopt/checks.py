@@ -25,7 +25,7 @@ _MAX_NODES = 10
 def check_cluster(install: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
     """Yield the findings about the operator, its ClusterPolicy and the inventory."""
     if not install.policies:
-        yield nothing_to_adopt(install.cluster)
+        yield nothing_to_adopt_finding(install.cluster)
         return
     yield from _check_upgrades(install)
     yield from _check_installer(install)
@@ -33,7 +33,7 @@ def check_cluster(install: OperatorInstall, context: RenderContext) -> Iterator[
     yield from _check_inventory(install, context)
 
 
-def nothing_to_adopt(cluster: str) -> Finding:
+def nothing_to_adopt_finding(cluster: str) -> Finding:
     """Return the warning that the cluster has no ClusterPolicy."""
     return Finding(
         code=codes.NOTHING_TO_ADOPT,
@@ -130,8 +130,8 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
     """Yield the warnings about drivers that the apply replaces, with their differences."""
     by_cause: dict[tuple[str, ...], list[str]] = {}
     for each in drivers:
-        if not each.keeps:
-            by_cause.setdefault(each.differs, []).append(each.node)
+        if not each.is_kept:
+            by_cause.setdefault(each.differences, []).append(each.node)
     for differs, nodes in by_cause.items():
         yield Finding(
             code=codes.DRIVER_RESTARTS,

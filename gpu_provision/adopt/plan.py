@@ -56,7 +56,7 @@ class ObjectPlan:
     """An object and its disposition."""
 
     ref: ObjectRef
-    fate: Disposition
+    disposition: Disposition
     live: Manifest
     fields: tuple[FieldChange, ...] = ()  # changes by the first apply
     effects: tuple[str, ...] = ()  # other effects, as text
@@ -69,15 +69,15 @@ class RunningDriver:
     node: str
     ref: ObjectRef
     uid: str
-    differs: tuple[str, ...]  # differences from the declared driver; empty if it is the same
+    differences: tuple[str, ...]  # differences from the declared driver; empty if it is the same
     labels: Mapping[str, str | None]  # labels by which the new DaemonSet adopts it; None: a label to remove
     annotations: Mapping[str, str | None]  # the same for annotations
     live: Manifest
 
     @property
-    def keeps(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether the driver keeps running."""
-        return not self.differs
+        return not self.differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +108,18 @@ class Adoption:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def is_over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left to adopt."""
         return not self.policies
 
     @property
     def replaces_discovery(self) -> bool:
         """Whether the inventory's Node Feature Discovery replaces the chart's."""
-        return bool(self.discovery) and any(is_discovery(item.live) for item in self.of(Disposition.REMOVED))
+        return bool(self.discovery) and any(is_discovery(item.live) for item in self.objects_with(Disposition.REMOVED))
 
-    def of(self, *fates: Disposition) -> tuple[ObjectPlan, ...]:
+    def objects_with(self, *fates: Disposition) -> tuple[ObjectPlan, ...]:
         """Return the objects with one of these dispositions."""
-        return tuple(item for item in self.objects if item.fate in fates)
+        return tuple(item for item in self.objects if item.disposition in fates)
 
 
 def plan_adoption(install: OperatorInstall, context: RenderContext, desired: Desired) -> Adoption:
@@ -157,10 +157,10 @@ def _plan_objects(
         if ref in wanted:
             yield _take_over(item, wanted[ref])
         elif ref in install.discovery and keeps_discovery:
-            yield ObjectPlan(ref=ref, fate=Disposition.LEFT, live=item)
+            yield ObjectPlan(ref=ref, disposition=Disposition.LEFT, live=item)
         elif ref in install.chart:
             effects = ("stopped first, removed last",) if is_operator(item) else ()
-            yield ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
+            yield ObjectPlan(ref=ref, disposition=Disposition.REMOVED, live=item, effects=effects)
         else:
             yield _plan_operand(item, staying, components)
     if install.discovery and not keeps_discovery:
@@ -175,7 +175,9 @@ def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
     """Plan an object with the name of a desired one: take it over, unless an immutable field differs."""
     ref = ref_of(live)
     if fixed := _immutable_difference(live, wanted):
-        return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",))
+        return ObjectPlan(
+            ref=ref, disposition=Disposition.REPLACED, live=live, effects=(f"its {fixed} cannot be changed",)
+        )
     changes = differences(_with_metadata_maps(wanted), _with_metadata_maps(with_transferred_fields(live)))
     effects: tuple[str, ...] = ()
     if live["kind"] == "DaemonSet" and any(change.path.startswith("spec.template") for change in changes):
@@ -183,7 +185,7 @@ def _take_over(live: Manifest, wanted: Manifest) -> ObjectPlan:
         pods = "its pod" if number == 1 else f"its {number} pods, node by node"
         effects = (f"restarts {pods}; containers that have a GPU keep it",)
     fields = tuple(change for change in changes if not _is_noise(change))
-    return ObjectPlan(ref=ref, fate=Disposition.TAKEN, live=live, fields=fields, effects=effects)
+    return ObjectPlan(ref=ref, disposition=Disposition.TAKEN, live=live, fields=fields, effects=effects)
 
 
 def _immutable_difference(live: Manifest, wanted: Manifest) -> str:
@@ -204,12 +206,12 @@ def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset
     component = OPERANDS.get(labels_of(item).get(labels.APP, "")) if item["kind"] == "DaemonSet" else None
     if component is None:
         stays = _is_kept(item) or any(_is_used_by(item, other) for other in staying)
-        return ObjectPlan(ref=ref, fate=Disposition.LEFT if stays else Disposition.REMOVED, live=item)
+        return ObjectPlan(ref=ref, disposition=Disposition.LEFT if stays else Disposition.REMOVED, live=item)
     if component not in components:
         effects = (f"{component} is off in the inventory",)
-        return ObjectPlan(ref=ref, fate=Disposition.REMOVED, live=item, effects=effects)
+        return ObjectPlan(ref=ref, disposition=Disposition.REMOVED, live=item, effects=effects)
     pods = "its pods stay; the new DaemonSet adopts them" if component == "driver" else "the new one has another name"
-    return ObjectPlan(ref=ref, fate=Disposition.REPLACED, live=item, effects=(pods,))
+    return ObjectPlan(ref=ref, disposition=Disposition.REPLACED, live=item, effects=(pods,))
 
 
 def _is_kept(item: Manifest) -> bool:
@@ -267,7 +269,7 @@ def _compare_driver(pod: Manifest, template: Manifest, asked: Mapping[str, Any])
         node=node_of(pod),
         ref=ref_of(pod),
         uid=pod["metadata"]["uid"],
-        differs=differs,
+        differences=differs,
         labels=surplus("labels") | marks,
         annotations=surplus("annotations") | template["metadata"].get("annotations", {}),
         live=pod,

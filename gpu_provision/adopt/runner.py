@@ -41,9 +41,9 @@ from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import component_of
-from gpu_provision.planning.managed_fields import is_transferred, transfer_managed_fields, without_owners
+from gpu_provision.planning.managed_fields import is_transferred, remove_owners, transfer_managed_fields
 from gpu_provision.rbac import review
-from gpu_provision.rbac.permissions import on_object
+from gpu_provision.rbac.permissions import object_permissions
 from gpu_provision.reconcile.session import Session
 
 Listen = Callable[[Event], None]
@@ -61,7 +61,7 @@ _MAX_NODES = 3
 
 def plan(session: Session) -> Adoption:
     """Plan an adoption. Raises UnreachableError, ForbiddenError."""
-    reading = session.reading()
+    reading = session.cluster_plan()
     install = discover(session.cluster, session.inventory)
     return plan_adoption(install, reading.context, reading.desired)
 
@@ -85,7 +85,7 @@ def finalize(session: Session, listen: Listen) -> None:
 
 def check(session: Session, adoption: Adoption) -> None:
     """Raise RunFailedError for the errors of an adoption, ForbiddenError for missing permissions."""
-    transferred_refs = {str(item.ref) for item in adoption.of(Disposition.TAKEN, Disposition.REPLACED)}
+    transferred_refs = {str(item.ref) for item in adoption.objects_with(Disposition.TAKEN, Disposition.REPLACED)}
     conflicts = (item for item in session.refusals() if item.code != "GP304" or item.where not in transferred_refs)
     if errors := [item for item in (*adoption.findings, *conflicts) if item.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
@@ -98,15 +98,17 @@ def check(session: Session, adoption: Adoption) -> None:
 def required_permissions(adoption: Adoption) -> Iterator[Permission]:
     """Yield the permissions of an adoption besides those of the apply."""
     for item in adoption.objects:
-        yield from on_object(item.ref, "patch" if item.fate in {Disposition.TAKEN, Disposition.LEFT} else "delete")
+        yield from object_permissions(
+            item.ref, "patch" if item.disposition in {Disposition.TAKEN, Disposition.LEFT} else "delete"
+        )
     for operator in adoption.operators:
-        yield from on_object(ref_of(operator), "patch", "delete")
+        yield from object_permissions(ref_of(operator), "patch", "delete")
     for ref in (*(node.ref for node in adoption.nodes), *(driver.ref for driver in adoption.drivers)):
-        yield from on_object(ref, "patch")
+        yield from object_permissions(ref, "patch")
     for policy in adoption.policies:
-        yield from on_object(ref_of(policy), "delete")
+        yield from object_permissions(ref_of(policy), "delete")
     if adoption.replaces_discovery:
-        yield from on_object(ObjectRef(*NODE_FEATURE, adoption.discovery, ""), "list", "watch")
+        yield from object_permissions(ObjectRef(*NODE_FEATURE, adoption.discovery, ""), "list", "watch")
 
 
 @contextlib.contextmanager
@@ -129,13 +131,17 @@ class AdoptionRunner:
         """Take over all objects that stay, without a driver restart, and delete the replaced and removed operands."""
         self._stop(adoption.operators)
         uids = uids_of(adoption.policies)
-        moving = adoption.of(Disposition.TAKEN, Disposition.LEFT)
+        moving = adoption.objects_with(Disposition.TAKEN, Disposition.LEFT)
         self.say(f"taking {len(moving)} objects over")
         self._run_parallel(partial(self._rewrite, uids=uids), moving)
         # The DaemonSet controller deletes pods on nodes that its selector lacks: labels come first.
-        self._run_parallel(lambda node: self.cluster.label(node.ref, node.uid, node.changes), adoption.nodes)
+        self._run_parallel(lambda node: self.cluster.patch_labels(node.ref, node.uid, node.changes), adoption.nodes)
         self._run_parallel(self._label_driver, adoption.drivers)
-        doomed = [item for item in adoption.of(Disposition.REPLACED, Disposition.REMOVED) if is_owned(item.live, uids)]
+        doomed = [
+            item
+            for item in adoption.objects_with(Disposition.REPLACED, Disposition.REMOVED)
+            if is_owned(item.live, uids)
+        ]
         for item in doomed:
             if item.ref.kind == "DaemonSet" and labels_of(item.live).get(labels.APP) == DRIVER_APP:
                 self.say(f"deleting {item.ref}, orphaning its pods")
@@ -159,7 +165,7 @@ class AdoptionRunner:
             for revision in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
                 if not revision["metadata"].get("ownerReferences"):
                     self._delete(revision)
-        removed = [item.live for item in adoption.of(Disposition.REMOVED)]
+        removed = [item.live for item in adoption.objects_with(Disposition.REMOVED)]
         # Workloads, then the objects they use; last the operator, which names the release for a resumed run.
         removable = [item for item in removed if not is_operator(item)]
         self._run_parallel(self._delete, [item for item in removable if item["kind"] in _WORKLOADS])
@@ -189,7 +195,7 @@ class AdoptionRunner:
             if replicas:
                 self.say(f"scaling {ref_of(item)} to 0")
                 metadata = {"uid": item["metadata"]["uid"], "annotations": {_REPLICAS: str(replicas)}}
-                self.cluster.merge(ref_of(item), {"metadata": metadata, "spec": {"replicas": 0}})
+                self.cluster.merge_patch(ref_of(item), {"metadata": metadata, "spec": {"replicas": 0}})
             self._wait_until(
                 partial(self._has_stopped, item),
                 f"{ref_of(item)} still has pods, although it is scaled to 0",
@@ -208,16 +214,16 @@ class AdoptionRunner:
             if live is None or live["metadata"]["uid"] != item.live["metadata"]["uid"]:
                 return
             metadata: dict[str, object] = {}
-            is_moving = item.fate is Disposition.TAKEN and not is_transferred(live)
+            is_moving = item.disposition is Disposition.TAKEN and not is_transferred(live)
             if is_moving or is_owned(live, uids):
-                metadata["ownerReferences"] = without_owners(live, uids)
+                metadata["ownerReferences"] = remove_owners(live, uids)
             if is_moving:
                 metadata["managedFields"] = transfer_managed_fields(live)
             if not metadata:
                 return
             version = {"resourceVersion": live["metadata"]["resourceVersion"]}
             try:
-                self.cluster.merge(item.ref, {"metadata": {**metadata, **version}})
+                self.cluster.merge_patch(item.ref, {"metadata": {**metadata, **version}})
             except ConflictError:
                 live = self.cluster.get(item.ref)
             else:
@@ -228,7 +234,7 @@ class AdoptionRunner:
         """Set the labels by which the new DaemonSet adopts a running driver pod, and its annotations."""
         metadata = {"uid": driver.uid, "labels": dict(driver.labels), "annotations": dict(driver.annotations)}
         with contextlib.suppress(NotFoundError, ConflictError):  # gone; the new DaemonSet creates the next one
-            self.cluster.merge(driver.ref, {"metadata": metadata})
+            self.cluster.merge_patch(driver.ref, {"metadata": metadata})
 
     def _delete(self, item: Manifest) -> None:
         with contextlib.suppress(ConflictError):  # another object of this name is not the planned one
@@ -251,7 +257,7 @@ class AdoptionRunner:
         began, deadline, last_message = datetime.now(UTC), time.monotonic() + WAIT_SECONDS, ""
         until = f"since {began:%H:%M:%S}, until {began + timedelta(seconds=WAIT_SECONDS):%H:%M:%S} UTC"
         with InformerCache(self.cluster, [features, workers], keep=trim) as cache:
-            while missing := unseen_nodes(adoption.targets, cache.list(features), cache.list(workers)):
+            while missing := nodes_without_features(adoption.targets, cache.list(features), cache.list(workers)):
                 left, named = deadline - time.monotonic(), [f"{node} ({why})" for node, why in missing.items()]
                 if left < 0:
                     finding = _stuck_finding(
@@ -277,7 +283,7 @@ class AdoptionRunner:
             time.sleep(_POLL_SECONDS)
 
 
-def unseen_nodes(
+def nodes_without_features(
     nodes: Iterable[str], features: Mapping[ObjectRef, Manifest], pods: Mapping[ObjectRef, Manifest]
 ) -> dict[str, str]:
     """Return the nodes that the inventory's Node Feature Discovery has not published yet, each with the reason.

@@ -32,7 +32,7 @@ _Returned = TypeVar("_Returned")
 _LOCK_POLL_SECONDS = 1.0
 
 
-def ignore(_value: object) -> None:
+def ignore_event(_value: object) -> None:
     """Ignore an event."""
 
 
@@ -40,7 +40,7 @@ def _event(message: str) -> Event:
     return Event(component="", node="", state=State.PROGRESSING, message=message)
 
 
-def as_read_only(listen: Listen) -> Listen:
+def read_only_listener(listen: Listen) -> Listen:
     """Return a listener for hosts that are only read: it passes failures and replaces all other events."""
     reading = _event("reading hosts")
     return lambda event: listen(event if event.state is State.FAILED else reading)
@@ -110,15 +110,15 @@ class ApplyJob(_Job):
     """The scope and the options of a plan or a run."""
 
     targets: Words | None = None  # components in the user's words; None for all
-    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    rollback_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
     command: str = "apply"  # whose JSON document the result has
-    known: tuple[Finding, ...] = ()  # what a reader should know besides
+    extra_findings: tuple[Finding, ...] = ()  # what a reader should know besides
     take_over: bool = False  # whether fields of the stack's resource are taken over from other field managers
     revalidate: bool = False  # whether validations run again although they have passed
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
-        part, in_cluster = self._selection(), Plan(**self._unread_cluster(), components=(), changes=())
+        part, in_cluster = self._selection(), Plan(**self._empty_cluster_fields(), components=(), changes=())
         on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
         if self.cluster and offline:
             context, desired = prepare(self.inventory, ClusterFacts(), part)
@@ -126,14 +126,14 @@ class ApplyJob(_Job):
             in_cluster = planning.plan(context, desired, empty, inventory_findings(context))
         elif self.cluster:
             in_cluster = self._plan_cluster(on_hosts, part)
-        return StackPlan(hosts=on_hosts, cluster=in_cluster, notes=self.known, command=self.command)
+        return StackPlan(hosts=on_hosts, cluster=in_cluster, notes=self.extra_findings, command=self.command)
 
-    def carry_out(
+    def execute(
         self,
         listen: Listen,
         *,
-        prepared: Callable[[HostsResult], None] = ignore,
-        planned: Callable[[Plan], None] = ignore,
+        prepared: Callable[[HostsResult], None] = ignore_event,
+        planned: Callable[[Plan], None] = ignore_event,
     ) -> StackRun:
         """Apply the inventory to hosts and cluster, and return the result, also of a failure.
 
@@ -152,7 +152,7 @@ class ApplyJob(_Job):
         call = lock_waiter(self.inventory, self.lock_timeout if takes_lock else 0, listen)
         on_hosts = call(lambda: self._prepare(listen, dry_run=False))
         prepared(on_hosts)
-        run = StackRun(inventory=self.inventory.name, hosts=on_hosts, notes=self.known, command=self.command)
+        run = StackRun(inventory=self.inventory.name, hosts=on_hosts, notes=self.extra_findings, command=self.command)
         if not self.cluster:
             return replace(run, notes=(*run.notes, *self._record_host_run(on_hosts)))
         if on_hosts.failed:
@@ -180,7 +180,7 @@ class ApplyJob(_Job):
         on_hosts = self._prepare(listen, dry_run=True)
         if self.cluster:
             return StackDrift(hosts=on_hosts, cluster=self._read_drift(on_hosts))
-        return StackDrift(hosts=on_hosts, cluster=Drift(**self._unread_cluster(), differences=()))
+        return StackDrift(hosts=on_hosts, cluster=Drift(**self._empty_cluster_fields(), differences=()))
 
     def _selection(self) -> RunSelection:
         """Return the selected nodes and components. Raises UsageError, before the first connection to a host."""
@@ -205,7 +205,7 @@ class ApplyJob(_Job):
             from gpu_provision.nodes.maintenance import NodeMaintenance
 
             guard = NodeMaintenance(self.inventory)
-        heard = as_read_only(listen) if dry_run else listen
+        heard = read_only_listener(listen) if dry_run else listen
         return prepare_hosts(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
 
     def _record_host_run(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
@@ -215,9 +215,11 @@ class ApplyJob(_Job):
         from gpu_provision.history.recorder import record_host_only_run
 
         failure = "; ".join(f"{host.name}: {host.reason}" for host in on_hosts.failed)
-        return record_host_only_run(self.inventory, len(on_hosts.changed), failure=failure, back_to=self.back_to)[1]
+        return record_host_only_run(
+            self.inventory, len(on_hosts.changed), failure=failure, rollback_to=self.rollback_to
+        )[1]
 
-    def _unread_cluster(self) -> dict[str, Any]:
+    def _empty_cluster_fields(self) -> dict[str, Any]:
         return {"inventory": self.inventory.name, "release": self.inventory.release, "cluster": "not asked"}
 
     def _session(self, on_hosts: HostsResult, **more: Any) -> Session:
@@ -228,8 +230,8 @@ class ApplyJob(_Job):
         return Session(self.inventory, host_drivers=on_hosts.drivers, **{**by_operator, **more})
 
     def _plan_cluster(self, on_hosts: HostsResult, part: RunSelection) -> Plan:
-        session = self._session(on_hosts, part=part)
-        reading = session.reading()
+        session = self._session(on_hosts, selection=part)
+        reading = session.cluster_plan()
         if reading.plan.is_empty or not reading.observed.members:
             return reading.plan
         from gpu_provision.history.rollback import version_warning
@@ -242,9 +244,10 @@ class ApplyJob(_Job):
     ) -> RunResult:
         began = time.monotonic()
         alone = {"executor": None} if self.revalidate else {}
-        session = self._session(on_hosts, part=part, revalidate=self.revalidate, back_to=self.back_to, **alone)
-        session.listen(listen)
-        reading = session.reading()
+        options = {"selection": part, "revalidate": self.revalidate, "rollback_to": self.rollback_to, **alone}
+        session = self._session(on_hosts, **options)
+        session.add_listener(listen)
+        reading = session.cluster_plan()
         planned(reading.plan)
         if refused := session.refusals():
             raise RunFailedError(*refused)
@@ -286,7 +289,9 @@ class DestroyJob(_Job):
         on_hosts = self._tear_down(listen, dry_run=True)
         return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
 
-    def carry_out(self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore) -> StackRemoval:
+    def carry_out(
+        self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore_event
+    ) -> StackRemoval:
         """Uninstall the stack, and return the result. The hosts are skipped if objects are left.
 
         Args:
@@ -317,7 +322,7 @@ class DestroyJob(_Job):
             return NO_HOSTS
         from gpu_provision.hosts.runner import teardown
 
-        heard = as_read_only(listen) if dry_run else listen
+        heard = read_only_listener(listen) if dry_run else listen
         return teardown(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard)
 
     def _destroy(self, listen: Listen, *, dry_run: bool) -> DestroyResult:

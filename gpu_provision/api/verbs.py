@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.api.jobs import ApplyJob, apply_job, destroy_job, ignore
+from gpu_provision.api.jobs import ApplyJob, apply_job, destroy_job, ignore_event
 from gpu_provision.api.results import Printable, StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
@@ -160,7 +160,7 @@ def unlock(
         remote_run.refuse_controllers_lock(cluster, inventory, lock)
         return agreed is None or agreed(lock)
 
-    held, version = unlock(cluster, inventory, force=force, agreed=check_lock, on_wait=say or ignore)
+    held, version = unlock(cluster, inventory, force=force, agreed=check_lock, on_wait=say or ignore_event)
     return held, bool(version)
 
 
@@ -205,7 +205,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         take_over=take_over,
         command="plan",
     )
-    return work.plan(listen or ignore, offline=offline)
+    return work.plan(listen or ignore_event, offline=offline)
 
 
 def apply(  # noqa: PLR0913 - the options of the command
@@ -260,7 +260,7 @@ def apply(  # noqa: PLR0913 - the options of the command
         take_over=take_over,
         lock_timeout=lock_timeout,
     )
-    return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
+    return raise_on_failure(work.execute(listen or ignore_event, planned=planned or ignore_event))
 
 
 def rollback(  # noqa: PLR0913 - the options of the command
@@ -294,11 +294,11 @@ def rollback(  # noqa: PLR0913 - the options of the command
         timeout=timeout,
         take_over=take_over,
         lock_timeout=lock_timeout,
-        back_to=record.number,
-        known=known,
+        rollback_to=record.number,
+        extra_findings=known,
         command="rollback",
     )
-    return raise_on_failure(work.carry_out(listen or ignore, planned=planned or ignore))
+    return raise_on_failure(work.execute(listen or ignore_event, planned=planned or ignore_event))
 
 
 def destroy(  # noqa: PLR0913 - the options of the command
@@ -345,7 +345,11 @@ def destroy(  # noqa: PLR0913 - the options of the command
         timeout=timeout,
         lock_timeout=lock_timeout,
     )
-    return removal.preview(listen or ignore) if dry_run else raise_on_failure(removal.carry_out(listen or ignore))
+    return (
+        removal.preview(listen or ignore_event)
+        if dry_run
+        else raise_on_failure(removal.carry_out(listen or ignore_event))
+    )
 
 
 def revalidate(
@@ -364,7 +368,7 @@ def revalidate(
     from gpu_provision.components import startup_taint  # a validation that passes removes the taint
 
     work = ApplyJob(inventory=inventory, hosts=False, revalidate=True, command="validate", lock_timeout=lock_timeout)
-    plan = work.plan(ignore)
+    plan = work.plan(ignore_event)
     if errors := [finding for finding in plan.findings if finding.severity is Severity.ERROR]:
         raise RunFailedError(*errors)
     changing = {Action.CREATE, Action.UPDATE, Action.DELETE}
@@ -376,4 +380,4 @@ def revalidate(
             fix=f"gpu-provision plan -i {inventory.path}, then gpu-provision apply",
         )
         raise RunFailedError(finding)
-    return raise_on_failure(work.carry_out(listen or ignore))
+    return raise_on_failure(work.execute(listen or ignore_event))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.jobs import ApplyJob, as_read_only, ignore, job_fields, lock_waiter, phase_fields
+from gpu_provision.api.jobs import ApplyJob, ignore_event, job_fields, lock_waiter, phase_fields, read_only_listener
 from gpu_provision.api.options import with_ignored
 from gpu_provision.api.results import Printable, StackRun, raise_on_failure
 from gpu_provision.api.selection import select_nodes
@@ -72,13 +72,13 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
     from gpu_provision.operator import remote_run
     from gpu_provision.reconcile.session import Session
 
-    heard = listen or ignore
+    heard = listen or ignore_event
     session = Session(inventory)
     remote_run.refuse_adoption(session.cluster, inventory)
     call = lock_waiter(inventory, lock_timeout, heard)
     call(lambda: runner.transfer_ownership(session, heard))
     job = ApplyJob(inventory=inventory, hosts=False, command="adopt", lock_timeout=lock_timeout)
-    result = raise_on_failure(job.carry_out(heard))
+    result = raise_on_failure(job.execute(heard))
     call(lambda: runner.finalize(Session(inventory), heard))
     return result
 
@@ -196,7 +196,7 @@ def status(inventory: Inventory) -> StackStatus:
     from gpu_provision.reconcile.status import status as read_status
 
     session = Session(inventory)
-    return StackStatus.copy_of(read_status(session.cluster, session.reading()))
+    return StackStatus.copy_of(read_status(session.cluster, session.cluster_plan()))
 
 
 def drift(
@@ -220,7 +220,7 @@ def drift(
         UnreachableError, ForbiddenError: The cluster cannot be asked.
     """
     job = ApplyJob(**job_fields(inventory, hosts_only=hosts_only, cluster_only=cluster_only, limit=limit))
-    return replace(job, cluster=job.cluster and not job.limit).drift(listen or ignore)
+    return replace(job, cluster=job.cluster and not job.limit).drift(listen or ignore_event)
 
 
 def preflight(
@@ -250,7 +250,7 @@ def preflight(
     if offline:
         wanted = replace(wanted, preflight=replace(wanted.preflight, registry=False))
     report = reconcile_preflight.preflight(
-        wanted, limit=select_nodes(inventory, limit), listen=as_read_only(listen or ignore)
+        wanted, limit=select_nodes(inventory, limit), listen=read_only_listener(listen or ignore_event)
     )
     return StackPreflight.copy_of(report, inventory=inventory.name)
 
@@ -295,4 +295,4 @@ def verify(  # noqa: PLR0913 - the options of the command
         junit=junit,
         **phase_fields(hosts_only=hosts_only, cluster_only=cluster_only),
     )
-    return StackVerification.copy_of(run.verify(wanted, listen or ignore), inventory=inventory.name)
+    return StackVerification.copy_of(run.verify(wanted, listen or ignore_event), inventory=inventory.name)

@@ -59,7 +59,7 @@ def adopt(  # noqa: PLR0913 - one argument per option
         return _write_inventory(Path(written), stack, out)
     inventory = stack.load()
     adoption = gpu_provision.adoption(inventory)
-    if adoption.is_over or dry_run or has_errors(adoption.findings) or not (yes or output.has_terminal(out)):
+    if adoption.is_complete or dry_run or has_errors(adoption.findings) or not (yes or output.has_terminal(out)):
         return _show(adoption, out, None)
     if not yes:
         write(sys.stdout, adoption.text(out.style))
@@ -85,10 +85,10 @@ def _adopt(inventory: Inventory, out: Output, lock_timeout: int) -> StackRun:
 def _show(adoption: StackAdoption, out: Output, run: StackRun | None) -> ExitCode:
     findings = (*adoption.findings, *(run.findings if run else ()))
     of_cluster: dict[str, Any] = status_view.run_document(run.cluster) if run and run.cluster else {}
-    parts = {**adoption.document(), **findings_view.split(findings), **of_cluster}
+    parts = {**adoption.document(), **findings_view.split_by_severity(findings), **of_cluster}
     out.result(parts, run.text(out.style) if run else adoption.text(out.style))
     out.findings(findings)
-    if run is None and not (adoption.is_over or has_errors(adoption.findings)):
+    if run is None and not (adoption.is_complete or has_errors(adoption.findings)):
         out.hint("Nothing was changed. Next: the same with --yes")
     failed = has_errors(adoption.findings) or (run is not None and not run.succeeded)
     return ExitCode.FAILED if failed else ExitCode.OK
@@ -98,7 +98,7 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     """Write an inventory of the installation, and print its findings. Raises UsageError for an unwritable file."""
     import yaml
 
-    from gpu_provision.adopt.checks import check_policy, nothing_to_adopt
+    from gpu_provision.adopt.checks import check_policy, nothing_to_adopt_finding
     from gpu_provision.adopt.discovery import discover
     from gpu_provision.adopt.inventory import derive_inventory
     from gpu_provision.inventory import check
@@ -112,7 +112,7 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     kubeconfig, context = stack.kubeconfig or "", stack.context or ""
     installation = discover(connect(kubeconfig, context))
     if installation.policy is None:
-        raise RunFailedError(nothing_to_adopt(installation.cluster))
+        raise RunFailedError(nothing_to_adopt_finding(installation.cluster))
     cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
     declared = derive_inventory(installation, name=path.stem, cluster=cluster)
     text = f"# Written by gpu-provision adopt: the GPU Operator's installation in {installation.cluster}.\n"

@@ -164,7 +164,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
     from gpu_provision.cli.report import ReportCollector, report_path
 
     page = report_path(report)
-    asks = output.must_ask(work.inventory, yes=yes)
+    asks = output.needs_confirmation(work.inventory, yes=yes)
     if asks:
         output.require_terminal(out, look="rollback --dry-run" if work.command == "rollback" else "plan")
         preview = print_plan(work, out)
@@ -172,19 +172,21 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
         if not _confirm(work.inventory, preview, "Apply these changes to", cluster):
             out.note("Nothing was changed.")
             return ExitCode.FAILED
-    account = ReportCollector(inventory=work.inventory, page=page, command=work.command, known=work.known)
+    account = ReportCollector(
+        inventory=work.inventory, page=page, command=work.command, extra_findings=work.extra_findings
+    )
     with account.write_page_at_end(out):
         with show_progress(out) as display:
 
             def planned(plan: Plan) -> None:
                 account.plan = plan
-                display.follow(plan)
+                display.set_waves(plan)
                 if saved:
                     saved.check_plan(plan)
                 if not (asks or plan.is_empty):
-                    display.say(plan_view.announcement(plan, out.error_style))
+                    display.print_message(plan_view.announcement(plan, out.error_style))
 
-            run = work.carry_out(
+            run = work.execute(
                 account.record_events(display), prepared=partial(setattr, account, "hosts"), planned=planned
             )
         account.run = run
@@ -249,7 +251,7 @@ def destroy(
     page = report_path(report, dry_run=dry_run)
     if dry_run:
         return _exit_code(_preview(removal, out))
-    if output.must_ask(removal.inventory, yes=yes):
+    if output.needs_confirmation(removal.inventory, yes=yes):
         output.require_terminal(out, look="destroy --dry-run")
         preview = _preview(removal, out)
         cluster = preview.cluster.cluster if preview.cluster else ""
@@ -300,7 +302,7 @@ def drift(*, stack: StackOptions, detailed_exitcode: bool, out: Output, **part: 
 
 @click.command()
 @options.stack_options
-@options.look_limit
+@options.read_limit
 @options.ignore
 @options.ask_sudo_password
 @click.option("--offline", is_flag=True, help="Skip the image lookup in registries.")
@@ -321,7 +323,7 @@ def preflight(*, stack: StackOptions, out: Output, **part: Any) -> ExitCode:
 @click.command()
 @click.argument("tests", nargs=-1, type=click.Path(exists=True))
 @options.stack_options
-@options.look_limit
+@options.read_limit
 @options.phase_options
 @click.option("--junit", metavar="FILE", default="", help="Also write the results as JUnit XML.")
 @options.output_options

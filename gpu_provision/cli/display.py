@@ -66,12 +66,12 @@ class Display:
             if (transition := self._timeline.observe(event, self._clock())) is not None:
                 add_transition(self._nodes, transition)
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         """Write a permanent text, above the timelines on a terminal."""
         with self._lock:
             self._write(text)
 
-    def follow(self, plan: Plan) -> None:
+    def set_waves(self, plan: Plan) -> None:
         """Record the waves of a plan for the progress of its rollout."""
         waves = plan.rollout.waves if plan.rollout else ()
         self._progress.waves = tuple(frozenset(node.node for node in wave.nodes) for wave in waves)

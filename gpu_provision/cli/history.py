@@ -108,8 +108,8 @@ def rollback(  # noqa: PLR0913 - one argument per option
     report_path(report, dry_run=dry_run)  # refuse before any question
     now = stack.load()
     then, record, findings = gpu_provision.prepare_rollback(now, number)
-    work = apply_job(then, back_to=record.number, command="rollback", known=findings, **part)
-    out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.who}.")
+    work = apply_job(then, rollback_to=record.number, command="rollback", extra_findings=findings, **part)
+    out.note(f"Back to the versions of run {record.number}, release {then.release}: {record.began} by {record.user}.")
     if dry_run:
         return ExitCode.OK if apply.print_plan(work, out).can_be_applied else ExitCode.FAILED
     code = apply.execute(work, out, yes=yes, report=report)
@@ -132,7 +132,7 @@ def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitC
     inventory = stack.load()
 
     def agreed(held: LockHolder) -> bool:
-        if not output.must_ask(inventory, yes=yes):
+        if not output.needs_confirmation(inventory, yes=yes):
             return True
         output.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")

@@ -124,7 +124,7 @@ _api_timeout = seconds(
     f" Default: ${_API_TIMEOUT}, else 5 for the first answer and 60 afterwards.",
 )
 _limit = functools.partial(click.option, "--limit", metavar="HOST[,HOST...]", shell_complete=_complete_hosts)
-look_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
+read_limit = _limit(help="Only these nodes: names, patterns, groups, or @FILE.")
 hosts_limit = _limit(help="Only these hosts: names, patterns, groups, or @FILE. Skips the cluster.")
 _part_limit = _limit(
     help="Only these nodes: names, patterns such as 'gpu-0*', groups, or @FILE with one per line."

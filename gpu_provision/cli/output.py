@@ -18,7 +18,14 @@ import click
 
 from gpu_provision import files
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, ProvisionError, UsageError, attached_findings, visible
+from gpu_provision.model.findings import (
+    ExitCode,
+    Finding,
+    ProvisionError,
+    UsageError,
+    attached_findings,
+    escape_control_characters,
+)
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style, escape_for_terminal, pluralize, wants_color
@@ -51,7 +58,7 @@ class Output:
 
     def result(self, document: Mapping[str, Any], text: str) -> None:
         """Print the result of the command as text or JSON."""
-        write(sys.stdout, as_json(document) if self.json else text)
+        write(sys.stdout, to_json_text(document) if self.json else text)
 
     def show(self, result: Any) -> None:
         """Print a value of the API as `result` does, and its findings on stderr."""
@@ -97,7 +104,7 @@ def report_write_errors(
         raise error_class(Finding(code=code, where=str(place), what=what, evidence=evidence, fix=fix)) from error
 
 
-def as_json(document: Mapping[str, Any]) -> str:
+def to_json_text(document: Mapping[str, Any]) -> str:
     """Return a document as JSON text with sorted keys."""
     return json.dumps(document, indent=2, sort_keys=True, default=str)
 
@@ -126,7 +133,7 @@ class CliContext:
     output: Output = field(default_factory=Output)
 
 
-def must_ask(inventory: Inventory, *, yes: bool) -> bool:
+def needs_confirmation(inventory: Inventory, *, yes: bool) -> bool:
     """Return whether to ask for confirmation: always, except for a sandbox or with ``--yes``."""
     return not (yes or inventory.cluster.sandbox)
 
@@ -146,7 +153,7 @@ def has_terminal(out: Output) -> bool:
 
 def confirm(question: str) -> bool:
     """Ask on the terminal; only "y" and "yes" confirm."""
-    return click.confirm(visible(question), default=False, err=True)
+    return click.confirm(escape_control_characters(question), default=False, err=True)
 
 
 def describe_target(inventory: Inventory, cluster: str, hosts: int = 0) -> str:
@@ -161,7 +168,7 @@ def report_error(error: BaseException, session: CliContext) -> ExitCode:
     code, findings = _findings_of(error, session)
     out = session.output
     if out.json:
-        write(sys.stdout, as_json(document(session.command, findings)))
+        write(sys.stdout, to_json_text(document(session.command, findings)))
     else:
         write(sys.stderr, findings_view.text(findings, out.error_style))
     if code is ExitCode.FAILED and out.verbose and not isinstance(error, ProvisionError):
@@ -205,7 +212,7 @@ def log_traceback(error: BaseException, *, command: str) -> Path | None:
         files.make_state_folder(file.parent)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(descriptor, "a", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor with its own mode
-            stream.write(visible(entry))
+            stream.write(escape_control_characters(entry))
     except OSError:
         return None
     return file

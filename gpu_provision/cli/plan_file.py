@@ -39,7 +39,7 @@ FORMAT, VERSION = "gpu-provision plan", 1
 Document = Mapping[str, Any]
 
 _SEEN = ("resourceVersion", "generation")  # of the observed object; these change with its status, too
-_LONGEST = 200  # characters of a schema error
+_MAX_LENGTH = 200  # characters of a schema error
 _DIGITS = 64  # of a SHA-256 digest
 _ENDS = {"create": "created", "update": "updated", "delete": "deleted", "run": "run"}
 _TOLD = 20  # differences that are listed; a large fleet can have thousands
@@ -102,7 +102,7 @@ def plan_document(work: ApplyJob, planned: StackPlan, *, ignored: tuple[str, ...
         "plan": _plan_document(planned.cluster),
         "hosts": status_view.hosts_document(planned.hosts),
     }
-    return {**document, "seal": seal(document)}
+    return {**document, "seal": seal_digest(document)}
 
 
 def _plan_document(plan: Plan) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _inventory_digest(inventory: Inventory, salt: str) -> str:
     return key.hex()
 
 
-def seal(document: Document) -> str:
+def seal_digest(document: Document) -> str:
     """Return a digest of all other fields. It detects edited and incomplete files, and is no signature."""
     return digest({key: value for key, value in document.items() if key != "seal"}, _DIGITS)
 
@@ -152,7 +152,7 @@ def cluster_changes(document: Document, plan: Plan) -> tuple[str, ...]:
     elif before != after:
         moved.append(f"{after['name']} is to change otherwise than planned")
     nodes = _differences(_nodes(then["rollout"]), _nodes(now["rollout"]), "its driver is not replaced")
-    return (*moved, *_object_differences(_by_object(then), _by_object(now)), *nodes)
+    return (*moved, *_object_differences(_index_by_object(then), _index_by_object(now)), *nodes)
 
 
 def host_changes(document: Document, on_hosts: HostsResult | None) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _host(each: Document) -> tuple[str, ...]:
     return *seen, "; ".join(each["changes"]) or each["reason"] or "nothing to change"
 
 
-def _by_object(plan: Document) -> dict[str, Document]:
+def _index_by_object(plan: Document) -> dict[str, Document]:
     """Index changes by object and action, without objects that are only not ready."""
     changes = {}
     for each in plan["changes"]:
@@ -309,7 +309,7 @@ def load_plan(path: Path) -> SavedPlan:
             fix="make the plan with the same gpu-provision that applies it",
         )
         raise RunFailedError(finding)
-    if document.get("seal") != seal(document):
+    if document.get("seal") != seal_digest(document):
         raise _damaged_error(path, "its seal does not fit its content: it was changed, or is not complete")
     if misfit := _schema_error(document):
         raise _damaged_error(path, f"it does not fit the schema of plan files at {misfit}")
@@ -327,7 +327,7 @@ def _schema_error(document: Document) -> str:
     how = f"{display_value(error.instance)} is not of {error.validator} {error.validator_value}"
     if error.validator in {"required", "additionalProperties"}:  # their messages name the key
         how = error.message
-    return f"{error.json_path}: {how[:_LONGEST]}"
+    return f"{error.json_path}: {how[:_MAX_LENGTH]}"
 
 
 def _damaged_error(path: Path, why: str) -> RunFailedError:

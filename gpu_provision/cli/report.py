@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpu_provision.api.results import StackRemoval, StackRun
 
 _UNWRITABLE = ("the report cannot be written", "name a file in an existing, writable directory")
-_MOST_EVICTED = 50  # pods that the report names
+_MAX_EVICTED = 50  # pods that the report names
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class ReportCollector:
     inventory: Inventory
     page: Path | None  # path of the report; None for none
     command: str
-    known: tuple[Finding, ...] = ()  # further findings
+    extra_findings: tuple[Finding, ...] = ()  # further findings
     hosts: HostsResult = NO_HOSTS  # result of the host phase
     removal: DestroyResult | None = None  # result of the cluster phase of destroy
     plan: Plan | None = None  # plan of the cluster
@@ -87,17 +87,17 @@ class ReportCollector:
             return
         from gpu_provision.output.html_report import page
 
-        write_page(self.page, page(self._story(outcome, findings)))
+        write_page(self.page, page(self._build_report(outcome, findings)))
         out.note(f"Report: {self.page}")
 
-    def _story(self, outcome: Ending, findings: tuple[Finding, ...]) -> RunReport:
+    def _build_report(self, outcome: Ending, findings: tuple[Finding, ...]) -> RunReport:
         timeline, result = tuple(self._timeline.transitions), self.run.cluster if self.run else None
         if not isinstance(result, RunResult):  # interrupted, or no writes: use the record or the last states
             record = store.find_local(self.inventory.name)
             is_ours = record is not None and record.get("began", "") >= f"{self._began:%Y-%m-%dT%H:%M:%SZ}"
             states = last_states(timeline)
             result = report_of_record(record).result if record and is_ours else RunResult(states=states)
-        known = (*self.hosts.all_findings, *self.known, *(self.removal.findings if self.removal else ()))
+        known = (*self.hosts.all_findings, *self.extra_findings, *(self.removal.findings if self.removal else ()))
         findings = (*(self.run.findings if self.run else known), *findings)
         story = RunReport(
             command=self.command,
@@ -122,9 +122,9 @@ def _with_removal(story: RunReport, removal: DestroyResult) -> RunReport:
     return replace(
         story,
         cluster=removal.cluster,
-        plan=views.as_plan(removal, story.inventory),
+        plan=views.to_plan(removal, story.inventory),
         closing=views.removal_closing(removal, dry_run=False),
-        note=f"Evicted: {join_first(evicted, _MOST_EVICTED)}." if evicted else "",
+        note=f"Evicted: {join_first(evicted, _MAX_EVICTED)}." if evicted else "",
         result=RunResult(changed=len(removal.changes)),
     )
 

@@ -153,14 +153,18 @@ def validate(*, file: str | None, gpus: bool, lock_timeout: int, out: Output) ->
 
         return revalidate(load(path), out, lock_timeout=lock_timeout)
     if problems.errors:
-        number = f"{problems.unshown:,} more findings" if problems.unshown else pluralize(len(problems.errors), "error")
+        number = (
+            f"{problems.hidden_count:,} more findings"
+            if problems.hidden_count
+            else pluralize(len(problems.errors), "error")
+        )
         summary = f"{path}: {number}"
     else:
         valid = load(path)
         nodes = f"{pluralize(len(valid.nodes), 'node')}, {len(valid.gpu_nodes)} with GPUs"
         summary = f"{path} is valid: release {valid.release}, {nodes}"
     text = "\n".join(filter(None, [findings_view.text(problems.all, out.style), summary]))
-    out.result(document("validate", problems.all, inventory=str(path), unshown=problems.unshown), text)
+    out.result(document("validate", problems.all, inventory=str(path), unshown=problems.hidden_count), text)
     return ExitCode.INVALID_INVENTORY if problems.errors else ExitCode.OK
 
 

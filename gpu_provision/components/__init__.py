@@ -87,16 +87,22 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 
 def render_manifests(context: RenderContext) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on, in dependency order."""
-    return {component.name: component.manifests(spec, context) for component, spec in _active(context.inventory)}
+    return {
+        component.name: component.manifests(spec, context) for component, spec in _enabled_components(context.inventory)
+    }
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return findings about the nodes, then about each component that is on."""
-    own = (finding for component, spec in _active(context.inventory) for finding in component.problems(spec, context))
+    own = (
+        finding
+        for component, spec in _enabled_components(context.inventory)
+        for finding in component.problems(spec, context)
+    )
     return (*targets.problems(context), *own)
 
 
-def _active(inventory: Inventory) -> list[tuple[Component, Any]]:
+def _enabled_components(inventory: Inventory) -> list[tuple[Component, Any]]:
     """Return the components that are on, with their specs."""
     specs = ((component, component.spec(inventory)) for component in COMPONENTS)
     return [(component, spec) for component, spec in specs if spec is not None]
@@ -104,7 +110,7 @@ def _active(inventory: Inventory) -> list[tuple[Component, Any]]:
 
 def requirements(inventory: Inventory) -> Mapping[str, tuple[str, ...]]:
     """Return the requirements of each component that is on; one that is off is replaced by its own requirements."""
-    on = {component.name for component, _ in _active(inventory)}
+    on = {component.name for component, _ in _enabled_components(inventory)}
     result: dict[str, tuple[str, ...]] = {}
     for component in COMPONENTS:
         required = (name for wanted in component.requires for name in ((wanted,) if wanted in on else result[wanted]))

@@ -148,7 +148,7 @@ def image_of(target: Target) -> str:
     if not target.driver_group or target.os is None:
         return ""
     pinned = image.version.startswith("sha256:")
-    return image.reference if pinned else image.tagged(f"{image.version}-{target.os.tag}")
+    return image.reference if pinned else image.reference_with_tag(f"{image.version}-{target.os.tag}")
 
 
 def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:

@@ -164,8 +164,8 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d+))?")
-_SMALLEST = Decimal("1e-3")
-_MOST = Decimal(2**63 - 1)
+_MIN_QUANTITY = Decimal("1e-3")
+_MAX_QUANTITY = Decimal(2**63 - 1)
 
 
 def canonical_quantity(quantity: str | float) -> str:
@@ -180,7 +180,7 @@ def canonical_quantity(quantity: str | float) -> str:
     with localcontext(prec=60):
         number, suffix, exponent = Decimal(match[1]), match[2] or "", match[3]
         if suffix in _BINARY:
-            return _format_binary(min(_round_up(number * 1024 ** _BINARY[suffix]), _MOST))
+            return _format_binary(min(_round_up(number * 1024 ** _BINARY[suffix]), _MAX_QUANTITY))
         value = _round_up(number.scaleb(int(exponent) if exponent else _DECIMAL[suffix]))
         return _format_decimal(value, with_exponent=exponent is not None)
 
@@ -196,7 +196,7 @@ def resources(requirements: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _round_up(value: Decimal) -> Decimal:
-    return value.quantize(_SMALLEST, rounding=ROUND_UP) if value % _SMALLEST else value
+    return value.quantize(_MIN_QUANTITY, rounding=ROUND_UP) if value % _MIN_QUANTITY else value
 
 
 def _format_binary(value: Decimal) -> str:

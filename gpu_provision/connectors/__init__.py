@@ -16,7 +16,7 @@ from pyinfra.api.output import echo
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.util import CommandOutput, extract_control_arguments, make_unix_command_for_host
 
-from gpu_provision.model.findings import visible
+from gpu_provision.model.findings import escape_control_characters
 
 _OF_TRANSFERS = ("remote_temp_filename", "print_output", "print_input")
 
@@ -47,7 +47,7 @@ class ShellConnector(BaseConnector):
         made = make_unix_command_for_host(self.state, self.host, command, **arguments)
         logger.debug("--> Running command on %s: %s", self.host.name, made)
         if print_input:
-            echo(f"{self.host.print_prefix}>>> {visible(str(made))}", err=True)
+            echo(f"{self.host.print_prefix}>>> {escape_control_characters(str(made))}", err=True)
         status, output = self.execute(str(made.get_raw_value()), control, shown=print_output)
         return status in (control.get("_success_exit_codes") or [0]), output
 

@@ -19,7 +19,7 @@ from pyinfra.connectors.base import DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from gpu_provision.connectors import ShellConnector
-from gpu_provision.model.findings import ProvisionError, visible
+from gpu_provision.model.findings import ProvisionError, escape_control_characters
 from gpu_provision.model.hosts import HelperPod
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ class K8sNodeConnector(ShellConnector):
         lines = _OutputLines(self.host.print_prefix if shown else None)
         stdin, timeout = _stdin(control.get("_stdin")), control.get("_timeout")
         try:
-            status = self.shell.run(command, listen=lines.take, stdin=stdin, timeout=timeout)
+            status = self.shell.run(command, listen=lines.add_data, stdin=stdin, timeout=timeout)
         except ProvisionError as error:
-            lines.take(2, f"{error}\n".encode())
+            lines.add_data(2, f"{error}\n".encode())
             return None, lines.output()
         return status, lines.output()
 
@@ -106,16 +106,16 @@ class K8sNodeConnector(ShellConnector):
         """Write a file of the host; raises OSError with the shell's output."""
         with get_file_io(filename_or_io) as file, _as_os_error():
             size, parts = _content(file)
-            self.shell.put(remote_filename, size, parts, within=partial(self._within, arguments))
+            self.shell.write_file(remote_filename, size, parts, within=partial(self._wrap_command, arguments))
         return True
 
     def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
         """Read a file of the host; raises OSError with the shell's output."""
         with get_file_io(filename_or_io, "wb") as file, _as_os_error():
-            self.shell.get(remote_filename, file.write, within=partial(self._within, arguments))
+            self.shell.read_file(remote_filename, file.write, within=partial(self._wrap_command, arguments))
         return True
 
-    def _within(self, arguments: dict[str, Any], command: str) -> str:
+    def _wrap_command(self, arguments: dict[str, Any], command: str) -> str:
         """Wrap a command as pyinfra's arguments require, such as in sudo."""
         return self.text_of(StringCommand(command), arguments)
 
@@ -127,7 +127,7 @@ class _OutputLines:
         self._prefix, self._lines = prefix, list[OutputLine]()
         self._begun = dict.fromkeys(_OUTPUTS, b"")
 
-    def take(self, channel: int, data: bytes) -> None:
+    def add_data(self, channel: int, data: bytes) -> None:
         *ended, self._begun[channel] = (self._begun[channel] + data).split(b"\n")
         for line in ended:
             self._add(channel, line)
@@ -142,7 +142,7 @@ class _OutputLines:
         text, name = line.decode(errors="replace"), _OUTPUTS[channel]
         self._lines.append(OutputLine(name, text))
         if self._prefix is not None:
-            shown = visible(text)
+            shown = escape_control_characters(text)
             echo(f"{self._prefix}{format_text(shown, 'red') if name == 'stderr' else shown}", err=True)
 
 

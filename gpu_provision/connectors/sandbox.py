@@ -28,7 +28,7 @@ class SandboxConnectorData(TypedDict, total=False):
 
 
 @cache
-def _isolated() -> bool:
+def _can_isolate() -> bool:
     """Whether simulated hosts can run here; logs once why not."""
     problem = hosts.isolation_problem()
     if problem:
@@ -53,7 +53,7 @@ class SandboxConnector(ShellConnector):
         if not name:
             message = "a simulated host needs a name: @sandbox/<node>"
             raise InventoryError(message)
-        if _isolated():
+        if _can_isolate():
             yield f"@sandbox/{name}", {}, ["@sandbox", name]
 
     def connect(self) -> None:

@@ -22,8 +22,8 @@ from gpu_provision import components
 from gpu_provision.components import driver
 from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.hosts import maintenance_of
-from gpu_provision.diagnostics.failures import is_trouble
-from gpu_provision.hosts.operations import Commands, host_operation, report
+from gpu_provision.diagnostics.failures import is_failure
+from gpu_provision.hosts.operations import Commands, host_operation, report_findings
 from gpu_provision.hosts.session import count_changed_hosts, host_drivers
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
@@ -48,8 +48,8 @@ def gpu_stack() -> None:
     if not is_cluster_host("gpu_stack"):
         return
     for component in components.COMPONENTS:
-        component_ready(name=component.title, component=component.name)
-    stack_ready(name="Every declared node is ready")
+        wait_for_component(name=component.title, component=component.name)
+    require_stack_ready(name="Every declared node is ready")
 
 
 @cache
@@ -68,19 +68,19 @@ def _session() -> Session:
     if state.is_executing and path not in _executing:
         _executing.add(path)
         maintenance_of(path).close()
-        session.forget()
+        session.discard_plan()
     if not session.has_plan and any(pool.driver.prefer_host for pool in session.inventory.pools.values()):
         session.host_drivers = host_drivers()
     return session
 
 
 @host_operation
-def component_ready(component: str) -> Commands:
+def wait_for_component(component: str) -> Commands:
     """Apply one component, and wait until it is ready on every node."""
     session = _session()
     if refused := session.refusals():
         raise ProvisionError(*refused)
-    plan = session.reading().plan
+    plan = session.cluster_plan().plan
     changes = plan.changes_of(component)
     # The first component starts the run even without changes if the GPUStack changes.
     if not changes and not (component == _FIRST and plan.resource and plan.resource.fields):
@@ -106,21 +106,21 @@ _FIRST = components.COMPONENTS[0].name
 
 
 @host_operation
-def stack_ready() -> Commands:
+def require_stack_ready() -> Commands:
     """Fail if any declared node is not ready."""
     session = _session()
     if not state.is_executing:
         host.noop("reported at the end of the run")
         return
     # A run without changes in the cluster is recorded as well if it has changed hosts.
-    if session.finish() is None and session.reading().plan.is_empty and (hosts := count_changed_hosts()):
+    if session.finish() is None and session.cluster_plan().plan.is_empty and (hosts := count_changed_hosts()):
         session.record_host_changes(hosts=hosts)
     problems = session.explain()
     for problem in problems:
         if problem.severity is Severity.WARNING:
             host.log(str(problem), log_func=logger.warning)
     if errors := [problem for problem in problems if problem.severity is Severity.ERROR]:
-        yield FunctionCommand(report, errors, {})
+        yield FunctionCommand(report_findings, errors, {})
 
 
 def _bring_up(state: State, host: Host, session: Session, component: str) -> bool:
@@ -131,7 +131,7 @@ def _bring_up(state: State, host: Host, session: Session, component: str) -> boo
         problems = session.explain() if broken else ()
     except ProvisionError as error:
         problems = error.findings
-    return report(state, host, *problems) if problems else True
+    return report_findings(state, host, *problems) if problems else True
 
 
 class _Ticker:
@@ -142,7 +142,7 @@ class _Ticker:
 
     def report(self, summary: str) -> None:
         self._ticks += 1
-        line = summary if is_trouble(summary) else summary.partition(";")[0]
+        line = summary if is_failure(summary) else summary.partition(";")[0]
         if line == self._last_line and self._ticks < _QUIET_TICKS:
             return
         self._last_line, self._ticks = line, 0

@@ -12,7 +12,7 @@ from gpu_provision.connectors.cluster import GROUP
 from gpu_provision.deploys.cluster import inventory_path, is_cluster_host, is_set
 from gpu_provision.destroy.plan import hosts_skipped_finding
 from gpu_provision.hosts.deploy import block_cluster_phase, has_failed
-from gpu_provision.hosts.operations import Commands, host_operation, report
+from gpu_provision.hosts.operations import Commands, host_operation, report_findings
 from gpu_provision.inventory import load
 from gpu_provision.model.findings import ProvisionError, one_line
 from gpu_provision.model.inventory import Inventory
@@ -29,16 +29,16 @@ def gpu_stack_removed() -> None:
     `gpu_provision.inventory.groups` sets it. Raises DeployError if pyinfra's inventory has no cluster host.
     """
     if is_cluster_host("gpu_stack_removed"):
-        stack_removed(name="GPU stack removed from the cluster")
+        remove_stack(name="GPU stack removed from the cluster")
 
 
 def cluster_cleared() -> None:
     """Fail hosts if the cluster still has objects of the stack. Every host calls this deploy."""
-    cluster_is_clear(name="Nothing in the cluster needs the hosts")
+    require_cluster_host(name="Nothing in the cluster needs the hosts")
 
 
 @host_operation
-def stack_removed() -> Commands:
+def remove_stack() -> Commands:
     """Remove the stack's objects, and report remaining ones."""
     inventory = load(inventory_path())
     plan = gpu_provision.destroy(inventory, cluster_only=True, crds=is_set(CRDS), evict=is_set(EVICT), dry_run=True)
@@ -58,14 +58,14 @@ def _remove(state: State, host: Host, inventory: Inventory, crds: bool, evict: b
     try:
         findings = gpu_provision.destroy(inventory, cluster_only=True, crds=crds, evict=evict, listen=log).findings
     except ProvisionError as error:
-        return report(state, host, *error.findings)
+        return report_findings(state, host, *error.findings)
     for finding in findings:
         host.log(str(finding), log_func=logger.warning)
     return True
 
 
 @operation()
-def cluster_is_clear() -> Commands:
+def require_cluster_host() -> Commands:
     """Fail a host while the cluster host has failed."""
     if GROUP in host.groups or not state.is_executing:
         return

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
 from gpu_provision.components.targets import node_pools
-from gpu_provision.destroy.nodes import StackIdentity, marked_nodes, running_operator
+from gpu_provision.destroy.nodes import StackIdentity, labelled_nodes, running_operator
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, observe
@@ -71,13 +71,13 @@ def discover(
         name=inventory.name,
         declared={name: {**pool.labels, **listed.get(name, {})} for name, pool in node_pools(inventory, facts).items()},
         brings_nfd=any(ref.kind != "CustomResourceDefinition" and _is_nfd(item) for ref, item in found.members.items()),
-        is_alone=not found.stacks,
+        is_only_stack=not found.stacks,
         operator=running_operator(found.others),
     )
     plan = plan_destroy(found, stack, crds=options.crds)
     if any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
         reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
-        if nodes := set(marked_nodes(found.nodes, inventory.name)) - reached:
+        if nodes := set(labelled_nodes(found.nodes, inventory.name)) - reached:
             folder = f"{inventory.specs.toolkit.install_dir}/toolkit"
             warning = Finding(
                 code=codes.PROGRAMS_KEPT,
@@ -129,7 +129,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         },
         pods=stack_pods,
         others=tuple(pod for pod in others if ref_of(pod) not in generated),
-        claims=ResourceClaims(cluster).of(others),
+        claims=ResourceClaims(cluster).list_for_pods(others),
         nodes=tuple(nodes.result().items),
         stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
     )
@@ -186,7 +186,7 @@ def listable_kinds(cluster: KubeClient) -> list[ListableKind]:
 
     Raises UnreachableError if the server of an aggregated API does not answer.
     """
-    groups = cluster.ask("/apis").get("groups", ())
+    groups = cluster.get_path("/apis").get("groups", ())
     versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
     with RequestPool(cluster, _PARALLEL) as pool:
         return [*chain.from_iterable(pool.map(lambda version: list(_kinds_of(cluster, version)), versions))]
@@ -197,7 +197,7 @@ def _kinds_of(cluster: KubeClient, version: str) -> Iterator[ListableKind]:
         return
     resources = []
     with contextlib.suppress(NotFoundError):  # discovery still lists a group for a moment after its deletion
-        resources = cluster.ask(_api_path(version)).get("resources", ())
+        resources = cluster.get_path(_api_path(version)).get("resources", ())
     for each in resources:
         if each["namespaced"] and "list" in each["verbs"] and "/" not in each["name"]:
             yield ListableKind(version, each["kind"], each["name"])
@@ -226,7 +226,7 @@ def foreign_objects_in(
 def _list_kind(cluster: KubeClient, namespace: str, kind: ListableKind) -> list[Manifest] | None:
     path = f"{_api_path(kind.group_version)}/namespaces/{namespace}/{kind.plural}"
     try:
-        return list(cluster.ask(path, retry_seconds=_LIST_SECONDS).get("items") or ())
+        return list(cluster.get_path(path, retry_seconds=_LIST_SECONDS).get("items") or ())
     except NotFoundError:
         return []
     except (ForbiddenError, InvalidError, UnreachableError):
@@ -248,7 +248,7 @@ def _foreign_objects_of(cluster: KubeClient, definition: Manifest, own: Collecti
     spec = definition["spec"]
     version = next(each["name"] for each in spec["versions"] if each.get("served"))
     try:
-        items = cluster.ask(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").get("items") or ()
+        items = cluster.get_path(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}").get("items") or ()
     except NotFoundError:
         return []
     return sorted(_object_name(spec["names"]["kind"], item) for item in items if item["metadata"]["uid"] not in own)

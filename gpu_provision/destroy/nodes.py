@@ -38,7 +38,7 @@ class StackIdentity:
     name: str  # name of the inventory, and value of the node label
     declared: Mapping[str, Mapping[str, str]]  # node -> the labels that the inventory declares for it
     brings_nfd: bool  # whether the stack includes Node Feature Discovery
-    is_alone: bool  # whether the cluster has no other stack: all stacks share one field manager
+    is_only_stack: bool  # whether the cluster has no other stack: all stacks share one field manager
     operator: str = ""  # running Pod of the GPU Operator, as `namespace/name`
 
 
@@ -110,7 +110,7 @@ def _stack_name(node: Manifest) -> str:
 def _may_be_own(node: Manifest, stack: StackIdentity) -> bool:
     """Whether gpu-provision's fields on a node belong to this stack."""
     declared = node["metadata"]["name"] in stack.declared
-    return _stack_name(node) == stack.name or (not _stack_name(node) and (declared or stack.is_alone))
+    return _stack_name(node) == stack.name or (not _stack_name(node) and (declared or stack.is_only_stack))
 
 
 def _split_labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[str, str]]:
@@ -177,7 +177,7 @@ def _describe_managers(names: frozenset[str]) -> str:
     return f"field managers: {', '.join(sorted(names))}"
 
 
-def marked_nodes(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:
+def labelled_nodes(nodes: Iterable[Manifest], stack: str) -> Iterator[str]:
     """Yield the names of the nodes with a stack's label."""
     return (node["metadata"]["name"] for node in nodes if _stack_name(node) == stack)
 
@@ -196,7 +196,7 @@ def gpu_users(
         if node not in known or is_stack_pod(pod):
             continue
         seen = pod_of(pod, claims=held)
-        if not seen.is_over and seen.use in (_CERTAIN if seen.is_daemon else _USES):
+        if not seen.is_finished and seen.use in (_CERTAIN if seen.is_daemon else _USES):
             users[node] = (*users.get(node, ()), pod)
     return dict(sorted(users.items()))
 
@@ -206,6 +206,6 @@ def running_operator(pods: Iterable[Manifest]) -> str:
     for pod in pods:
         present = pod["metadata"].get("labels") or {}
         is_named = labels.OPERATOR in {present.get(labels.APP), present.get(labels.COMPONENT_OF_APP)}
-        if is_named and not pod_of(pod).is_over:
+        if is_named and not pod_of(pod).is_finished:
             return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     return ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from gpu_provision.components import COMPONENTS, labels
-from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants, gpu_users, marked_nodes
+from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants, gpu_users, labelled_nodes
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
@@ -80,7 +80,7 @@ class DestroyPlan:
         """Foreign pods that would lose their GPUs, by node."""
         if not any(stage.components & {*ACCESS, "driver", "toolkit"} for stage in self.stages):
             return {}
-        nodes = marked_nodes(self.objects.nodes, self.stack.name)
+        nodes = labelled_nodes(self.objects.nodes, self.stack.name)
         return gpu_users(self.objects.others, nodes, self.objects.claims)
 
 

@@ -71,7 +71,7 @@ class DestroyRunner:
         kept, left = self.plan.kept, tuple[Finding, ...]()
         if self.plan.stages:
             for finding in self._eviction_warnings():
-                self._say(f"{finding.where}: {finding.what}")
+                self._report_progress(f"{finding.where}: {finding.what}")
             self._remove()
             kept, left = self._audit()
         return DestroyResult(
@@ -128,7 +128,9 @@ class DestroyRunner:
             for stage in access:
                 self._run_stage(stage, cache)
             if self.plan.users:
-                drainer = gpu_pod_eviction(self.cluster, frozenset(self.plan.users), self.options.seconds, self._say)
+                drainer = gpu_pod_eviction(
+                    self.cluster, frozenset(self.plan.users), self.options.seconds, self._report_progress
+                )
                 drainer.run()
                 self._evicted = tuple(drainer.evicted.values())
             for stage in stages:
@@ -143,10 +145,10 @@ class DestroyRunner:
         if home is None or home["metadata"].get("deletionTimestamp"):
             return contextlib.nullcontext()
         seen = next(iter(self.plan.objects.lease.values()), None)
-        return WriteLock(self.cluster, self.inventory, on_wait=self._say, planned_at=lease_version(seen))
+        return WriteLock(self.cluster, self.inventory, on_wait=self._report_progress, planned_at=lease_version(seen))
 
     def _run_stage(self, stage: DestroyStage, cache: InformerCache) -> None:
-        self._say(f"removing {stage.title}")
+        self._report_progress(f"removing {stage.title}")
         self._write(stage.changes)
         self._await_pods(stage, cache)
         self._await_objects(change.ref for change in stage.changes if change.ref.kind in _SLOW)
@@ -159,7 +161,7 @@ class DestroyRunner:
         self._kept = now.kept
         for stage in now.stages:
             if stage.is_last:
-                self._say(f"removing {stage.title}")
+                self._report_progress(f"removing {stage.title}")
                 self._write(change for change in stage.changes if change.ref.kind != "Namespace")
                 self._write(change for change in stage.changes if change.ref.kind == "Namespace")
                 self._await_objects(change.ref for change in stage.changes if change.action is Action.DELETE)
@@ -178,7 +180,7 @@ class DestroyRunner:
             self.cluster.delete(change.ref)
         else:
             with contextlib.suppress(NotFoundError, ConflictError):
-                self.cluster.merge(change.ref, change.manifest or {})
+                self.cluster.merge_patch(change.ref, change.manifest or {})
         return True
 
     def _clean_node(self, ref: ObjectRef) -> bool:
@@ -189,7 +191,7 @@ class DestroyRunner:
             if remnants is None or remnants.is_clean:
                 return False
             with contextlib.suppress(ConflictError):
-                self.cluster.merge(ref, remnants.patch())
+                self.cluster.merge_patch(ref, remnants.patch())
                 return True
         return False
 
@@ -202,7 +204,7 @@ class DestroyRunner:
                 return
             if passed > _QUIET_SECONDS:
                 pods = join_limited((str(ref_of(pod)) for pod in left), 1)
-                self._say(f"waiting for {pods} to be deleted: {explain_remaining(left[0], nodes)}")
+                self._report_progress(f"waiting for {pods} to be deleted: {explain_remaining(left[0], nodes)}")
             cache.wait(_POLL_SECONDS * 2)
 
     def _await_objects(self, refs: Iterable[ObjectRef]) -> None:
@@ -215,12 +217,12 @@ class DestroyRunner:
                     self._stuck.append(_remaining_finding(item, {}, self.options.seconds))
                     break
                 if passed > _QUIET_SECONDS:
-                    self._say(f"waiting for {ref} to be deleted: {explain_remaining(item, {})}")
+                    self._report_progress(f"waiting for {ref} to be deleted: {explain_remaining(item, {})}")
                 time.sleep(_POLL_SECONDS)
 
     def _audit(self) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
         """Discover once more; return the warnings about kept objects, and the errors about remaining ones."""
-        self._say("looking for what is left")
+        self._report_progress("looking for what is left")
         now = discover(self.cluster, self.inventory, self.options)
         stuck = {finding.where for finding in self._stuck}
         left = list[Finding]()
@@ -237,7 +239,7 @@ class DestroyRunner:
         kept = {finding.where + finding.what: finding for finding in every}
         return tuple(kept.values()), (*self._stuck, *left)
 
-    def _say(self, message: str) -> None:
+    def _report_progress(self, message: str) -> None:
         if message != self._last_message:
             self._last_message = message
             self.listen(Event(component="", node="", state=State.PROGRESSING, message=message))
@@ -255,7 +257,7 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
 
     def plan(pods: Iterable[Manifest]) -> DrainPlan:
         there = [pod for pod in pods if node_of(pod) in nodes]
-        found = [pod for on_node in gpu_users(there, nodes, claims.of(there)).values() for pod in on_node]
+        found = [pod for on_node in gpu_users(there, nodes, claims.list_for_pods(there)).values() for pod in on_node]
         ending = [pod for pod in found if pod["metadata"].get("deletionTimestamp")]
         return DrainPlan(tuple(pod for pod in found if pod not in ending), tuple(ending))
 
@@ -273,7 +275,7 @@ def gpu_pod_eviction(cluster: KubeClient, nodes: frozenset[str], seconds: int, s
         )
 
     title = "evicting pods that use GPUs"
-    return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, say=say)
+    return Drainer(cluster, Scope(POD), plan, late, seconds=seconds, title=title, on_progress=say)
 
 
 def _remaining_finding(item: Manifest, nodes: Mapping[str, Manifest], seconds: int) -> Finding:

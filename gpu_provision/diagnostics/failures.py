@@ -34,7 +34,7 @@ class Remedy(NamedTuple):
 _UNKNOWN = Remedy("GP500", "", "run kubectl describe pod and kubectl logs for the pod")
 
 
-def is_trouble(reason: str) -> bool:
+def is_failure(reason: str) -> bool:
     """Return whether a reason for not being ready is a failure, to be reported at once."""
     return bool(_TROUBLE.search(reason))
 

@@ -19,7 +19,7 @@ class Crash(NamedTuple):
     container: str
     restarts: int  # how often the container has been started again
     end: str  # ``exit 1`` or ``OOMKilled``
-    is_over: bool  # whether the container has restarted since, so that the reason is in its previous log
+    has_restarted: bool  # whether the container has restarted since, so that the reason is in its previous log
 
     def __str__(self) -> str:
         """Return ``nvidia-driver-ctr: exit 1``."""

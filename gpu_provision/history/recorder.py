@@ -55,16 +55,16 @@ class RunSpec:
     inventory: Inventory
     plan: Plan  # what it changes in the cluster
     is_first: bool = False  # whether the stack probably has no record yet
-    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
-    only: str = ""  # as in Record
+    rollback_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    scope: str = ""  # as in Record
 
 
 def run_spec(
-    inventory: Inventory, plan: Plan, desired: Desired, members: Collection[ObjectRef], *, back_to: int = 0
+    inventory: Inventory, plan: Plan, desired: Desired, members: Collection[ObjectRef], *, rollback_to: int = 0
 ) -> RunSpec:
     """Return what a run is about that carries a plan out; ``members`` are objects of the stack that the cluster has."""
     is_first = ref_of(desired["prerequisites"][-1]) not in members
-    return RunSpec(inventory=inventory, plan=plan, is_first=is_first, back_to=back_to)
+    return RunSpec(inventory=inventory, plan=plan, is_first=is_first, rollback_to=rollback_to)
 
 
 def new_record(spec: RunSpec) -> Record:
@@ -78,8 +78,8 @@ def new_record(spec: RunSpec) -> Record:
         inventory=inventory.name,
         release=inventory.release,
         plan=plan_digest(spec.plan),
-        back_to=spec.back_to,
-        only=spec.only,
+        back_to=spec.rollback_to,
+        only=spec.scope,
         source=OF_RESOURCE if inventory.is_of_resource else "",
         text=redact(inventory.text) if inventory.text else "",
         lacks="" if inventory.text else "its inventory was made in Python, not read from a file",
@@ -119,7 +119,7 @@ class RunRecorder:
         self.earlier = replace(found, records=tuple(each for each in found.records if each.id != self.record.id))
         self.save_local(time.monotonic())
         for each in unfinished_runs(self.earlier):
-            self._say(f"resuming after run {each.number} ({each.who}, {each.began}), which was interrupted")
+            self._say(f"resuming after run {each.number} ({each.user}, {each.began}), which was interrupted")
         if gone := expired_records(self.earlier, self._limit + 1):  # several were killed in a row
             self._write((*unfinished_runs(self.earlier), self.record), gone)
         return self
@@ -152,7 +152,7 @@ class RunRecorder:
         try:
             self._write((*unfinished_runs(self.earlier), self.record), gone)
         except ProvisionError as failure:  # the lock may be gone as well
-            self.problem = _unrecorded(failure)
+            self.problem = _not_recorded_finding(failure)
 
     def _write(
         self, records: Iterable[Record], gone: Iterable[str] = (), *, is_first: bool = False
@@ -161,11 +161,11 @@ class RunRecorder:
         try:
             return store.write_records(self._cluster, self._spec.inventory, changes, is_first=is_first)
         except (InvalidError, ForbiddenError) as refused:
-            self.problem = _unrecorded(refused)
+            self.problem = _not_recorded_finding(refused)
             return {}
 
 
-def _unrecorded(error: ProvisionError) -> Finding:
+def _not_recorded_finding(error: ProvisionError) -> Finding:
     """Return the warning that a run is not on record, and why."""
     first = error.findings[0]
     return Finding(
@@ -197,19 +197,19 @@ Recorded = tuple[int, tuple[Finding, ...]]  # the number of a run, and what kept
 
 def record_host_changes(cluster: KubeClient, spec: RunSpec, hosts: int, *, planned_at: str) -> Recorded:
     """Record that so many hosts were changed where the cluster was as declared at the lock's version ``planned_at``."""
-    reason = f"{_changed(hosts)}, and nothing else"
+    reason = f"{_host_count_text(hosts)}, and nothing else"
     return _record_at_once(cluster, spec, Ending.SUCCEEDED, reason, planned_at=planned_at)
 
 
-def record_host_only_run(inventory: Inventory, hosts: int, *, failure: str = "", back_to: int = 0) -> Recorded:
+def record_host_only_run(inventory: Inventory, hosts: int, *, failure: str = "", rollback_to: int = 0) -> Recorded:
     """Record that so many hosts were changed, and the cluster left alone; ``failure`` says why one is not as declared.
 
     The number is 0 if it is on record here alone: a cluster that is not there, or has nothing of the stack, is no
     problem, as hosts may come first.
     """
     plan = Plan(inventory=inventory.name, release=inventory.release, cluster="not asked", components=(), changes=())
-    spec = RunSpec(inventory=inventory, plan=plan, back_to=back_to, only=HOSTS)
-    reason = "; ".join(filter(None, (f"{_changed(hosts)}, and left the cluster alone", failure)))
+    spec = RunSpec(inventory=inventory, plan=plan, rollback_to=rollback_to, scope=HOSTS)
+    reason = "; ".join(filter(None, (f"{_host_count_text(hosts)}, and left the cluster alone", failure)))
     ending = Ending.FAILED if failure else Ending.SUCCEEDED
     if (cluster := _cluster_with_stack(inventory)) is not None:
         return _record_at_once(cluster, spec, ending, reason)
@@ -217,7 +217,7 @@ def record_host_only_run(inventory: Inventory, hosts: int, *, failure: str = "",
     return 0, ()
 
 
-def _changed(hosts: int) -> str:
+def _host_count_text(hosts: int) -> str:
     return f"changed {hosts} host{'' if hosts == 1 else 's'}"
 
 
@@ -243,5 +243,5 @@ def _record_at_once(
             recorder.end(ending, reason=reason)
     except ProvisionError as error:
         store.write_local(finish_record(recorder.record, ending, reason=reason))
-        return recorder.record.number, (_unrecorded(error),)
+        return recorder.record.number, (_not_recorded_finding(error),)
     return recorder.record.number, tuple(filter(None, [recorder.problem]))

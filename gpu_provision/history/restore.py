@@ -44,7 +44,7 @@ VERSIONS: Mapping[KeyPath, str] = MappingProxyType(
 """Settings that a record may give -> the software that each one is a version of. All others are as now."""
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # C is ten times faster; not every wheel has it
-_LONGEST = 100  # characters of a value on record, in a finding
+_MAX_LENGTH = 100  # characters of a value on record, in a finding
 
 
 class RestoredInventory(NamedTuple):
@@ -81,7 +81,7 @@ def restore(text: str, now: Inventory, *, name: str, release: str = "", of_clust
     then, current = _data(name, text), _data(now.path, now.text)
     versions = _versions(then, current, release or releases.DEFAULT)
     unknown = {
-        format_path(path): ascii(value)[:_LONGEST]
+        format_path(path): ascii(value)[:_MAX_LENGTH]
         for path, value in versions.items()
         if value is not None and not (isinstance(value, str) and value in _known_versions(path, current))
     }
@@ -137,14 +137,14 @@ def _dump(data: Data) -> str:
 def _versions(then: Data, now: Data, release: str) -> dict[KeyPath, Any]:
     """Return the versions that differ from those of now, by their paths; None for one that is not on record."""
     pools = _mapping(then, "pools").keys() & _mapping(now, "pools").keys()
-    found = {path: _at(then, path) for path in _places(pools)}
-    current = {path: _at(now, path) for path in found}
+    found = {path: _value_at(then, path) for path in _version_paths(pools)}
+    current = {path: _value_at(now, path) for path in found}
     for versions, default in ((found, release), (current, releases.DEFAULT)):
         versions[RELEASE] = default if versions[RELEASE] is None else versions[RELEASE]
     return {path: value for path, value in found.items() if value != current[path]}
 
 
-def _places(pools: Collection[str]) -> Iterator[KeyPath]:
+def _version_paths(pools: Collection[str]) -> Iterator[KeyPath]:
     """Yield the paths of all versions in an inventory that has pools of these names."""
     for path in VERSIONS:
         yield from ((path[0], name, *path[2:]) for name in pools) if ANY in path else (path,)
@@ -153,7 +153,7 @@ def _places(pools: Collection[str]) -> Iterator[KeyPath]:
 def _known_versions(path: KeyPath, now: Data) -> frozenset[Any]:
     """Return the versions that may stand at a path: those of the catalogue, and those that the inventory names."""
     software = _software(path)
-    here = (_at(now, each) for each in _places(_mapping(now, "pools")) if _software(each) == software)
+    here = (_value_at(now, each) for each in _version_paths(_mapping(now, "pools")) if _software(each) == software)
     if software == "release":
         return frozenset((*here, *releases.names(), *(f"v{name}" for name in releases.names())))
     return frozenset((*here, *(releases.driver_versions() if software == "driver" else releases.versions(software))))
@@ -174,7 +174,7 @@ def _with_versions(now: Inventory, current: Data, versions: Mapping[KeyPath, Any
     return changed if _data(now.path, changed) == wanted else _dump(wanted)  # else: one comes or goes, or is an alias
 
 
-def _at(data: Any, path: KeyPath) -> Any:
+def _value_at(data: Any, path: KeyPath) -> Any:
     for step in path:
         data = data.get(step) if isinstance(data, Mapping) else None
     return data
@@ -204,7 +204,7 @@ def _kept_paths(then: Data, now: Data, *, of_cluster: bool) -> Iterator[str]:
     """Yield the paths of settings that are no versions, and that differ."""
     one, other = (cluster_part(each)[0] if of_cluster else deepcopy(each) for each in (then, now))
     for each in (one, other):
-        for path in tuple(_places(_mapping(each, "pools"))):
+        for path in tuple(_version_paths(_mapping(each, "pools"))):
             _set(each, path, None)
     yield from _differing_paths(one, other, schema())
 
@@ -238,14 +238,16 @@ class _Scalar(NamedTuple):
 
 def redact(text: str) -> str:
     """Return the text of a valid inventory with placeholders for secrets, and without comments."""
-    hidden_last = sorted(_recorded(text), key=lambda each: each[1] == HIDDEN)  # an alias hidden once is so at all
+    hidden_last = sorted(
+        _redacted_scalars(text), key=lambda each: each[1] == HIDDEN
+    )  # an alias hidden once is so at all
     spans = {(each.start, each.end): new for each, new in hidden_last if new != each.value}
     return _without_comments(_replace_spans(text, spans))
 
 
 def unredact(text: str, source: str) -> str:
     """Return the text with those of its secrets that another inventory has at the same place and address."""
-    known = {(each.path, shown): each.value for each, shown in _recorded(source)}
+    known = {(each.path, shown): each.value for each, shown in _redacted_scalars(source)}
     hidden_ones = (each for each in _scalars(text) if HIDDEN in each.value)
     spans = {(each.start, each.end): known.get((each.path, each.value)) for each in hidden_ones}
     return _replace_spans(text, {span: value for span, value in spans.items() if value is not None})
@@ -257,7 +259,7 @@ def replace_values(text: str, values: Mapping[KeyPath, str]) -> str:
     return _replace_spans(text, {(each.start, each.end): values[each.path] for each in found})
 
 
-def _recorded(text: str) -> Iterator[tuple[_Scalar, str]]:
+def _redacted_scalars(text: str) -> Iterator[tuple[_Scalar, str]]:
     """Yield each value and its place on record; free text that looks like a secret or holds a known one is hidden."""
     scalars = list(_scalars(text))
     secrets = {each.value for each in scalars if is_secret(each.path) and len(each.value) >= _TELLING}

@@ -109,7 +109,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
         found = restore(text, now, name=name, release=record.release, of_cluster=record.is_of_resource)
     except SourceError as error:
         what = "the inventory of this run is not valid for this version of the tool"
-        raise InvalidInventoryError(error.finding, _not_usable(record, what)) from error
+        raise InvalidInventoryError(error.finding, _unusable_finding(record, what)) from error
     if found.unknown:
         what = "neither the release catalogue nor the inventory as it is now names this version, so it may be planted"
         unknown = Finding(
@@ -123,7 +123,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
         raise RunFailedError(unknown)
     if found.inventory is None:
         what = "the inventory as it is now is not valid with the versions of this run"
-        raise InvalidInventoryError(*found.findings, _not_usable(record, what))
+        raise InvalidInventoryError(*found.findings, _unusable_finding(record, what))
     kept = Finding(
         code=codes.OTHER_SETTINGS_STAY,
         where=name,
@@ -135,7 +135,7 @@ def restore_inventory(record: Record, now: Inventory) -> tuple[Inventory, tuple[
     return found.inventory, (kept,) if found.kept else ()
 
 
-def _not_usable(record: Record, what: str) -> Finding:
+def _unusable_finding(record: Record, what: str) -> Finding:
     said = f"it was applied by gpu-provision {record.tool or 'of an unknown version'}"
     fix = f"gpu-provision history show {record.number} --text > FILE, correct that, and apply it"
     return Finding(code=codes.NOT_UNDERSTOOD, where=f"run {record.number}", what=what, evidence=said, fix=fix)

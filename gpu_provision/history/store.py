@@ -146,7 +146,7 @@ def write_records(
     ref = history_ref(inventory)
     if not is_first:
         with suppress(NotFoundError):
-            return cluster.merge(ref, {"data": dict(changes)}).get("data") or {}
+            return cluster.merge_patch(ref, {"data": dict(changes)}).get("data") or {}
     texts = {name: text for name, text in changes.items() if text is not None}
     marks = {labels.MANAGED_BY: "gpu-provision", labels.RECORD: "history", labels.STACK: inventory.name}
     metadata = {"name": ref.name, "namespace": ref.namespace, "labels": marks}

@@ -20,7 +20,7 @@ from pyinfra.api.state import State
 
 from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.facts.runtime import ContainerRuntime
-from gpu_provision.hosts.operations import add_finding, report
+from gpu_provision.hosts.operations import add_finding, report_findings
 from gpu_provision.hosts.scripts import WORK
 from gpu_provision.model.findings import Finding, Severity
 
@@ -106,16 +106,16 @@ def _wait(state: State, host: Host, judge: FindProblem, seconds: int) -> bool:
     give_up = time.monotonic() + seconds
     result = None
     while (result is None or result.outcome is ScriptOutcome.RUNNING) and time.monotonic() < give_up:
-        result = _ask(host)
+        result = _poll_result(host)
     finding = judge(host.name, result)
     if finding and finding.severity is Severity.ERROR:
-        return report(state, host, finding)
+        return report_findings(state, host, finding)
     if finding:
         add_finding(finding)
     return True
 
 
-def _ask(host: Host) -> ScriptResult | None:
+def _poll_result(host: Host) -> ScriptResult | None:
     """Return the host's result; without an answer disconnect, and return None."""
     result: ScriptResult | None = None
     if not host.connected:

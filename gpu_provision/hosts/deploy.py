@@ -17,23 +17,23 @@ from gpu_provision.hosts import connection
 from gpu_provision.hosts.checks import images
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import check_host, resolve_driver
-from gpu_provision.hosts.facts.host import ALL, HostRecord
+from gpu_provision.hosts.facts.host import ALL, HostFacts
 from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.hosts.operations import (
     Commands,
     add_finding,
     forget_sections,
     host_operation,
-    report,
+    report_findings,
     require_host,
     run_of,
 )
 from gpu_provision.hosts.operations.driver import kernel_modules, nouveau, persistence_mode
 from gpu_provision.hosts.operations.packages import is_compiled_here, kernel_headers, packages_held
-from gpu_provision.hosts.operations.reboot import rebooted
+from gpu_provision.hosts.operations.reboot import reboot_if_needed
 from gpu_provision.hosts.operations.runtime import Proxy, desired_pattern, runtime_environment, runtime_imports
 from gpu_provision.hosts.operations.settings import hugepages, limits, system_settings
-from gpu_provision.hosts.operations.teardown import originals_restored, toolkit_removed
+from gpu_provision.hosts.operations.teardown import remove_toolkit, restore_originals
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
@@ -87,7 +87,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
             insist=str(settings.runtime_imports).lower() == "true",
         )
     if settings.reboot == Reboot.IF_REQUIRED and not judge_only:
-        rebooted(  # last, as operations before it may need the reboot
+        reboot_if_needed(  # last, as operations before it may need the reboot
             name="Rebooted where something needs it",
             nouveau_unwanted=settings.blacklist_nouveau,
             max_parallel=settings.max_parallel_reboots,
@@ -96,7 +96,7 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
         )
 
 
-def _resources(settings: HostPrerequisites, known: HostRecord | None) -> None:
+def _resources(settings: HostPrerequisites, known: HostFacts | None) -> None:
     if settings.hugepages or known is None or known.hugepages.own_file is not None:
         hugepages(name="Huge pages reserved", counts=settings.hugepages)
     if settings.limits or known is None or known.limits.files:
@@ -116,10 +116,10 @@ def host_teardown() -> None:
     _isolate_host()
     if GROUP in host.groups:
         return
-    originals_restored(name="Files as they were")
+    restore_originals(name="Files as they were")
     wanted = _expectation()
     if wanted and wanted.toolkit_dir and is_gpu_host():
-        toolkit_removed(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
+        remove_toolkit(name="Container toolkit's programs", install_dir=wanted.toolkit_dir)
 
 
 def _isolate_host() -> None:
@@ -164,7 +164,7 @@ def hosts_ready() -> Generator[FunctionCommand, None, None]:
 def block_cluster_phase(state: State, host: Host, finding: Finding) -> bool:
     """Fail the cluster host, and pyinfra's exit code, which ``--no-wait`` would leave at 0."""
     state.failed_hosts.add(host)
-    return report(state, host, finding)
+    return report_findings(state, host, finding)
 
 
 def _find_obstacle(state: State, cluster: Host) -> Finding | None:

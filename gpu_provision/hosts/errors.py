@@ -36,7 +36,7 @@ class SshTarget:
         return self.address or self.name
 
     @property
-    def forget(self) -> str:
+    def forget_command(self) -> str:
         """The command that removes the host's key from known_hosts."""
         file = f"-f {shlex.quote(self.known_hosts)} " if self.known_hosts else ""
         entry = f"'[{self.target}]:{self.port}'" if self.port not in {0, 22} else self.target
@@ -82,10 +82,10 @@ def finding(entry: str, where: str, evidence: str = "", **words: Any) -> Finding
 
 def host_error(kind: str, reached: SshTarget, evidence: str = "", **words: Any) -> Finding:
     """Return an error about a host by its name in errors.toml."""
-    return _of_target(texts()[kind], reached, evidence, **words)
+    return _fill_for_target(texts()[kind], reached, evidence, **words)
 
 
-def unreadable(name: str) -> Finding:
+def unreadable_host(name: str) -> Finding:
     """Return the error about a host whose facts could not be read, for an unknown reason."""
     return host_error("unreadable", SshTarget(name=name))
 
@@ -95,7 +95,7 @@ def connect_error(error: BaseException, reached: SshTarget) -> Finding:
     evidence = _evidence(error)
     for pattern in texts()["connecting"]:
         if re.search(pattern["pattern"], evidence):
-            return _of_target(pattern, reached, evidence)
+            return _fill_for_target(pattern, reached, evidence)
     return host_error("unreachable", reached, error=str(error) or type(error).__name__)
 
 
@@ -104,7 +104,7 @@ def output_error(lines: Iterable[str], reached: SshTarget) -> Finding | None:
     for line in reversed(list(lines)):
         for pattern in texts()["running"]:
             if re.search(pattern["pattern"], line):
-                return _of_target(pattern, reached, line.strip())
+                return _fill_for_target(pattern, reached, line.strip())
     return None
 
 
@@ -119,8 +119,8 @@ def unexpected_error(error: Exception, reached: SshTarget) -> Finding:
     return host_error("unexpected", reached, error=f"{type(error).__name__}: {_first_line(str(error))}")
 
 
-def _of_target(text: Mapping[str, str], reached: SshTarget, evidence: str, **words: Any) -> Finding:
-    known = {name: getattr(reached, name) for name in ("login", "target", "forget", "show_keys")}
+def _fill_for_target(text: Mapping[str, str], reached: SshTarget, evidence: str, **words: Any) -> Finding:
+    known = {name: getattr(reached, name) for name in ("login", "target", "forget_command", "show_keys")}
     return fill(text, reached.name, evidence, user=reached.user or "USER", **known, **words)
 
 

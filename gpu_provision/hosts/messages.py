@@ -31,7 +31,7 @@ class HostMembership:
     """The role of a machine in the inventory's cluster, and whether an earlier run left its node cordoned."""
 
     role: NodeRole
-    why: str = ""  # why the role is not known; empty if it is
+    unknown_reason: str = ""  # why the role is not known; empty if it is
     left_cordoned: bool = False  # whether an earlier run cordoned the node for a reboot and did not uncordon it
 
 

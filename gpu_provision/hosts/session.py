@@ -28,10 +28,10 @@ from pyinfra.context import ctx_host, ctx_state, state
 from gpu_provision.hosts import connection, errors
 from gpu_provision.hosts.connection import ssh_target
 from gpu_provision.hosts.deploy import GROUP, host_prerequisites, host_teardown
-from gpu_provision.hosts.errors import unreadable
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.errors import unreadable_host
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.messages import HostEvent, HostPhase, Maintenance, Question, WorkerReply
-from gpu_provision.hosts.operations import GpuHost, read_host, report, run_of, save_findings, with_cause
+from gpu_provision.hosts.operations import GpuHost, read_host, report_findings, run_of, save_findings, with_cause
 from gpu_provision.hosts.operations.reboot import reboot_reasons
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model import codes
@@ -206,7 +206,7 @@ def _guard_commands(host: Host, commands: _Commands) -> _Commands:
         try:
             yield from commands()
         except Exception as error:  # noqa: BLE001 - as above
-            yield FunctionCommand(report, _findings_of(host, error), {})
+            yield FunctionCommand(report_findings, _findings_of(host, error), {})
 
     return generate
 
@@ -215,12 +215,12 @@ def _findings_of(host: Host, error: Exception) -> tuple[Finding, ...]:
     """Return an exception of one host as findings; the last error of its connection comes first."""
     reached = ssh_target(host)
     unread = isinstance(error, PyinfraError)  # "No hosts remaining!", when a fact of the last one fails
-    return with_cause(host, [unreadable(reached.name) if unread else errors.unexpected_error(error, reached)])
+    return with_cause(host, [unreadable_host(reached.name) if unread else errors.unexpected_error(error, reached)])
 
 
-def _records(state: State) -> dict[str, HostRecord]:
+def _records(state: State) -> dict[str, HostFacts]:
     """Return the facts of every connected host, read again after an execution."""
-    records: dict[str, HostRecord] = {}
+    records: dict[str, HostFacts] = {}
 
     def read(host: Host) -> None:
         known = None if state.is_executing else run_of(host).record
@@ -239,7 +239,7 @@ def host_drivers() -> dict[str, str]:
     Reads hosts that were not read yet, as pyinfra prepares hosts concurrently.
     """
 
-    def record(other: Host) -> HostRecord | None:
+    def record(other: Host) -> HostFacts | None:
         with ctx_host.use(other), contextlib.suppress(Exception):  # the host's own operations report the error
             return read_host(("kernel", "driver"))
         return None
@@ -270,7 +270,7 @@ def _failures(state: State, host: Host) -> tuple[Finding, ...]:
             last = next((line.strip() for line in reversed(meta.stderr_lines) if line.strip()), "")
             failed = failed or errors.host_error("step_failed", reached, last, title=_title(state, op_hash))
     if failed or host in state.failed_hosts:
-        return (run_of(host).last_error or failed or unreadable(reached.name),)
+        return (run_of(host).last_error or failed or unreadable_host(reached.name),)
     finished = not state.is_executing or all(map(_has_succeeded, state.ops[host].values()))
     return () if finished else (errors.host_error("not_finished", reached),)
 
@@ -279,7 +279,7 @@ def _has_succeeded(operation: StateOperationHostData) -> bool:
     return bool(operation.operation_meta.is_complete() and operation.operation_meta.did_succeed())
 
 
-def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: HostRecord | None) -> HostOutcome:
+def _outcome(state: State, host: Host, failures: tuple[Finding, ...], record: HostFacts | None) -> HostOutcome:
     """Return a host's outcome; a host that could not be read after the run has failed."""
     failures = failures or (() if record else (errors.host_error("outcome_unknown", ssh_target(host)),))
     unwanted = bool((host.data.get("host_prerequisites") or {}).get("blacklist_nouveau", True))

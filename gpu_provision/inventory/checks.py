@@ -35,12 +35,12 @@ class CheckContext:
     document: Document  # has the line of every value
     data: dict[str, Any]  # the document's data without schema errors
     inventory: Inventory  # the same, resolved
-    complete: bool  # whether the document fits the schema; if not, an absent value proves nothing
+    is_complete: bool  # whether the document fits the schema; if not, an absent value proves nothing
 
     @property
     def pools(self) -> dict[str, dict[str, Any]]:
         """The pools as declared."""
-        return self.at(("pools",))
+        return self.mapping_at(("pools",))
 
     @property
     def nodes(self) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ class CheckContext:
         """Return the first path that the file has, else the last one."""
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
-    def at(self, path: KeyPath) -> dict[str, Any]:
+    def mapping_at(self, path: KeyPath) -> dict[str, Any]:
         """Return the mapping at a path; an empty one if there is none."""
         section: Any = self.data
         for step in path:
@@ -77,7 +77,7 @@ class CheckContext:
             item = self.document.item(path)
             evidence = quote_unprintable(redact(path, item.raw))[:100] if item else ""
             remedy = fix if isinstance(fix, str) else fix()
-            where = self.document.where(path)
+            where = self.document.location(path)
             return Finding(code=code, where=where, what=what, evidence=evidence, fix=remedy, severity=severity)
 
         return Problem(line=self.document.line(path), severity=severity, finding=finding)
@@ -134,7 +134,7 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
             otherwise = listed if known else f"Declare it: pools: {{{pool}: {{}}}}"
             meant = partial(did_you_mean, pool, known, otherwise)
             yield context.error("GP142", ("nodes", position, "pool"), f"There is no pool {pool}.", meant)
-    if not context.complete:
+    if not context.is_complete:
         return
     used = {node.get("pool") for node in context.nodes}
     used |= {name for name, pool in context.pools.items() if pool.get("node_selector")}
@@ -151,7 +151,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
     plugin = context.data.get("device_plugin", {})
-    if plugin.get("config_default") and not plugin.get("config_name") and context.complete:
+    if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
         what = "config_default has no effect without config_name."
         fix = "Set device_plugin.config_name to the ConfigMap that has this key."
         yield context.warning("GP145", ("device_plugin", "config_default"), what, fix)
@@ -165,7 +165,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _check_secrets(context)
     # The configuration of containerd could not import such a drop-in of the toolkit.
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
-    drop_in = context.at(("toolkit", "env")).get(name)
+    drop_in = context.mapping_at(("toolkit", "env")).get(name)
     if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
         what = f"{rule['patternErrorMessage']}."
         yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
@@ -190,7 +190,7 @@ def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
     checked: set[str] = set()
     for path in paths:
-        key = context.at(path).get("key", "")
+        key = context.mapping_at(path).get("key", "")
         if not key or key in checked or FilePath(absolute_path(key, base)).exists():
             continue
         checked.add(key)
@@ -203,7 +203,7 @@ def _check_secrets(context: CheckContext) -> Iterator[Problem]:
     """Yield variables with a secret in plain text, and settings of components that are in a Secret."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
-    variables = ((key, value, (*path, key)) for path in paths for key, value in context.at(path).items())
+    variables = ((key, value, (*path, key)) for path in paths for key, value in context.mapping_at(path).items())
     for variable, value, place in variables:
         is_hidden = not isinstance(value, str)
         if is_hidden and is_shown_variable(variable) and not variable.lower().endswith("_proxy"):
@@ -222,7 +222,7 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
     sections += [("nodes", position, key) for position, node in enumerate(context.nodes) if key in node]
     checked: set[str] = set()
     for path in sections:
-        for position, name in enumerate(context.at(path).get("ca_certificates", ())):
+        for position, name in enumerate(context.mapping_at(path).get("ca_certificates", ())):
             if name and name not in checked:
                 checked.add(name)
                 for finding in find_certificate_errors(absolute_path(name, base), name):
@@ -236,7 +236,7 @@ def check_files(context: CheckContext) -> Iterator[Problem]:
 
 
 def _check_proxy(context: CheckContext, path: KeyPath, base: FilePath) -> Iterator[Problem]:
-    section = context.at(path)
+    section = context.mapping_at(path)
     for key in ADDRESSES:
         if has_password(str(section.get(key, ""))) and context.is_written((*path, key)):
             what = "This file holds the password of the proxy in plain text."
@@ -253,18 +253,18 @@ def check_rollouts(context: CheckContext) -> Iterator[Problem]:
     """Yield policies that no rollout can follow, and settings in them without effect."""
     shared: KeyPath = ("driver", "upgrade_policy")
     paths: list[KeyPath] = [shared, *(("pools", name, *shared) for name in context.pools), ("rollout",)]
-    if context.complete:  # in a pool, the rest may come of the inventory's
-        yield from _check_idle_settings(context, shared, context.at(shared))
+    if context.is_complete:  # in a pool, the rest may come of the inventory's
+        yield from _check_idle_settings(context, shared, context.mapping_at(shared))
     for path in paths:
-        policy = context.at(path)
+        policy = context.mapping_at(path)
         yield from _check_selectors(context, path, policy)
         parallel, away = policy.get("max_parallel_upgrades"), policy.get("max_unavailable")
         if isinstance(parallel, int) and isinstance(away, int) and parallel > away:
             what = f"{parallel} nodes cannot be upgraded at a time: max_unavailable allows {away}."
             fix = f"Set max_parallel_upgrades: {away}, or raise max_unavailable."
             yield context.warning("GP145", (*path, "max_parallel_upgrades"), what, fix)
-    yield from _check_canary(context, context.at(("rollout", "canary")))
-    zone = context.at(("rollout", "maintenance_window")).get("timezone", "UTC")
+    yield from _check_canary(context, context.mapping_at(("rollout", "canary")))
+    zone = context.mapping_at(("rollout", "maintenance_window")).get("timezone", "UTC")
     try:
         zone_of(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -300,6 +300,6 @@ def _check_canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[
         yield context.error("GP168", path, what, "Set nodes, or remove canary.")
     count = sum("gpu" in context.pools.get(node.get("pool", ""), {}) for node in context.nodes)
     dynamic = any(pool.get("node_selector") for pool in context.pools.values())
-    if context.complete and 0 < count < nodes and not dynamic:
+    if context.is_complete and 0 < count < nodes and not dynamic:
         what = f"{nodes} canaries are more than the {count} GPU nodes, so all nodes would be canaries."
         yield context.warning("GP168", path, what, "Set fewer, so that a failure does not affect all nodes.")

@@ -63,13 +63,13 @@ class Document:
             line = item.line if isinstance(step, int) else line
         return line
 
-    def where(self, path: KeyPath) -> str:
+    def location(self, path: KeyPath) -> str:
         """Return ``file:line path`` for findings."""
         return f"{self.name}:{self.line(path)} {format_path(path)}".rstrip()
 
     def problem(self, path: KeyPath, finding: Finding) -> Problem:
         """Return a problem at a path; its finding has the location."""
-        placed = partial(replace, finding, where=self.where(path))
+        placed = partial(replace, finding, where=self.location(path))
         return Problem(line=self.line(path), severity=finding.severity, finding=placed)
 
 

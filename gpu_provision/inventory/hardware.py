@@ -146,7 +146,7 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     known = releases.driver_versions()
     paths: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
     for path in paths:
-        section = context.at(path)
+        section = context.mapping_at(path)
         version = section.get("version", "")
         if _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
             same_branch = [each for each in known if _branch(each) == _branch(version)]
@@ -167,7 +167,10 @@ def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:
         recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
     except releases.UnknownReleaseError:
         recommended = ""
-    version, sections = pool.driver.image.version, (context.at(("pools", pool.name, "driver")), context.at(("driver",)))
+    version, sections = (
+        pool.driver.image.version,
+        (context.mapping_at(("pools", pool.name, "driver")), context.mapping_at(("driver",))),
+    )
     return bool(_branch(version)) and (version == recommended or any("version" in section for section in sections))
 
 
@@ -212,7 +215,7 @@ def _check_driver_for_system(context: CheckContext, name: str, pool: NodePool) -
 def _check_gpus(context: CheckContext) -> Iterator[Problem]:
     for name, pool in context.pools.items():
         gpu, path = pool.get("gpu", {}), ("pools", name, "gpu")
-        if "gpu" not in pool and "driver" in pool and context.complete:
+        if "gpu" not in pool and "driver" in pool and context.is_complete:
             what = f"The pool {name} has no gpu, so its driver settings have no effect."
             yield context.warning("GP145", ("pools", name, "driver"), what, "Declare its gpu, or remove driver.")
         model = find_model(gpu["model"]) if "model" in gpu else None

@@ -32,7 +32,7 @@ class SchemaError:
 
     path: KeyPath
     keyword: str
-    wanted: Any
+    expected: Any
     schema: dict[str, Any]
     value: Any
 

@@ -43,7 +43,7 @@ def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
 def validate_source(source: Source) -> tuple[Inventory | None, Findings]:
     """Validate a text as `validate` does a file. Raises SourceError."""
     inventory, problems = _read(source)
-    findings = Findings(to_findings(problems, source.name), unshown=max(0, len(problems) - MAX_FINDINGS))
+    findings = Findings(to_findings(problems, source.name), hidden_count=max(0, len(problems) - MAX_FINDINGS))
     if inventory is None or findings.errors:
         return None, findings
     return replace(inventory, warnings=findings.warnings), findings
@@ -84,7 +84,7 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     except releases.UnknownReleaseError:  # `hardware` reports it
         release = releases.release(releases.DEFAULT)
     inventory = resolve(source, data, release)
-    context = CheckContext(document, data, inventory, complete=not problems)
+    context = CheckContext(document, data, inventory, is_complete=not problems)
     return inventory, [*problems, *(problem for check in _CHECKS for problem in check(context))]
 
 

@@ -38,11 +38,11 @@ def to_finding(document: Document, error: SchemaError) -> Finding:
     what, fix = explain(document, error)
     evidence = str(error.value) if error.keyword == "propertyNames" else redact(error.path, _raw_text(document, error))
     shown = quote_unprintable(evidence)[:100] if shows_value else ""
-    return Finding(code=code, where=document.where(error.path), what=what, evidence=shown, fix=fix)
+    return Finding(code=code, where=document.location(error.path), what=what, evidence=shown, fix=fix)
 
 
 def _allowed_types(error: SchemaError) -> list[str]:
-    return [error.wanted] if isinstance(error.wanted, str) else list(error.wanted)
+    return [error.expected] if isinstance(error.expected, str) else list(error.expected)
 
 
 def _raw_text(document: Document, error: SchemaError) -> str:
@@ -126,15 +126,15 @@ def _explain_misread(document: Document, error: SchemaError) -> Explanation:
 
 
 def _explain_enum(_: Document, error: SchemaError) -> Explanation:
-    allowed = [_format_value(each) for each in error.wanted]
+    allowed = [_format_value(each) for each in error.expected]
     fix = f"Write {find_nearest(str(error.value), allowed) or allowed[0]}."
-    if error.value in [_format_value(each) for each in error.wanted if isinstance(each, bool)]:  # of any type
+    if error.value in [_format_value(each) for each in error.expected if isinstance(each, bool)]:  # of any type
         fix = f"Write it without quotes: {_key(error)}{error.value}"
     return f"{_label(error)} must be {join_or(allowed)}.", fix
 
 
 def _explain_pattern(document: Document, error: SchemaError) -> Explanation:
-    better = suggest_value(str(error.value), str(error.wanted)) if _may_show(document, error) else ""
+    better = suggest_value(str(error.value), str(error.expected)) if _may_show(document, error) else ""
     example = next(iter(error.schema.get("examples", ())), "")
     otherwise = f"Write, for example: {example}" if example else "Correct it, or remove the line."
     return f"{error.schema['patternErrorMessage']}.", f"Did you mean {better}?" if better else otherwise
@@ -150,7 +150,7 @@ def _may_show(document: Document, error: SchemaError) -> bool:
 
 
 def _explain_bound(_: Document, error: SchemaError) -> Explanation:
-    label, bound = _label(error), error.wanted
+    label, bound = _label(error), error.expected
     match error.keyword:
         case "maxLength":
             return f"{label} may have at most {bound} characters.", f"Shorten it by {len(error.value) - bound}."
@@ -176,7 +176,7 @@ def _explain_repeated(_: Document, error: SchemaError) -> Explanation:
 
 
 def _explain_other(_: Document, error: SchemaError) -> Explanation:
-    what = f"{format_path(error.path)} does not fit the schema ({error.keyword}: {error.wanted})."
+    what = f"{format_path(error.path)} does not fit the schema ({error.keyword}: {error.expected})."
     return what, "See docs/inventory.md."
 
 

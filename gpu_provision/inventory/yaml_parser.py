@@ -126,7 +126,7 @@ class _Composer:
             child = self._child(next(self._events), key or "", depth)
             item.size += child.size
             if key == _MERGE:
-                merged += self._merged(child, key_line)
+                merged += self._merge_bases(child, key_line)
             elif key is None:
                 continue
             elif key in item.value:
@@ -171,7 +171,7 @@ class _Composer:
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
         return None
 
-    def _merged(self, child: YamlNode, line: int) -> list[YamlNode]:
+    def _merge_bases(self, child: YamlNode, line: int) -> list[YamlNode]:
         bases = child.value if isinstance(child.value, list) else [child]
         if all(isinstance(base.value, dict) for base in bases):
             return list(bases)
@@ -196,10 +196,10 @@ class _Composer:
         is_no_amount = isinstance(value, float) and not math.isfinite(value)  # .inf and .nan
         item.value = event.value if is_no_amount else value
         if is_plain and type(value) is int and str(value) != event.value:
-            self._misread(item)
+            self._report_misread(item)
         return item
 
-    def _misread(self, item: YamlNode) -> None:
+    def _report_misread(self, item: YamlNode) -> None:
         if redact(tuple(self._path), item.raw) == HIDDEN:
             return  # a secret has to be a text: the schema check reports it without showing it
         decimal = item.raw.replace("_", "").lstrip("+0") or "0"

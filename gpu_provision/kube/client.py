@@ -116,32 +116,32 @@ class KubeClient(Connection):
         """Return the server's version, such as ``v1.34.1``; the cheapest question to see if anybody is there."""
         version = self._json("GET", "/version", "version").get("gitVersion")
         if not version:
-            raise no_api_server(self._place("GET", "version"))
+            raise no_api_server(self._request_context("GET", "version"))
         return str(version)
 
-    def served(self, group_version: str) -> frozenset[str]:
+    def served_resources(self, group_version: str) -> frozenset[str]:
         """Return the plural names of the resources of an API group version; empty if there is no such group."""
         with contextlib.suppress(NotFoundError):
             answer = self._json("GET", f"/apis/{group_version}", group_version)
             return frozenset(resource["name"] for resource in answer.get("resources", ()))
         return frozenset()
 
-    def ask(self, path: str, *, retry_seconds: float | None = None) -> Manifest:
+    def get_path(self, path: str, *, retry_seconds: float | None = None) -> Manifest:
         """Return the answer to a GET of any path; of objects in lists the metadata alone, if the server can do that."""
         return self._json("GET", path, path, accept=_METADATA_ALONE, retry_seconds=retry_seconds)
 
-    def fetch(self, path: str, query: Query, *, accept: str, retry_seconds: float | None = None) -> bytes:
+    def get_raw(self, path: str, query: Query, *, accept: str, retry_seconds: float | None = None) -> bytes:
         """Return what the server has at a path in this media type."""
         return bytes(self._send("GET", path, path, query=query, accept=accept, retry_seconds=retry_seconds).data)
 
     def whoami(self) -> str:
         """Return our user name at the server. Raises NotFoundError before Kubernetes 1.28."""
-        answer = self._question("authentication.k8s.io/v1", "SelfSubjectReview", {})
+        answer = self._post_review("authentication.k8s.io/v1", "SelfSubjectReview", {})
         return str(answer["status"]["userInfo"].get("username", ""))
 
     def rules(self, namespace: str) -> GrantedRules:
         """Return the RBAC rules that hold for us in a namespace, or everywhere if it is empty."""
-        answer = self._question(_AUTHORIZATION, "SelfSubjectRulesReview", {"namespace": namespace or _NOWHERE})
+        answer = self._post_review(_AUTHORIZATION, "SelfSubjectRulesReview", {"namespace": namespace or _NOWHERE})
         status = answer.get("status") or {}
         return GrantedRules(tuple(status.get("resourceRules") or ()), bool(status.get("incomplete")))
 
@@ -150,10 +150,10 @@ class KubeClient(Connection):
         resource, _, part = wanted.resource.partition("/")
         attributes = {"verb": wanted.verb, "group": wanted.group, "resource": resource, "subresource": part}
         attributes |= {"namespace": wanted.namespace, "name": wanted.name}
-        answer = self._question(_AUTHORIZATION, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+        answer = self._post_review(_AUTHORIZATION, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
         return bool(answer.get("status", {}).get("allowed"))
 
-    def _question(self, api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
+    def _post_review(self, api_version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
         # Posted like an object; every authenticated user may ask it about themselves.
         body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": dict(spec)}
         return self._json("POST", f"/apis/{api_version}/{kind.lower()}s", kind, body=body)
@@ -193,7 +193,10 @@ class KubeClient(Connection):
         """
         named = {"apiVersion": kind.api_version, "kind": kind.kind}
         selectors, page = _selectors(label_selector, field_selector), [("limit", str(_PAGE))]
-        found, ask = ObjectList([], ""), partial(self._decoded, _List, "GET", path_to(kind, namespace), KINDS[kind])
+        found, ask = (
+            ObjectList([], ""),
+            partial(self._send_and_decode, _List, "GET", path_to(kind, namespace), KINDS[kind]),
+        )
         while True:
             try:
                 answer = ask(query=[*selectors, *page], retry_seconds=retry_seconds)
@@ -224,11 +227,11 @@ class KubeClient(Connection):
         query += [("dryRun", "All")] if dry_run else []
         query += [("force", "true")] if take_back else []
         ref = ref_of(manifest)
-        done = self._if(ref, lambda live: has_applied_fields(live, manifest))
+        done = self._recognize_write(ref, lambda live: has_applied_fields(live, manifest))
         response = self._patch(ref, manifest, query, _APPLY_PATCH, done=done)
         return ApplyResult(json.loads(response.data), response.status == HTTPStatus.CREATED)
 
-    def _if(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
+    def _recognize_write(self, ref: ObjectRef, shows_it: Callable[[Manifest], bool]) -> Done:
         """Return what recognizes, when its repetition is refused, a write of our own whose answer was lost."""
 
         def done(refusal: InvalidError) -> Answer | None:
@@ -253,14 +256,14 @@ class KubeClient(Connection):
                 body = {**body, "metadata": {**looked_at, "resourceVersion": live["metadata"]["resourceVersion"]}}
         return send(body=body)
 
-    def label(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
+    def patch_labels(self, ref: ObjectRef, uid: str, labels: Mapping[str, str | None]) -> Manifest:
         """Set labels of an existing object and remove those that are None; ``uid`` guards against a namesake."""
-        return self.merge(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
+        return self.merge_patch(ref, {"metadata": {"uid": uid, "labels": dict(labels)}})
 
-    def merge(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
+    def merge_patch(self, ref: ObjectRef, change: Mapping[str, Any], *, part: str = "") -> Manifest:
         """Merge a change into an object, or its subresource ``part``; None removes. Raises ConflictError as `apply`."""
         query = [("fieldManager", FIELD_MANAGER)]
-        done = self._if(ref, lambda live: has_sent_fields(live, change))
+        done = self._recognize_write(ref, lambda live: has_sent_fields(live, change))
         response = self._patch(ref, dict(change), query, _MERGE_PATCH, part=part, done=done)
         return dict(json.loads(response.data))
 
@@ -281,14 +284,17 @@ class KubeClient(Connection):
         """Create an object, which has a name, so that a second try makes no second one. Raises AlreadyExistsError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
-        path, done = path_to(ref.type, ref.namespace), self._if(ref, lambda live: has_sent_fields(live, manifest))
+        path, done = (
+            path_to(ref.type, ref.namespace),
+            self._recognize_write(ref, lambda live: has_sent_fields(live, manifest)),
+        )
         return self._json("POST", path, str(ref), body=manifest, query=query, done=done)
 
     def replace(self, manifest: Manifest) -> Manifest:
         """Replace an object; its resourceVersion guards against writers in between. Raises InvalidError."""
         ref = ref_of(manifest)
         query = [("fieldManager", FIELD_MANAGER)]
-        done = self._if(ref, lambda live: has_sent_fields(live, manifest))
+        done = self._recognize_write(ref, lambda live: has_sent_fields(live, manifest))
         return self._json("PUT", path_of(ref), str(ref), body=manifest, query=query, done=done)
 
     def delete(self, ref: ObjectRef, *, uid: str = "", orphan: bool = False) -> None:
@@ -307,9 +313,9 @@ class KubeClient(Connection):
         """Delete all objects of a kind that are selected, in one request, whose answer has them all."""
         query, body = _selectors(label_selector, field_selector), {"propagationPolicy": "Background"}
         path = path_to(kind, namespace)
-        self._decoded(_List, "DELETE", path, KINDS[kind], query=query, body=body, accept=_METADATA_ALONE)
+        self._send_and_decode(_List, "DELETE", path, KINDS[kind], query=query, body=body, accept=_METADATA_ALONE)
 
-    def log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
+    def read_log(self, ref: ObjectRef, container: str, *, lines: int = 50, previous: bool = False) -> tuple[str, ...]:
         """Return the last lines that a container printed, up to 1 MiB. Raises LogUnavailableError."""
         query = [("container", container), ("tailLines", str(lines)), ("limitBytes", str(_LOG_BYTES))]
         query += [("previous", "true")] if previous else []
@@ -337,8 +343,8 @@ class KubeClient(Connection):
         query += [("timeoutSeconds", str(random.randint(240, 360)))]  # noqa: S311 - so that not all end at once
         query += _selectors(label_selector, field_selector)
         timeout = (3 * CONNECT_SECONDS, WATCH_READ_SECONDS)
-        place = self._place("WATCH", KINDS[kind])
-        response = self._once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
+        place = self._request_context("WATCH", KINDS[kind])
+        response = self._send_once("GET", path_to(kind, namespace), place, query=query, timeout=timeout)
         return WatchStream(response, lambda: self.health.track(place))
 
 

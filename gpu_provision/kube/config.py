@@ -33,7 +33,7 @@ from gpu_provision.kube.credentials import (
     is_sendable,
     problem_of_pair,
 )
-from gpu_provision.kube.errors import bad_kubeconfig
+from gpu_provision.kube.errors import kubeconfig_error
 from gpu_provision.model.findings import Finding, InvalidInventoryError, ProvisionError, UnreachableError, UsageError
 from gpu_provision.model.inventory import Inventory
 
@@ -50,40 +50,40 @@ class Entry:
     """A mapping of a kubeconfig."""
 
     file: Path  # the kubeconfig that has it; relative paths begin at its folder
-    place: str  # where it stands there, such as ``users[ada].user``
+    location: str  # where it stands there, such as ``users[ada].user``
     data: Mapping[str, Any] = field(repr=False)
 
-    def bad(self, key: str, reason: str) -> UsageError:
+    def value_error(self, key: str, reason: str) -> UsageError:
         """Return the error for a value that cannot be used. It is not quoted, as it may be secret."""
-        return bad_kubeconfig(f"{self.file}: {f'{self.place}.{key}'.removeprefix('.')}", reason)
+        return kubeconfig_error(f"{self.file}: {f'{self.location}.{key}'.removeprefix('.')}", reason)
 
-    def typed(self, key: str, kind: type[_T], reason: str) -> _T:
+    def get_typed(self, key: str, kind: type[_T], reason: str) -> _T:
         """Return a value of a type, an empty one for none."""
         value = self.data.get(key)
         if value is None:
             return kind()
         if isinstance(value, kind):
             return value
-        raise self.bad(key=key, reason=reason)
+        raise self.value_error(key=key, reason=reason)
 
     def text(self, key: str) -> str:
         """Return a string; empty for none."""
-        return self.typed(key, str, "it must be a string; put it in quotes")
+        return self.get_typed(key, str, "it must be a string; put it in quotes")
 
     def flag(self, key: str) -> bool:
         """Return whether a flag is set."""
-        return self.typed(key, bool, "it must be true or false")
+        return self.get_typed(key, bool, "it must be true or false")
 
     def part(self, key: str) -> Entry:
         """Return the mapping that a key holds."""
-        return Entry(self.file, f"{self.place}.{key}", self.typed(key, dict, _MAPPING))
+        return Entry(self.file, f"{self.location}.{key}", self.get_typed(key, dict, _MAPPING))
 
     def parts(self, key: str) -> Iterator[Entry]:
         """Yield the mappings of the list that a key holds."""
-        for number, item in enumerate(self.typed(key, list, _LIST)):
+        for number, item in enumerate(self.get_typed(key, list, _LIST)):
             if not isinstance(item, dict):
-                raise self.bad(key=f"{key}[{number}]", reason=_MAPPING)
-            yield Entry(self.file, f"{self.place}.{key}[{number}]".removeprefix("."), item)
+                raise self.value_error(key=f"{key}[{number}]", reason=_MAPPING)
+            yield Entry(self.file, f"{self.location}.{key}[{number}]".removeprefix("."), item)
 
     def content(self, key: str) -> bytes:
         """Return what KEY-data holds in base64, else what the file has that KEY names; empty without both."""
@@ -91,7 +91,7 @@ class Entry:
             try:
                 return base64.b64decode("".join(encoded.split()), validate=True)
             except ValueError:
-                raise self.bad(key=f"{key}-data", reason="it is not base64") from None
+                raise self.value_error(key=f"{key}-data", reason="it is not base64") from None
         return self.read(key) if self.text(key) else b""
 
     def read(self, key: str) -> bytes:
@@ -101,10 +101,10 @@ class Entry:
             return path.read_bytes()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "no file can have this name"
-            raise self.bad(key=key, reason=f"{path} cannot be read: {reason}") from error
+            raise self.value_error(key=key, reason=f"{path} cannot be read: {reason}") from error
 
 
-class _Chosen(NamedTuple):
+class _SelectedContext(NamedTuple):
     name: str
     cluster: Entry
     user: Entry
@@ -116,24 +116,24 @@ def _default_files() -> list[Path]:
     return [path for path in (Path(place).expanduser() for place in places if place) if path.exists()]
 
 
-def _choose(kubeconfig: str, context: str) -> _Chosen:
+def _choose(kubeconfig: str, context: str) -> _SelectedContext:
     """Return a context. Of several files the first one that names an entry, or a current context, decides."""
     files = [Path(kubeconfig)] if kubeconfig else _default_files()
     where = os.pathsep.join(map(str, files)) or "the default kubeconfig"
     if not files:
-        raise bad_kubeconfig(f"context {context!r} of {where}" if context else where, "there is no such file")
+        raise kubeconfig_error(f"context {context!r} of {where}" if context else where, "there is no such file")
     roots = [_root(file) for file in files]
     name = context or next(filter(None, (root.text("current-context") for root in roots)), "")
     if not name:
-        raise bad_kubeconfig(where, "it has no current-context")
-    if (found := _named(roots, "context", name)) is None:
-        raise bad_kubeconfig(where=f"context {name!r} of {where}", reason="there is no such context")
-    entries = {kind: _named(roots, kind, found.text(kind)) for kind in ("cluster", "user")}
+        raise kubeconfig_error(where, "it has no current-context")
+    if (found := _find_named(roots, "context", name)) is None:
+        raise kubeconfig_error(where=f"context {name!r} of {where}", reason="there is no such context")
+    entries = {kind: _find_named(roots, kind, found.text(kind)) for kind in ("cluster", "user")}
     for kind, entry in entries.items():
         if entry is None and (kind == "cluster" or found.text(kind)):
-            raise found.bad(kind, f"there is no such {kind}")
-    no_user = Entry(found.file, found.place, {})  # a context need not have a user
-    return _Chosen(name, entries["cluster"] or no_user, entries["user"] or no_user, found.text("user"))
+            raise found.value_error(kind, f"there is no such {kind}")
+    no_user = Entry(found.file, found.location, {})  # a context need not have a user
+    return _SelectedContext(name, entries["cluster"] or no_user, entries["user"] or no_user, found.text("user"))
 
 
 # What PyYAML raises of texts such as !!int x, !!bool x, !!timestamp x, and a thousand brackets.
@@ -144,18 +144,18 @@ def _root(file: Path) -> Entry:
     try:
         document = yaml.load(file.read_text(encoding="utf-8-sig"), Loader=_LOADER)  # noqa: S506 - a safe loader
     except OSError as error:
-        raise bad_kubeconfig(str(file), error.strerror or "it cannot be read") from error
+        raise kubeconfig_error(str(file), error.strerror or "it cannot be read") from error
     except UnicodeDecodeError:
-        raise bad_kubeconfig(str(file), "it is not UTF-8") from None
+        raise kubeconfig_error(str(file), "it is not UTF-8") from None
     except (yaml.YAMLError, *_ODD_SCALARS) as error:  # whose texts quote the file
         mark = getattr(error, "problem_mark", None)
-        raise bad_kubeconfig(f"{file}:{mark.line + 1}" if mark else str(file), "it is not YAML") from None
+        raise kubeconfig_error(f"{file}:{mark.line + 1}" if mark else str(file), "it is not YAML") from None
     if not isinstance(document, dict):
-        raise bad_kubeconfig(str(file), "it holds no mapping")
+        raise kubeconfig_error(str(file), "it holds no mapping")
     return Entry(file, "", document)
 
 
-def _named(roots: Iterable[Entry], kind: str, name: str) -> Entry | None:
+def _find_named(roots: Iterable[Entry], kind: str, name: str) -> Entry | None:
     """Return what stands under a name in the list of a kind, such as ``user``; None for no name."""
     for root in roots if name else ():
         for entry in root.parts(f"{kind}s"):
@@ -186,12 +186,12 @@ def api_client(kubeconfig: str = "", context: str = "") -> tuple[Any, str, str]:
         try:
             config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
         except (config.ConfigException, OSError, ValueError) as error:
-            raise bad_kubeconfig(place, error) from error
+            raise kubeconfig_error(place, error) from error
         chosen, files = None, list[MemoryFile]()
         login = Login(partial(_token_of_file, Entry(_TOKEN, place, {"tokenFile": _TOKEN.name})))
     else:
         chosen = _choose(kubeconfig, context)
-        files, login = _secure(settings, chosen), _login(chosen)
+        files, login = _configure_tls(settings, chosen), _login(chosen)
     if authorization := login.credential().authorization:
         # Websockets ask the settings for it, requests the transport.
         settings.api_key["BearerToken"] = authorization
@@ -202,7 +202,7 @@ def api_client(kubeconfig: str = "", context: str = "") -> tuple[Any, str, str]:
     return (api, chosen.name, chosen.user_name) if chosen else (api, "", "")
 
 
-def _secure(settings: Any, chosen: _Chosen) -> list[MemoryFile]:
+def _configure_tls(settings: Any, chosen: _SelectedContext) -> list[MemoryFile]:
     """Let settings name the API server and what TLS needs; return the files to keep as long as they are used."""
     from urllib3.exceptions import InsecureRequestWarning
     from urllib3.util import parse_url
@@ -231,12 +231,12 @@ def _secure(settings: Any, chosen: _Chosen) -> list[MemoryFile]:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=authority.decode("ascii"))
         except (ssl.SSLError, ValueError):
-            raise cluster.bad(key=_AUTHORITY, reason="it is no certificate in PEM") from None
+            raise cluster.value_error(key=_AUTHORITY, reason="it is no certificate in PEM") from None
         settings.ssl_ca_cert = path(cluster, _AUTHORITY, authority)
     certificate, key = user.content(_CERTIFICATE), user.content(_KEY)
     if certificate or key:
         if problem := problem_of_pair(certificate, key):
-            raise user.bad(key=_CERTIFICATE, reason=f"it and {_KEY} are {problem}")
+            raise user.value_error(key=_CERTIFICATE, reason=f"it and {_KEY} are {problem}")
         settings.cert_file = path(user, _CERTIFICATE, certificate)
         settings.key_file = path(user, _KEY, key) if key else None
     return files
@@ -253,15 +253,15 @@ def _url(entry: Entry, key: str, schemes: tuple[str, ...]) -> str:
     try:
         url = parse_url(text)
     except LocationParseError:
-        raise entry.bad(key=key, reason="it is not a URL") from None
+        raise entry.value_error(key=key, reason="it is not a URL") from None
     if url.scheme not in schemes or not url.host:
-        raise entry.bad(key=key, reason=f"it must be a URL that begins with {schemes[0]}://")
+        raise entry.value_error(key=key, reason=f"it must be a URL that begins with {schemes[0]}://")
     if url.scheme.startswith("socks") and not find_spec("socks"):
-        raise entry.bad(key=key, reason="a SOCKS proxy needs the package PySocks: pip install PySocks")
+        raise entry.value_error(key=key, reason="a SOCKS proxy needs the package PySocks: pip install PySocks")
     return text
 
 
-def _login(chosen: _Chosen) -> Login:
+def _login(chosen: _SelectedContext) -> Login:
     """Return the login of a user, by the first of its ways in the order of kubectl."""
     user = chosen.user
     if token := user.text("token"):
@@ -283,18 +283,18 @@ def _id_token(user: Entry) -> Credential:
     provider = user.part("auth-provider")
     if provider.text("name") != "oidc":
         what = "Kubernetes 1.26 removed the authentication providers of clouds; name a credential plugin instead (exec)"
-        raise user.bad(key="auth-provider", reason=f"{what}, such as gke-gcloud-auth-plugin or kubelogin")
+        raise user.value_error(key="auth-provider", reason=f"{what}, such as gke-gcloud-auth-plugin or kubelogin")
     token = provider.part("config").text("id-token")
     with suppress(ValueError, LookupError, TypeError, OverflowError, RecursionError):  # not every token says its end
         claims = json.loads(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
         if float(claims["exp"]) <= time.time():
-            raise provider.bad(key="config.id-token", reason="the token has expired; kubectl version renews it")
+            raise provider.value_error(key="config.id-token", reason="the token has expired; kubectl version renews it")
     return _bearer(provider, "config.id-token", token)
 
 
 def _bearer(user: Entry, key: str, token: str, *, renewal: float = math.inf) -> Credential:
     if not is_sendable(token):
-        raise user.bad(key=key, reason="it is empty, or holds characters that no token may hold")
+        raise user.value_error(key=key, reason="it is empty, or holds characters that no token may hold")
     return Credential(authorization=f"Bearer {token}", renewal=renewal)
 
 

@@ -99,7 +99,7 @@ class Login:
                 self._renew()
             return self._last
 
-    def other_than(self, refused: Credential) -> Credential:
+    def replace_refused(self, refused: Credential) -> Credential:
         """Return the credential to use instead of one that was refused; the same if there is no other."""
         with self._renewing:
             if self._last == refused and self._is_time(0):
@@ -129,7 +129,7 @@ class Transport:
         self._making = threading.Lock()
         self._certificate = ""
         self._files: list[MemoryFile] = []
-        self._rest = self._made(login.credential())
+        self._rest = self._build_client(login.credential())
 
     def request(self, method: str, url: str, headers: dict[str, str] | None = None, **options: Any) -> Any:
         """Send a request, and once more with another credential if the first one is refused: it was not carried out."""
@@ -138,17 +138,17 @@ class Transport:
             signed = {"authorization": credential.authorization} if credential.authorization else {}
             with self._making:
                 if credential.certificate != self._certificate:
-                    self._rest = self._made(credential)
+                    self._rest = self._build_client(credential)
                 rest = self._rest
             return rest.request(method, url, headers={**(headers or {}), **signed}, **options)
 
         answer = send(used := self._login.credential())
-        if answer.status != HTTPStatus.UNAUTHORIZED or (other := self._login.other_than(used)) == used:
+        if answer.status != HTTPStatus.UNAUTHORIZED or (other := self._login.replace_refused(used)) == used:
             return answer
         answer.read()  # which gives its connection back
         return send(other)
 
-    def _made(self, credential: Credential) -> Any:
+    def _build_client(self, credential: Credential) -> Any:
         from kubernetes.client.rest import RESTClientObject
 
         if credential.certificate:
@@ -162,8 +162,8 @@ class Transport:
 
 _VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 _SECONDS, _INTERACTIVE_SECONDS = 60, 300  # for a plugin by itself, and for one that waits for a person
-_PATIENCE_SECONDS = 1  # after which stderr says what the command waits for
-_MOST_BYTES = 65536  # of its stderr at a time
+_HINT_DELAY_SECONDS = 1  # after which stderr says what the command waits for
+_MAX_BYTES = 65536  # of its stderr at a time
 _LINES, _COLUMNS = 5, 300  # of its stderr, as evidence
 _SHORT = 6  # values below are names and switches, which hide nothing and stand in many words
 
@@ -179,23 +179,23 @@ class CredentialPlugin:
         """Read the entry. Raises UsageError."""
         command, self._version = entry.text("command"), entry.text("apiVersion")
         if not command:
-            raise entry.bad(key="command", reason="it is missing")
+            raise entry.value_error(key="command", reason="it is missing")
         if self._version not in _VERSIONS:
-            raise entry.bad(key="apiVersion", reason=f"it must be one of {', '.join(_VERSIONS)}")
+            raise entry.value_error(key="apiVersion", reason=f"it must be one of {', '.join(_VERSIONS)}")
         self._mode = entry.text("interactiveMode") or "IfAvailable"
         if self._mode not in {"Never", "IfAvailable", "Always"}:
-            raise entry.bad(key="interactiveMode", reason="it must be Never, IfAvailable or Always")
-        args = entry.typed("args", list, "it must be a list")
+            raise entry.value_error(key="interactiveMode", reason="it must be Never, IfAvailable or Always")
+        args = entry.get_typed("args", list, "it must be a list")
         if not all(isinstance(each, str) for each in args):
-            raise entry.bad(key="args", reason="it must be a list of strings; put each in quotes")
+            raise entry.value_error(key="args", reason="it must be a list of strings; put each in quotes")
         self._env: dict[str, str] = {}
         for variable in entry.parts("env"):
             if not variable.text("name"):
-                raise variable.bad(key="name", reason="it is missing")
+                raise variable.value_error(key="name", reason="it is missing")
             self._env[variable.text("name")] = variable.text("value")
         self._cluster = _information(cluster) if entry.flag("provideClusterInfo") else None
         self._where, self._hint, self._name = (
-            f"{entry.file}: {entry.place}",
+            f"{entry.file}: {entry.location}",
             entry.text("installHint"),
             Path(command).name,
         )
@@ -206,10 +206,12 @@ class CredentialPlugin:
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
         if self._mode == "Always" and not has_terminal:
             what = "wants to ask a person, and there is no terminal"
-            raise self._failed(None, what, "run the command in a terminal, or name a user whose plugin asks nothing")
+            raise self._plugin_error(
+                None, what, "run the command in a terminal, or name a user whose plugin asks nothing"
+            )
         code, said, complaint = self._run(interactive=has_terminal and self._mode != "Never")
         if code:
-            raise self._failed(complaint, f"failed with exit code {code}")
+            raise self._plugin_error(complaint, f"failed with exit code {code}")
         return self._read(said, complaint)
 
     def _run(self, *, interactive: bool) -> tuple[int, bytes, bytes]:
@@ -229,10 +231,10 @@ class CredentialPlugin:
                 )
             except OSError as error:
                 fix = self._hint or "install it, or correct the command in the kubeconfig"
-                raise self._failed(None, f"cannot be started: {error.strerror}", fix) from error
+                raise self._plugin_error(None, f"cannot be started: {error.strerror}", fix) from error
             except ValueError:  # whose text may hold the environment
                 what = "cannot be started: its arguments or variables hold a character that none may"
-                raise self._failed(None, what) from None
+                raise self._plugin_error(None, what) from None
             with process:
                 try:
                     said = self._follow(process, complaint.fileno(), interactive=interactive)
@@ -240,7 +242,7 @@ class CredentialPlugin:
                     with suppress(ProcessLookupError):
                         process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
                     raise
-            return process.returncode, said, _written(complaint.fileno())
+            return process.returncode, said, _read_tail(complaint.fileno())
 
     def _follow(self, process: subprocess.Popen[bytes], complaint: int, *, interactive: bool) -> bytes:
         """Return what a process wrote to stdout; say what it waits for if it takes long."""
@@ -250,43 +252,43 @@ class CredentialPlugin:
         while True:
             left = end - time.monotonic()
             try:
-                return process.communicate(timeout=max(0, min(_PATIENCE_SECONDS, left)))[0]
+                return process.communicate(timeout=max(0, min(_HINT_DELAY_SECONDS, left)))[0]
             except subprocess.TimeoutExpired as late:
-                if left <= _PATIENCE_SECONDS:
-                    raise self._failed(_written(complaint), f"has not ended after {limit} s") from late
+                if left <= _HINT_DELAY_SECONDS:
+                    raise self._plugin_error(_read_tail(complaint), f"has not ended after {limit} s") from late
             if shown is None:
-                _tell(f"Waiting for the credential plugin {self._name}, at most {limit} s.\n")
+                _write_stderr(f"Waiting for the credential plugin {self._name}, at most {limit} s.\n")
                 shown = 0
             if interactive:  # such as where to log in, and with which code
-                said = _written(complaint, shown)
+                said = _read_tail(complaint, shown)
                 shown += len(said)
-                _tell(said.decode(errors="replace"))
+                _write_stderr(said.decode(errors="replace"))
 
     def _read(self, said: bytes, complaint: bytes) -> Credential:
         """Return the credential of an ExecCredential. No message quotes it: it holds secrets."""
         try:
             answer = json.loads(said)
         except (ValueError, RecursionError):
-            raise self._failed(complaint, "did not print JSON") from None
+            raise self._plugin_error(complaint, "did not print JSON") from None
         status = answer.get("status") if isinstance(answer, dict) else None
         if not isinstance(status, dict) or answer.get("kind") != "ExecCredential":
-            raise self._failed(complaint, "did not print an ExecCredential with a status")
+            raise self._plugin_error(complaint, "did not print an ExecCredential with a status")
         if answer.get("apiVersion") != self._version:
-            raise self._failed(complaint, f"did not answer in {self._version}, as the kubeconfig asks for")
+            raise self._plugin_error(complaint, f"did not answer in {self._version}, as the kubeconfig asks for")
         texts = {key: value for key, value in status.items() if isinstance(value, str)}
         token, certificate, key = (texts.get(name, "") for name in ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
-            raise self._failed(complaint, "printed neither a token nor a client certificate with its key")
+            raise self._plugin_error(complaint, "printed neither a token nor a client certificate with its key")
         if token and not is_sendable(token):
-            raise self._failed(complaint, "printed a token with characters that no request may hold")
+            raise self._plugin_error(complaint, "printed a token with characters that no request may hold")
         if certificate and key and (problem := problem_of_pair(certificate.encode(), key.encode())):
-            raise self._failed(complaint, f"printed a client certificate that cannot be used: {problem}")
+            raise self._plugin_error(complaint, f"printed a client certificate that cannot be used: {problem}")
         expires = math.inf
         if text := status.get("expirationTimestamp"):
             try:
                 moment = datetime.fromisoformat(text)
             except (TypeError, ValueError):
-                raise self._failed(complaint, "printed an expirationTimestamp that is no time") from None
+                raise self._plugin_error(complaint, "printed an expirationTimestamp that is no time") from None
             expires = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         return Credential(
             authorization=f"Bearer {token}" if token else "",
@@ -296,7 +298,7 @@ class CredentialPlugin:
             renewal=renewal_of(expires),
         )
 
-    def _failed(self, complaint: bytes | None, what: str, fix: str = "") -> CredentialPluginError:
+    def _plugin_error(self, complaint: bytes | None, what: str, fix: str = "") -> CredentialPluginError:
         """Return the error of the plugin, with the end of its stderr, without the values of its variables."""
         text = (complaint or b"").decode(errors="replace")
         for value in sorted(self._env.values(), key=len, reverse=True):
@@ -325,11 +327,11 @@ def _information(cluster: Entry) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value}
 
 
-def _written(file: int, start: int = 0) -> bytes:
+def _read_tail(file: int, start: int = 0) -> bytes:
     """Return what is in a file without moving the place where a plugin writes."""
-    return os.pread(file, _MOST_BYTES, max(start, os.fstat(file).st_size - _MOST_BYTES))
+    return os.pread(file, _MAX_BYTES, max(start, os.fstat(file).st_size - _MAX_BYTES))
 
 
-def _tell(text: str) -> None:
+def _write_stderr(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()

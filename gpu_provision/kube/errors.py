@@ -94,12 +94,12 @@ def map_api_errors(place: RequestContext) -> Iterator[None]:
         yield
     except ApiException as error:
         # Status 0 is what the client library makes of any failure of TLS, also of a server that is going down.
-        raise (_answered(error, place) if error.status else _silent(error, place)) from error
+        raise (_status_error(error, place) if error.status else _unreachable_error(error, place)) from error
     except (HTTPError, OSError) as error:
-        raise _silent(error, place) from error
+        raise _unreachable_error(error, place) from error
 
 
-def _silent(error: Exception, place: RequestContext) -> ProvisionError:
+def _unreachable_error(error: Exception, place: RequestContext) -> ProvisionError:
     # The library's own object names go: HTTPSConnection(...): Failed to ...: [Errno 111] Connection refused.
     reason = re.sub(r"^(<[^>]*>|\w+\([^)]*\)): |^SSLError\s+", "", str(getattr(error, "reason", None) or error))
     if "CERTIFICATE_VERIFY_FAILED" in reason:
@@ -109,7 +109,7 @@ def _silent(error: Exception, place: RequestContext) -> ProvisionError:
     return UnreachableError(place.finding("GP301", f"the API server does not answer ({short})", fix=place.advice))
 
 
-def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR0911 (a table of status codes)
+def _status_error(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR0911 (a table of status codes)
     status = _status(error.body)
     message = status.get("message") or error.reason or ""
     match error.status:
@@ -131,12 +131,12 @@ def _answered(error: Any, place: RequestContext) -> ProvisionError:  # noqa: PLR
         case 410:
             return ExpiredError(place.finding("GP305", "the resource version is too old", message))
         case 429 | 500 | 502 | 503 | 504:
-            return _not_now(error, place, status, message)
+            return _temporary_error(error, place, status, message)
         case code:
             return InvalidError(place.finding("GP305", f"the API server rejects it ({code})", message))
 
 
-def _not_now(  # noqa: PLR0911 (a table)
+def _temporary_error(  # noqa: PLR0911 (a table)
     error: Any, place: RequestContext, status: dict[str, Any], message: str
 ) -> ProvisionError:
     if budgets := _causes(status, "DisruptionBudget"):
@@ -233,7 +233,7 @@ def _field_conflict(causes: list[dict[str, str]], place: RequestContext, message
     return conflict
 
 
-def bad_kubeconfig(where: str, reason: object) -> UsageError:
+def kubeconfig_error(where: str, reason: object) -> UsageError:
     """Return the error for a kubeconfig that cannot be used."""
     fix = (
         "name another one with --kubeconfig and --context, or in the inventory with cluster.kubeconfig and "

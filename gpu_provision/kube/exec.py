@@ -56,7 +56,7 @@ def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
 
     place = RequestContext(cluster.server, "EXEC", str(pod), cluster.advice)
     give_up = time.monotonic() + timeout if timeout else None
-    with _connected(cluster, pod, command, place) as channels:
+    with _connect(cluster, pod, command, place) as channels:
         try:
             return _conversation(channels, iter(stdin), listen, give_up, place)
         except TimeoutError:
@@ -69,7 +69,7 @@ def exec_in_pod(  # noqa: PLR0913 - the sides that a process has
 
 
 @contextmanager
-def _connected(cluster: KubeClient, pod: ObjectRef, command: Sequence[str], place: RequestContext) -> Iterator[Any]:
+def _connect(cluster: KubeClient, pod: ObjectRef, command: Sequence[str], place: RequestContext) -> Iterator[Any]:
     from kubernetes.stream.ws_client import get_websocket_url, websocket_proxycare
     from websocket import WebSocket
 
@@ -91,7 +91,7 @@ def _connected(cluster: KubeClient, pod: ObjectRef, command: Sequence[str], plac
             channels.connect(url, header=headers, timeout=READ_SECONDS, **options)
 
     # After a lost connection the command may have begun: only an answer says that it has not.
-    cluster.repeat(connect, place, retried=(UnavailableError,))
+    cluster.retry(connect, place, retried=(UnavailableError,))
     try:
         yield channels
     finally:

@@ -32,13 +32,13 @@ class Scope(NamedTuple):
     namespace: str = ""
 
     @property
-    def where(self) -> dict[str, Any]:
+    def list_options(self) -> dict[str, Any]:
         """The arguments of `KubeClient.list` and `KubeClient.watch` besides the kind."""
         return {key: value for key, value in self._asdict().items() if key != "kind"}
 
 
 @dataclass(slots=True, eq=False)
-class _Watched:
+class _ScopeCache:
     """The copies of one scope, and how its watch goes."""
 
     scope: Scope
@@ -92,10 +92,10 @@ class InformerCache:
         """
         self._cluster, self._scopes, self._keep = cluster, scopes, keep
         self._listed = {} if listed is None else listed
-        self._patience = cluster.retry_seconds if patience is None else patience
-        self._watched = {scope: _Watched(scope) for scope in scopes}
+        self._retry_seconds = cluster.retry_seconds if patience is None else patience
+        self._watched = {scope: _ScopeCache(scope) for scope in scopes}
         self._signal, self._stopped = _Signal(), threading.Event()
-        self._seen = -1
+        self._observed_version = -1
         self._own: tuple[Scope, ...] | None = None  # what a further reader has added
 
     @property
@@ -126,7 +126,7 @@ class InformerCache:
 
     def watch(self, *scopes: Scope) -> None:
         """Follow more scopes from now on; those that are followed already are left as they are."""
-        new = {scope: _Watched(scope) for scope in scopes if scope not in self._watched}
+        new = {scope: _ScopeCache(scope) for scope in scopes if scope not in self._watched}
         if self._own is not None:
             self._own += tuple(new)
         with self._signal.changed:
@@ -140,17 +140,17 @@ class InformerCache:
         for each in gone:
             each.end()
 
-    def shared(self) -> InformerCache:
+    def new_reader(self) -> InformerCache:
         """Return these copies for one more reader, in a thread of its own: a context that ends nothing but its part."""
         reader = copy.copy(self)
-        reader._seen, reader._own = -1, ()  # noqa: SLF001 - of the same class
+        reader._observed_version, reader._own = -1, ()  # noqa: SLF001 - of the same class
         return reader
 
-    def _begin(self, *new: _Watched) -> None:
+    def _begin(self, *new: _ScopeCache) -> None:
         try:
             for watched in new:
                 listing = self._listed.pop(watched.scope.kind, None)
-                self._hold(watched, listing or self._list(watched.scope))
+                self._replace_objects(watched, listing or self._list(watched.scope))
         except ProvisionError:
             self.unwatch(*(watched.scope for watched in new))
             raise
@@ -168,14 +168,14 @@ class InformerCache:
 
         Raises what ended a watch, such as UnreachableError after a long silence.
         """
-        before, signal = self._seen, self._signal
+        before, signal = self._observed_version, self._signal
         with signal.changed:
             if signal.failure is None and signal.version == before:
                 signal.changed.wait(seconds)
             if signal.failure is not None:
                 raise signal.failure
-            self._seen = signal.version
-        return self._seen != before
+            self._observed_version = signal.version
+        return self._observed_version != before
 
     def notify(self) -> None:
         """Make a current or the next `wait` return: something else has happened."""
@@ -184,15 +184,15 @@ class InformerCache:
             self._signal.changed.notify_all()
 
     def _list(self, scope: Scope, retry_seconds: float | None = None) -> ObjectList:
-        return self._cluster.list(scope.kind, **scope.where, retry_seconds=retry_seconds, keep=self._keep)
+        return self._cluster.list(scope.kind, **scope.list_options, retry_seconds=retry_seconds, keep=self._keep)
 
-    def _hold(self, watched: _Watched, listing: ObjectList) -> None:
+    def _replace_objects(self, watched: _ScopeCache, listing: ObjectList) -> None:
         with self._signal.changed:
             watched.objects = {ref_of(item): item for item in listing.items}
             watched.version = listing.resource_version
         self.notify()
 
-    def _follow(self, watched: _Watched) -> None:
+    def _follow(self, watched: _ScopeCache) -> None:
         """Watch a scope. A stream that breaks is resumed; only a version that is too old lists again."""
         while not (self._stopped.is_set() or watched.is_over):
             began, pause = time.monotonic(), 0.0
@@ -202,7 +202,7 @@ class InformerCache:
             except ExpiredError:
                 watched.version, pause = "", watched.backoff()
             except UnreachableError as error:
-                left = self._patience - self._silent_seconds(watched)
+                left = self._retry_seconds - self._silent_seconds(watched)
                 if left < 0:
                     return self._fail(watched, error)
                 asked = error.retry_after if isinstance(error, UnavailableError) else 0.0
@@ -221,30 +221,30 @@ class InformerCache:
             self._stopped.wait(pause)
         return None
 
-    def _watch(self, watched: _Watched) -> None:
+    def _watch(self, watched: _ScopeCache) -> None:
         if not watched.version:
-            self._hold(watched, self._list(watched.scope, retry_seconds=0.0))
-        watched.stream = self._cluster.watch(watched.scope.kind, watched.version, **watched.scope.where)
+            self._replace_objects(watched, self._list(watched.scope, retry_seconds=0.0))
+        watched.stream = self._cluster.watch(watched.scope.kind, watched.version, **watched.scope.list_options)
         if self._stopped.is_set() or watched.is_over:
             watched.stream.close()
         watched.silent_since = None
         for event in watched.stream:
-            self._take(watched, event)
+            self._handle_event(watched, event)
             watched.version, watched.failures, watched.problem = event.version, 0, ""
 
-    def _silent_seconds(self, watched: _Watched) -> float:
+    def _silent_seconds(self, watched: _ScopeCache) -> float:
         """Note that a watch is broken, report it from time to time, and return for how long that lasts."""
         if watched.silent_since is None:
             watched.silent_since = time.monotonic()
             self.notify()  # a reader may wait for something that cannot arrive now
         seconds = time.monotonic() - watched.silent_since
         if seconds > QUIET_SECONDS:
-            left = max(0.0, self._patience - seconds)
+            left = max(0.0, self._retry_seconds - seconds)
             what = f"the API server has not answered for {seconds:.0f} s; trying for another {left:.0f} s"
-            self._cluster.report(f"{what} (WATCH {KINDS[watched.scope.kind]})")
+            self._cluster.report_retry(f"{what} (WATCH {KINDS[watched.scope.kind]})")
         return seconds
 
-    def _take(self, watched: _Watched, event: WatchEvent) -> None:
+    def _handle_event(self, watched: _ScopeCache, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             return
         kind = watched.scope.kind
@@ -261,7 +261,7 @@ class InformerCache:
         if event.type != "MODIFIED" or before is None or not is_same(before, item):
             self.notify()
 
-    def note(self, item: Manifest) -> None:
+    def record_write(self, item: Manifest) -> None:
         """Take in what the server returned to a write, if it is newer than what is there; its watch may be late."""
         ref = ref_of(item)
         kept = self._keep(ref.type, item)
@@ -272,7 +272,7 @@ class InformerCache:
                     watched.objects[ref] = kept
         self.notify()
 
-    def _fail(self, watched: _Watched, error: Exception) -> None:
+    def _fail(self, watched: _ScopeCache, error: Exception) -> None:
         if not (self._stopped.is_set() or watched.is_over):
             self._signal.failure = error
             self.notify()

@@ -66,10 +66,10 @@ def process_identity() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()} pid {os.getpid()} start {_started(os.getpid())} on {_place()}"
+    return f"{user}@{socket.gethostname()} pid {os.getpid()} start {_start_time(os.getpid())} on {_process_location()}"
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     """Return when a process started; empty for a process that has ended, also while its parent does not know."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -79,7 +79,7 @@ def _started(pid: int) -> str:
 
 
 @cache
-def _place() -> str:
+def _process_location() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         seen = Path("/proc/self/ns/pid").readlink()
@@ -90,20 +90,20 @@ def _place() -> str:
 
 def holder_is_dead(holder: str) -> bool:
     """Whether a holder was a process of this machine that has ended."""
-    return _lives_here(holder) is False
+    return _is_alive_here(holder) is False
 
 
 def holder_is_alive_here(holder: str) -> bool:
     """Whether a holder is a living process of this machine."""
-    return _lives_here(holder) is True
+    return _is_alive_here(holder) is True
 
 
-def _lives_here(holder: str) -> bool | None:
+def _is_alive_here(holder: str) -> bool | None:
     """Return whether a process of this machine lives; None for one of another machine. Process ids are reused."""
     found = _NAME.search(holder)
-    if found is None or found["place"] != _place() or _place() == "unknown":
+    if found is None or found["place"] != _process_location() or _process_location() == "unknown":
         return None
-    return _started(int(found["pid"])) == found["start"]
+    return _start_time(int(found["pid"])) == found["start"]
 
 
 def holder_identity(lease: Mapping[str, Any] | None) -> str:
@@ -142,7 +142,7 @@ class HeldLease:
         self.lost: ProvisionError | None = None
         self._lease: Manifest = {}
         self._renewed_at = 0.0
-        self._news = threading.Condition()
+        self._state_changed = threading.Condition()
         self._released = threading.Event()
         self._renewer = threading.Thread(target=self._keep_renewed, name=f"lease {ref.name}", daemon=True)
 
@@ -171,10 +171,10 @@ class HeldLease:
     def await_renewal(self) -> bool:
         """Return once the lease is fresh; say whether that took any waiting. Raises `lost`."""
         has_waited = False
-        with self._news:
+        with self._state_changed:
             while self.lost is None and boottime() - self._renewed_at > self._timing.fresh_seconds:
                 has_waited = True
-                self._news.wait(self._timing.renew_seconds)
+                self._state_changed.wait(self._timing.renew_seconds)
             if self.lost is not None:
                 raise self.lost
         return has_waited
@@ -191,11 +191,11 @@ class HeldLease:
             try:
                 self._lease = self._renew()
             except LockedError as error:
-                self._lose(error)
+                self._set_lost(error)
             except ProvisionError as error:
                 due = boottime() + min(_AGAIN_SECONDS, self._timing.renew_seconds)
                 if boottime() - self._renewed_at > self._timing.lease_seconds:
-                    self._lose(error)
+                    self._set_lost(error)
             else:
                 self._note_renewal(began)
                 due = began + self._timing.renew_seconds
@@ -209,22 +209,22 @@ class HeldLease:
         except InvalidError as error:
             lease = self._cluster.get(self._ref)
             if lease is None or holder_identity(lease) != self.identity:
-                raise self._loss(lease) from error
+                raise self._lost_error(lease) from error
             return self._write(lease, self.identity)
 
-    def _loss(self, _lease: Manifest | None) -> LockedError:
+    def _lost_error(self, _lease: Manifest | None) -> LockedError:
         """Return the error for a lease that names another holder."""
         raise NotImplementedError
 
-    def _lose(self, error: ProvisionError) -> None:
-        with self._news:
+    def _set_lost(self, error: ProvisionError) -> None:
+        with self._state_changed:
             self.lost = error
-            self._news.notify_all()
+            self._state_changed.notify_all()
 
     def _note_renewal(self, began: float) -> None:
-        with self._news:
+        with self._state_changed:
             self._renewed_at = began
-            self._news.notify_all()
+            self._state_changed.notify_all()
 
 
 def fence_of(*leases: HeldLease, exempt: str) -> Callable[[str], None]:
@@ -272,7 +272,7 @@ class LeaderElector(HeldLease):
             return self._timing.renew_seconds  # the watch brings who was faster
         return 0.0
 
-    def inherited_in(self, holder: str) -> float | None:
+    def takeover_delay(self, holder: str) -> float | None:
         """Return in how many seconds all has arrived that the leader before us wrote; None for any other holder.
 
         Our lease replaced the very version that was heard of last, so the last renewal was before that. A leader that
@@ -282,7 +282,7 @@ class LeaderElector(HeldLease):
             return None
         return max(0.0, self._heard_at + self._timing.fresh_seconds + ARRIVAL_SECONDS - boottime())
 
-    def _loss(self, _lease: Manifest | None) -> LockedError:
+    def _lost_error(self, _lease: Manifest | None) -> LockedError:
         what = "this controller leads no more, and its run writes nothing more"
         said = f"it held the lease {self.name} as {self.identity}"
         then, where = "the controller that leads goes on from there", self._cluster.server

@@ -100,20 +100,20 @@ def unlock(
     ref = lock_ref(inventory)
     lease = cluster.get(ref)
     if not force:
-        lease = _abandoned(cluster, ref, lease, on_wait, error=_holder_alive_error)
+        lease = _wait_until_expired(cluster, ref, lease, on_wait, error=_holder_alive_error)
     held = lock_holder(cluster, lease)
     if lease is None or held is None:
         return LockState(None, "")
     if not agreed(held):
         return LockState(held, "")
     if force and not holder_is_dead(held.holder):
-        lease = _taken_over(cluster, ref, lease, held, on_wait)
+        lease = _force_acquire(cluster, ref, lease, held, on_wait)
     with contextlib.suppress(ConflictError):
         return LockState(held, lease_version(cluster.replace(lease_manifest(ref, "", lease, TIMING.lease_seconds, {}))))
     raise _holder_alive_error(cluster, lock_holder(cluster, cluster.get(ref)) or held)
 
 
-def _taken_over(
+def _force_acquire(
     cluster: KubeClient, ref: ObjectRef, lease: Manifest, held: LockHolder, on_wait: Callable[[str], None]
 ) -> Manifest:
     """Take the lock from a living run, and keep it until that run cannot write any more: then it may be free."""
@@ -127,7 +127,7 @@ def _taken_over(
     raise _holder_alive_error(cluster, lock_holder(cluster, lease) or held)
 
 
-def _abandoned(
+def _wait_until_expired(
     cluster: KubeClient,
     ref: ObjectRef,
     lease: Manifest | None,
@@ -181,7 +181,7 @@ class WriteLock(HeldLease):
             is_taken = self._key in _TAKEN
             _TAKEN.add(self._key)
         if is_taken:  # by another run of this process, or about to be
-            raise self._locked()
+            raise self._locked_error()
         try:
             self._acquire()
         except BaseException:
@@ -211,27 +211,27 @@ class WriteLock(HeldLease):
         try:
             self.hold(lease)
         except (AlreadyExistsError, ConflictError, NotFoundError) as error:
-            raise self._locked() from error
+            raise self._locked_error() from error
 
     def _await_free(self, lease: Manifest | None) -> Manifest | None:
         """Return the lease, as last looked at, once its holder writes nothing more; None if there is none."""
         holder, leadership = holder_identity(lease), self._cluster.leadership
         if holder == self.identity:  # an earlier run of this process, whose farewell the server did not hear
             return lease
-        left = leadership.inherited_in(holder) if leadership else None
+        left = leadership.takeover_delay(holder) if leadership else None
         if left is None:
-            return _abandoned(self._cluster, self._ref, lease, self._on_wait, error=locked_error)
+            return _wait_until_expired(self._cluster, self._ref, lease, self._on_wait, error=locked_error)
         if left:
             self._on_wait(f"the lock is taken over from {holder} in {left:.1f} s")
             time.sleep(left)
             return self._cluster.get(self._ref)
         return lease
 
-    def _locked(self) -> LockedError:
+    def _locked_error(self) -> LockedError:
         held = lock_holder(self._cluster, self._cluster.get(self._ref))
         return locked_error(self._cluster, held) if held else _outdated_plan_error(self._cluster)
 
-    def _loss(self, lease: Manifest | None) -> LockedError:
+    def _lost_error(self, lease: Manifest | None) -> LockedError:
         held = lock_holder(self._cluster, lease)
         return LockedError(
             Finding(

@@ -86,17 +86,17 @@ def _wait(cluster: KubeClient, ref: ObjectRef, node: str, settings: HelperPod) -
     while True:
         pod = cluster.get(ref)
         if pod is None:
-            raise _does_not_start(node, settings, "it was deleted")
+            raise _start_error(node, settings, "it was deleted")
         if phase(pod) == "Running":
             return
         statuses: Sequence[Manifest] = pod.get("status", {}).get("containerStatuses", ())
         reasons = {status.get("state", {}).get("waiting", {}).get("reason") for status in statuses}
         if phase(pod) in _OVER or reasons & _HOPELESS or time.monotonic() > give_up:
-            raise _does_not_start(node, settings, cause(pod))
+            raise _start_error(node, settings, cause(pod))
         time.sleep(_POLL_SECONDS)
 
 
-def _does_not_start(node: str, settings: HelperPod, why: str) -> ProvisionError:
+def _start_error(node: str, settings: HelperPod, why: str) -> ProvisionError:
     what, said = (
         "the helper pod does not start on this node",
         f"{why} (image {settings.image}, namespace {settings.namespace})",
@@ -109,7 +109,7 @@ def _does_not_start(node: str, settings: HelperPod, why: str) -> ProvisionError:
 
 
 # What goes to stdin; all but the first when the command says with a byte that it is ready for it.
-Turns = Sequence[Iterable[bytes]]
+StdinChunks = Sequence[Iterable[bytes]]
 _ENVIRONMENT = (
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     *("HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/sh"),
@@ -155,11 +155,11 @@ class NodeShell:
         except ProvisionError as error:
             self.close()
             first = error.findings[0]
-            raise _no_shell(self._node, first.evidence or first.what, first.fix or "connect: ssh") from error
+            raise _shell_error(self._node, first.evidence or first.what, first.fix or "connect: ssh") from error
         if status:
             self.close()
             image = f"set helper_pod.image to one that holds nsenter (now {self._settings.image}), or connect: ssh"
-            raise _no_shell(self._node, f"exit status {status}: {_text(said)}", image)
+            raise _shell_error(self._node, f"exit status {status}: {_text(said)}", image)
 
     def close(self) -> None:
         """Remove the helper pod, and with it whatever still runs in it; a server that does not answer is no error."""
@@ -178,14 +178,14 @@ class NodeShell:
         begin = _WITHOUT_STDIN if stdin is None else _WITH_STDIN.format(size=len(stdin))
         return self._shell(f"{begin}{command}", [] if stdin is None else [[stdin]], listen, timeout)
 
-    def put(self, path: str, size: int, parts: Iterable[bytes], *, within: Callable[[str], str]) -> None:
+    def write_file(self, path: str, size: int, parts: Iterable[bytes], *, within: Callable[[str], str]) -> None:
         """Write a file of this size; ``within`` puts a command into others. Raises OSError with what the shell said."""
         said: list[bytes] = []
         command = within(_PUT.format(path=shlex.quote(path), size=size))
         if self._shell(command, [parts], lambda _, data: said.append(data), None):
             raise OSError(_text(said) or f"{path} could not be written as a whole")
 
-    def get(self, path: str, write: Callable[[bytes], object], *, within: Callable[[str], str]) -> None:
+    def read_file(self, path: str, write: Callable[[bytes], object], *, within: Callable[[str], str]) -> None:
         """Hand the content of a file to ``write``, in parts. Raises OSError with what the shell said."""
         said, received = list[bytes](), 0
 
@@ -205,7 +205,7 @@ class NodeShell:
             message = f"{path}: the connection broke off after {received} of {size} bytes"
             raise OSError(message)
 
-    def _shell(self, command: str, stdin: Turns, listen: Listen, timeout: float | None) -> int:
+    def _shell(self, command: str, stdin: StdinChunks, listen: Listen, timeout: float | None) -> int:
         text, mark = command.encode(), f"GPU_PROVISION_COMMAND={secrets.token_hex(8)}"
         boot = ("sh", "-c", _READ_COMMAND, "sh", str(len(text)))
         words = (*ENTER, "env", "-i", *_ENVIRONMENT, mark, *boot)
@@ -216,10 +216,10 @@ class NodeShell:
                 self._shell(_STOP.format(mark=mark), [], lambda _channel, _data: None, _STOP_SECONDS)
             raise
 
-    def _execute(self, words: Sequence[str], stdin: Turns, listen: Listen, timeout: float | None) -> int:
+    def _execute(self, words: Sequence[str], stdin: StdinChunks, listen: Listen, timeout: float | None) -> int:
         """Run a command in the helper pod; in a new one if it has ended, at its age or with its node."""
         if self._pod is None:
-            raise _no_shell(self._node, "the shell is not open", "open it first")
+            raise _shell_error(self._node, "the shell is not open", "open it first")
         try:
             return exec_in_pod(self._cluster, self._pod, words, stdin=stdin, listen=listen, timeout=timeout)
         except InvalidError:
@@ -244,6 +244,6 @@ def _text(said: Sequence[bytes]) -> str:
     return b"".join(said).decode(errors="replace").strip()
 
 
-def _no_shell(node: str, evidence: str, fix: str) -> RunFailedError:
+def _shell_error(node: str, evidence: str, fix: str) -> RunFailedError:
     what = "no command can be run on this node through the Kubernetes API"
     return RunFailedError(Finding(code=codes.NO_SHELL, what=what, where=node, evidence=evidence, fix=fix))

@@ -120,10 +120,10 @@ MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBE
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
-Listed = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
+ListedObjects = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 
-def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | None = None) -> ClusterFacts:
+def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjects | None = None) -> ClusterFacts:
     """Read version, nodes, served resources, and the inventory's ConfigMaps and Secrets; nodes go to ``listed``."""
     get = cluster.get
     with RequestPool(cluster) as pool:
@@ -151,9 +151,9 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: Listed | No
 
 def _resources(cluster: KubeClient) -> frozenset[str]:
     """Return which resources of others, and of the controller, the server has: one request where it has none."""
-    groups = {group["name"] for group in cluster.ask("/apis").get("groups") or ()}
+    groups = {group["name"] for group in cluster.get_path("/apis").get("groups") or ()}
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
-    monitors = cluster.served(_MONITORING) if monitoring in groups else ()
+    monitors = cluster.served_resources(_MONITORING) if monitoring in groups else ()
     return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))
 
 
@@ -226,7 +226,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     facts: ClusterFacts,
     wanted: Iterable[ObjectRef],
     parent: ObjectRef,
-    listed: Listed | None = None,
+    listed: ListedObjects | None = None,
 ) -> ObservedState:
     """Read everything that planning compares with the desired objects; what a run follows goes to ``listed``.
 
@@ -250,13 +250,15 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
         def look(kind: Kind) -> tuple[ObjectList, _Names]:
             if top:
                 return cluster.list(kind, label_selector=mark), {}
-            return _look(cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing})
+            return _list_names(
+                cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing}
+            )
 
         asked = sorted(kinds & (MEMBER_KINDS - {NAMESPACE}))
         found = dict(zip(asked, pool.map(look, asked), strict=True))
     listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
     members = [item for listing, _ in found.values() for item in listing.items]
-    members += [item for item in namespaces if _is_marked(item, mark)]
+    members += [item for item in namespaces if _has_label(item, mark)]
     if top:
         members.append({"apiVersion": parent.api_version, "kind": parent.kind, **top})
     return ObservedState(
@@ -266,7 +268,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
         namespaces=existing,
         names={place: names for _, all_names in found.values() for place, names in all_names.items()},
         pods={ref_of(pod): pod for pod in pods.items},
-        passed=passed,
+        verdicts=passed,
         lock=held.lock,
         lock_version=held.version,
     )
@@ -275,28 +277,30 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
 _Names = dict[tuple[Kind, str], frozenset[str]]
 
 
-def _look(cluster: KubeClient, kind: Kind, mark: str, places: Iterable[str]) -> tuple[ObjectList, _Names]:
+def _list_names(cluster: KubeClient, kind: Kind, mark: str, places: Iterable[str]) -> tuple[ObjectList, _Names]:
     """Return what an unfinished removal has left of a new stack, and the names of all objects of a kind by place."""
     names, version = _Names(), _FROM_NOW
     for place in sorted(places):
         try:
-            answer = cluster.ask(path_to(kind, place))
+            answer = cluster.get_path(path_to(kind, place))
         except NotFoundError:
             continue
         items = answer.get("items") or ()
-        if any(_is_marked(item, mark) for item in items):
+        if any(_has_label(item, mark) for item in items):
             return cluster.list(kind, label_selector=mark), {}
         names[kind, place] = frozenset(item["metadata"]["name"] for item in items)
         version = version if version != _FROM_NOW else answer["metadata"]["resourceVersion"]
     return ObjectList([], version), names
 
 
-def _is_marked(item: Manifest, mark: str) -> bool:
+def _has_label(item: Manifest, mark: str) -> bool:
     key, _, value = mark.partition("=")
     return bool((item["metadata"].get("labels") or {}).get(key) == value)
 
 
-Passed = Mapping[tuple[str, str], str]  # (component, node) -> the verdict, see `gpu_provision.planning.verdicts`
+ValidationVerdicts = Mapping[
+    tuple[str, str], str
+]  # (component, node) -> the verdict, see `gpu_provision.planning.verdicts`
 
 
 def validations_ref(inventory: Inventory) -> ObjectRef:
@@ -319,12 +323,12 @@ def validations_of(data: Mapping[str, str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def write_validations(cluster: KubeClient, inventory: Inventory, passed: Passed) -> None:
+def write_validations(cluster: KubeClient, inventory: Inventory, passed: ValidationVerdicts) -> None:
     """Replace the record: one request, however many nodes."""
     cluster.apply(validations_manifest(inventory, passed), manager="gpu-provision-records")
 
 
-def validations_manifest(inventory: Inventory, passed: Passed) -> Manifest:
+def validations_manifest(inventory: Inventory, passed: ValidationVerdicts) -> Manifest:
     """Return the record's manifest: a key per node, up to 85 bytes per validation."""
     by_node: dict[str, dict[str, str]] = {}
     for (component, node), digest in sorted(passed.items()):
@@ -351,7 +355,7 @@ class ResourceClaims:
         self._known: frozenset[tuple[str, str]] = frozenset()
         self._found: tuple[Manifest, ...] | None = ()
 
-    def of(self, pods: Iterable[Manifest]) -> tuple[Manifest, ...] | None:
+    def list_for_pods(self, pods: Iterable[Manifest]) -> tuple[Manifest, ...] | None:
         """Return all claims, as last read; None if they cannot be read in these versions. Raises UnreachableError."""
         from gpu_provision.rollout.gpu_use import claims_named  # which a plan does without
 
@@ -360,6 +364,8 @@ class ResourceClaims:
             self._known |= named
             self._found = None
             with suppress(ForbiddenError):
-                version = next((each for each in VERSIONS if "resourceclaims" in self._cluster.served(each)), "")
+                version = next(
+                    (each for each in VERSIONS if "resourceclaims" in self._cluster.served_resources(each)), ""
+                )
                 self._found = tuple(self._cluster.list(Kind(version, "ResourceClaim")).items) if version else None
         return self._found

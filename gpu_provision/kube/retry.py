@@ -83,12 +83,12 @@ class Retries:
         self._next = min(now + max(pause, asked), end)
         return self._next - now if self._next > now else None
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return for how many more seconds the request is repeated."""
         return max(0.0, self._began + self.seconds - now)
 
     @property
-    def is_worth_saying(self) -> bool:
+    def should_report(self) -> bool:
         """Whether the request takes so long that a reader wants to know why."""
         return self._next - self._began > QUIET_SECONDS
 

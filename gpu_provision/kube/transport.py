@@ -65,25 +65,25 @@ class Connection:
         self.leadership: LeaderElector | None = None  # what a controller's locks and writes rest on besides
         self.date = ""  # the server's clock as its last answer told it, if it does
         self._counting, self._cancelled = threading.Lock(), threading.Event()
-        self._said_at = float("-inf")
+        self._reported_at = float("-inf")
 
     def cancel_retries(self) -> None:
         """Repeat no request any more, not even those that wait for their next try. From any thread."""
         self._cancelled.set()
 
-    def _place(self, verb: str, subject: str) -> RequestContext:
+    def _request_context(self, verb: str, subject: str) -> RequestContext:
         return RequestContext(self.server, verb, subject, self.advice)
 
     def _json(self, verb: str, path: str, subject: str, **options: Any) -> dict[str, Any]:
-        return self._decoded(dict[str, Any], verb, path, subject, **options)
+        return self._send_and_decode(dict[str, Any], verb, path, subject, **options)
 
-    def _decoded(self, shape: type[_Shape], verb: str, path: str, subject: str, **options: Any) -> _Shape:
+    def _send_and_decode(self, shape: type[_Shape], verb: str, path: str, subject: str, **options: Any) -> _Shape:
         """Return the answer as ``shape``; fields that it lacks are not decoded."""
         data = self._send(verb, path, subject, **options).data
         try:
             return msgspec.json.decode(data, type=shape)
         except ValueError as error:
-            raise no_api_server(self._place(verb, subject)) from error
+            raise no_api_server(self._request_context(verb, subject)) from error
 
     def _send(
         self,
@@ -95,16 +95,16 @@ class Connection:
         done: Done = lambda _refusal: None,
         **options: Any,
     ) -> Any:
-        place = self._place(verb, subject)
+        place = self._request_context(verb, subject)
         # 410 says that the next page of a LIST is gone; other requests get it from a proxy that is out of step.
         retried = RETRIED if "continue" in dict(options.get("query", ())) else (*RETRIED, ExpiredError)
 
         def send(connect_seconds: float) -> Any:
-            return self._once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
+            return self._send_once(verb, path, place, timeout=(connect_seconds, READ_SECONDS), **options)
 
-        return self.repeat(send, place, retried=retried, retry_seconds=retry_seconds, done=done)
+        return self.retry(send, place, retried=retried, retry_seconds=retry_seconds, done=done)
 
-    def repeat(
+    def retry(
         self,
         send: Callable[[float], Any],
         place: RequestContext,
@@ -135,13 +135,13 @@ class Connection:
                 with self._counting:
                     self.retries += 1
                 LOG.debug("%s %s: %s; again in %.1f s", place.verb, place.subject, retries, delay)
-                if retries.is_worth_saying:
-                    left = retries.left(time.monotonic())
-                    self.report(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
+                if retries.should_report:
+                    left = retries.seconds_left(time.monotonic())
+                    self.report_retry(f"{retries}; trying for another {left:.0f} s ({place.verb} {place.subject})")
                 if self._cancelled.wait(delay):
                     raise
                 # A busy server gets more time for a handshake with each try.
-                connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.left(now)))
+                connect = min(2 * connect, READ_SECONDS, max(CONNECT_SECONDS, retries.seconds_left(now)))
             except InvalidError as refusal:
                 if not retries.tries or (answer := done(refusal)) is None:
                     raise
@@ -151,16 +151,16 @@ class Connection:
         seconds = self.retry_seconds if self.health.has_answered else min(self._first_seconds, self.retry_seconds)
         return seconds if limit is None else min(limit, seconds)
 
-    def report(self, what: str) -> None:
+    def report_retry(self, what: str) -> None:
         """Say that a request is repeated, unless something of the kind was said a moment ago."""
         now = time.monotonic()
         with self._counting:
-            if now - self._said_at < QUIET_SECONDS:
+            if now - self._reported_at < QUIET_SECONDS:
                 return
-            self._said_at = now
+            self._reported_at = now
         LOG.warning(what)
 
-    def _once(  # noqa: PLR0913 (the parts of an HTTP request)
+    def _send_once(  # noqa: PLR0913 (the parts of an HTTP request)
         self,
         verb: str,
         path: str,
@@ -281,11 +281,11 @@ class WatchStream:
 
     def __init__(self, response: Any, noted: Callable[[], AbstractContextManager[None]]) -> None:
         """Wrap the open response; what reading it raises goes through ``noted``."""
-        self._response, self._noted = response, noted
+        self._response, self._track_health = response, noted
 
     def __iter__(self) -> Iterator[WatchEvent]:
         """Yield events until the stream ends. Raises ExpiredError, UnreachableError, and ValueError for odd lines."""
-        with self._noted():
+        with self._track_health():
             buffer = b""
             for chunk in self._response.stream(amt=2**16, decode_content=True):  # thousands of events may come at once
                 *lines, buffer = (buffer + chunk).split(b"\n")

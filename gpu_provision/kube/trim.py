@@ -111,23 +111,23 @@ def is_same(one: Manifest, other: Manifest) -> bool:
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    kept = _shared(metadata, "labels", "annotations", "ownerReferences")
-    return kept | _interned({key: kept[key] for key in ("namespace", "creationTimestamp") if key in kept})
+    kept = _share_values(metadata, "labels", "annotations", "ownerReferences")
+    return kept | _intern_strings({key: kept[key] for key in ("namespace", "creationTimestamp") if key in kept})
 
 
 def _node(node: Manifest) -> Manifest:
     metadata: dict[str, Any] = {**node["metadata"]}
     status: dict[str, Any] = {**(node.get("status") or {})}
-    words = {key: _interned(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
+    words = {key: _intern_strings(metadata[key]) for key in ("labels", "annotations") if metadata.get(key)}
     entries = metadata.pop("managedFields", None) or ()
     cordons = [each for each in entries if "f:unschedulable" in ((each.get("fieldsV1") or {}).get("f:spec") or {})]
     managers = {"managedFields": cordons} if cordons else {}
-    kept = _shared({"conditions": (), **status}, "allocatable", "capacity", "conditions")
-    info = {"nodeInfo": _interned(status.get("nodeInfo") or {})}
+    kept = _share_values({"conditions": (), **status}, "allocatable", "capacity", "conditions")
+    info = {"nodeInfo": _intern_strings(status.get("nodeInfo") or {})}
     return {**node, "metadata": metadata | words | managers, "status": kept | info}
 
 
-def _interned(words: Mapping[str, str]) -> dict[str, str]:
+def _intern_strings(words: Mapping[str, str]) -> dict[str, str]:
     return {intern(key): intern(value) for key, value in words.items()}
 
 
@@ -137,11 +137,11 @@ def _stack_pod(pod: Manifest) -> Manifest:
         spec = {"containers": spec.get("containers"), "nodeName": intern(node)}
     status = {key: value for key, value in (pod.get("status") or {}).items() if value}
     if metadata["labels"].get(COMPONENT) in _TIMED:  # one of its containers alone may have something of its own to say
-        own = {key: [*map(_one_of_each, status[key])] for key in _OF_CONTAINERS & status.keys()}
-        status = _shared(status, "phase", "conditions") | own
+        own = {key: [*map(_deduplicate, status[key])] for key in _OF_CONTAINERS & status.keys()}
+        status = _share_values(status, "phase", "conditions") | own
     else:
-        status = _one_of_each(_without_times(status))
-    return {**pod, "metadata": _metadata(metadata), "spec": _shared(spec, "containers"), "status": status}
+        status = _deduplicate(_without_times(status))
+    return {**pod, "metadata": _metadata(metadata), "spec": _share_values(spec, "containers"), "status": status}
 
 
 def _without_times(status: dict[str, Any]) -> dict[str, Any]:
@@ -154,15 +154,15 @@ def _without_times(status: dict[str, Any]) -> dict[str, Any]:
     return status
 
 
-def _shared(whole: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _share_values(whole: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Return a map of whose values under ``keys`` there is one each, however many objects have an equal one."""
-    return {**whole, **{key: _one_of_each(whole[key]) for key in keys if key in whole}}
+    return {**whole, **{key: _deduplicate(whole[key]) for key in keys if key in whole}}
 
 
-def _one_of_each(part: Any) -> Any:
-    return _known(msgspec.json.encode(part))
+def _deduplicate(part: Any) -> Any:
+    return _decode_cached(msgspec.json.encode(part))
 
 
 @lru_cache(_KINDS_OF_PARTS)
-def _known(part: bytes) -> Any:
+def _decode_cached(part: bytes) -> Any:
     return msgspec.json.decode(part)

@@ -133,7 +133,7 @@ class RenderContext:
     inventory: Inventory
     facts: ClusterFacts
     targets: tuple[Target, ...]  # the GPU nodes, sorted by name; see gpu_provision.components.targets
-    part: RunSelection = ALL  # components and nodes that a run manages
+    selection: RunSelection = ALL  # components and nodes that a run manages
     others: tuple[Target, ...] = ()  # the GPU nodes that are not in it
 
     @property
@@ -162,8 +162,8 @@ class ObservedState:
     namespaces: frozenset[str] = frozenset()
     names: Mapping[tuple[Kind, str], frozenset[str]] = field(default_factory=dict)
     pods: Mapping[ObjectRef, Manifest] = field(default_factory=dict)  # of the stack's components, also of validations
-    passed: Mapping[tuple[str, str], str] = field(default_factory=dict)  # on record, see `planning.verdicts`
-    void: frozenset[str] = frozenset()  # uids of pods whose vectorAdd does not count, since it is to run again
+    verdicts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # on record, see `planning.verdicts`
+    void_pod_uids: frozenset[str] = frozenset()  # uids of pods whose vectorAdd does not count, since it is to run again
     lock: LockHolder | None = None
     lock_version: str = ""  # of the lock's object; it changes whenever a run takes, renews or gives it back
 

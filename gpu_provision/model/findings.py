@@ -46,7 +46,11 @@ class Finding:
         parts = (("seen", self.evidence), ("else", self.consequence), ("fix", self.fix))
         lines = [one_line(f"{head}: {self.what}")]
         # Indented, so that a further line of a text cannot pass for a part of the finding.
-        lines += [f"  {title}: {visible(text).replace(chr(10), chr(10) + '    ')}" for title, text in parts if text]
+        lines += [
+            f"  {title}: {escape_control_characters(text).replace(chr(10), chr(10) + '    ')}"
+            for title, text in parts
+            if text
+        ]
         return "\n".join(lines)
 
 
@@ -132,7 +136,7 @@ class Findings:
     """Findings of one check, split by severity."""
 
     all: tuple[Finding, ...] = field(default=())  # those that are shown
-    unshown: int = 0  # number of further ones, which the last one of ``all`` reports
+    hidden_count: int = 0  # number of further ones, which the last one of ``all`` reports
 
     def __str__(self) -> str:
         """Return every finding with its severity, one after the other; empty if nothing is wrong."""
@@ -160,11 +164,11 @@ _HOSTILE = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     r"""Return a text with each control character as its escape, such as ``\x1b``; newlines and tabs stay."""
     return _HOSTILE.sub(lambda match: match[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
     r"""Return a text as `visible` does, newlines as ``\n`` as well: a name cannot forge a second line."""
-    return visible(text).replace("\n", r"\n")
+    return escape_control_characters(text).replace("\n", r"\n")

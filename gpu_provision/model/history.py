@@ -44,7 +44,7 @@ class Record:
     source: str = ""
 
     @property
-    def who(self) -> str:
+    def user(self) -> str:
         """The person and the machine: ``alice@laptop``."""
         return self.holder.partition(" pid ")[0]
 

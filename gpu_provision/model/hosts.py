@@ -81,7 +81,7 @@ class Expectation:
         return cls(**_with_tuples(data))
 
 
-class ImageState(StrEnum):
+class ImageAvailability(StrEnum):
     """State of an image in a registry."""
 
     PRESENT = "present"
@@ -92,11 +92,11 @@ class ImageState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ImageAnswer:
+class ImageLookup:
     """A registry's answer: the image, its state, and the registry's message."""
 
     reference: str
-    state: ImageState
+    state: ImageAvailability
     evidence: str = ""
 
 

@@ -97,7 +97,7 @@ class Origin(StrEnum):
 
     DRIFT = "drift"  # changed since it was applied
     PENDING = "pending"  # as it was applied; the inventory has changed since
-    EITHER = "either"  # one of both: the applied state is unknown
+    UNKNOWN = "either"  # one of both: the applied state is unknown
     NOT_READY = "not-ready"  # the object is as declared, but not ready
 
 

@@ -33,7 +33,7 @@ _SIGNS = {
 _STEP_SUFFIX = "-required"  # suffix of the steps of a node with a driver upgrade in progress
 
 
-class Outside(StrEnum):
+class OutsideState(StrEnum):
     """State of a GPU node outside the stack."""
 
     UNDECLARED = "undeclared"  # it has a GPU, and no pool of the inventory claims it
@@ -79,7 +79,7 @@ class Event:
 
     def __str__(self) -> str:
         """Return ``= driver t4-1 ready`` or ``. driver t4-1 progressing: pulling the image``."""
-        return self.line(self.node, self.word)
+        return self.line(self.node, self.state_text)
 
     def line(self, nodes: str, word: str) -> str:
         """Return the line for one node or several; ``word`` is `word`, which may have a color."""
@@ -88,7 +88,7 @@ class Event:
         return f"{_SIGNS[self.state]} {': '.join(filter(None, (f'{about} {word}' if about else '', text)))}"
 
     @property
-    def word(self) -> str:
+    def state_text(self) -> str:
         """The step during a driver upgrade of the node; else the state."""
         is_step = self.state is State.PROGRESSING and self.step.endswith(_STEP_SUFFIX)
         return self.step if is_step else self.state.value
@@ -134,7 +134,7 @@ class NodeStatus:
     gpus: int | None
     driver: str  # loaded version according to pods and labels; empty if none
     allocatable: int | None
-    state: State | Outside
+    state: State | OutsideState
     reason: str = ""
     driver_on_host: bool = False  # whether the driver is the host's own
     cordoned: bool = False

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from gpu_provision.model.settings import setting
 
 _MONTH = 30 * 24 * 3600
-_MOST_NODES = 10_000
+_MAX_NODES = 10_000
 _UNMANAGED = "Whether pods without a controller are evicted."
 _EMPTY_DIR = "Whether pods with emptyDir volumes are evicted; their data is lost."
 
@@ -67,7 +67,7 @@ class UpgradePolicy:
         1,
         "Nodes that are upgraded at the same time. 0 means: as many as `max_unavailable` allows.",
         minimum=0,
-        maximum=_MOST_NODES,
+        maximum=_MAX_NODES,
     )
     max_unavailable: int | str = setting(
         "25%",
@@ -100,7 +100,7 @@ class Canary:
     """Nodes that are upgraded first. If one fails, no other node starts."""
 
     nodes: int = setting(
-        1, "Number of canary nodes. 0 means: all that `node_selector` selects.", minimum=0, maximum=_MOST_NODES
+        1, "Number of canary nodes. 0 means: all that `node_selector` selects.", minimum=0, maximum=_MAX_NODES
     )
     node_selector: Mapping[str, str] = setting({}, "Labels of possible canary nodes. Default: all nodes.", "labels")
     soak_seconds: int = setting(
@@ -185,7 +185,7 @@ class RolloutPolicy:
         0,
         "Nodes of all pools that are upgraded at the same time. 0 means: no limit but those of the pools.",
         minimum=0,
-        maximum=_MOST_NODES,
+        maximum=_MAX_NODES,
     )
     max_unavailable: int | str = setting(
         "100%",
@@ -194,7 +194,7 @@ class RolloutPolicy:
     )
     canary: Canary | None = setting(None)
     stop_after_failures: int = setting(
-        1, "Number of failed nodes after which no further node starts.", minimum=1, maximum=_MOST_NODES
+        1, "Number of failed nodes after which no further node starts.", minimum=1, maximum=_MAX_NODES
     )
     on_failure: OnFailure = setting(
         OnFailure.PAUSE,

@@ -24,9 +24,9 @@ class Image:
     @property
     def reference(self) -> str:
         """The name that a container runtime pulls: tags after a colon, digests after an at sign."""
-        return self.tagged(self.version)
+        return self.reference_with_tag(self.version)
 
-    def tagged(self, tag: str) -> str:
+    def reference_with_tag(self, tag: str) -> str:
         """Return the reference with another tag or digest."""
         separator = "@" if tag.startswith("sha256:") else ":"
         return f"{self.repository}/{self.image}{separator}{tag}"

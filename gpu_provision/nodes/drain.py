@@ -34,7 +34,7 @@ Change = dict[str, Any]
 
 def is_cordoned_for(node: NodeFacts, purpose: str) -> bool:
     """Whether we cordoned a node for a purpose and have not taken that back."""
-    return _marked(node.annotations, purpose)
+    return _has_cordon_annotation(node.annotations, purpose)
 
 
 def cordon(cluster: KubeClient, name: str, purpose: str) -> bool:
@@ -47,21 +47,21 @@ def cordon(cluster: KubeClient, name: str, purpose: str) -> bool:
         return {"annotations": {CORDONED: mark}, "unschedulable": True}
 
     node = _change(cluster, name, change)
-    return _marked(node["metadata"].get("annotations"), purpose)
+    return _has_cordon_annotation(node["metadata"].get("annotations"), purpose)
 
 
 def uncordon(cluster: KubeClient, name: str, purpose: str) -> None:
     """Take our own cordon back, and no other."""
 
     def change(node: Manifest) -> Change | None:
-        if not _marked(node["metadata"].get("annotations"), purpose):
+        if not _has_cordon_annotation(node["metadata"].get("annotations"), purpose):
             return None
         return {"annotations": {CORDONED: None}, "unschedulable": None}
 
     _change(cluster, name, change)
 
 
-def _marked(annotations: Mapping[str, str] | None, purpose: str) -> bool:
+def _has_cordon_annotation(annotations: Mapping[str, str] | None, purpose: str) -> bool:
     return str((annotations or {}).get(CORDONED, "")).startswith(f"{purpose} since ")
 
 
@@ -74,7 +74,7 @@ def _change(cluster: KubeClient, name: str, change: Callable[[Manifest], Change 
             return node
         metadata = {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": wanted["annotations"]}
         try:
-            return cluster.merge(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
+            return cluster.merge_patch(ref, {"metadata": metadata, "spec": {"unschedulable": wanted["unschedulable"]}})
         except ConflictError:
             left -= 1
             if left < 0:
@@ -83,7 +83,7 @@ def _change(cluster: KubeClient, name: str, change: Callable[[Manifest], Change 
 
 POD = Kind("v1", "Pod")
 _RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which are not watched
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 def pods_of(node: str) -> Scope:
@@ -96,7 +96,9 @@ def preview_drain(cluster: KubeClient, node: str, terms: Drain) -> DrainPlan:
     return plan_drain(cluster.list(POD, field_selector=pods_of(node).field_selector).items, terms)
 
 
-def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Callable[[], bool]) -> tuple[str, ...]:
+def drain(
+    cluster: KubeClient, node: str, terms: Drain, *, say: OnProgress, stopped: Callable[[], bool]
+) -> tuple[str, ...]:
     """Empty a node that is cordoned; return in words which pods left it. ``stopped`` is asked again and again.
 
     Raises RunFailedError if pods may not be taken away under these terms, or did not leave in time; UnreachableError.
@@ -111,7 +113,9 @@ def drain(cluster: KubeClient, node: str, terms: Drain, *, say: Say, stopped: Ca
     def late(left: DrainPlan, refusals: Mapping[str, str], seconds: int) -> tuple[Finding, ...]:
         return (not_drained_finding(node, seconds, left, refusals),)
 
-    emptying = Drainer(cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", say=say)
+    emptying = Drainer(
+        cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", on_progress=say
+    )
     emptying.run(stopped)
     return tuple(emptying.evicted.values())
 
@@ -124,7 +128,7 @@ class Evictor:
     version: str = ""  # the API version of an Eviction; asked for if it is not known
     refusals: dict[str, str] = field(default_factory=dict)  # uid of a pod that the API server does not let go -> why
 
-    def ask(self, pod: ObjectRef, uid: str) -> bool:
+    def evict(self, pod: ObjectRef, uid: str) -> bool:
         """Ask once; return whether the API server lets a pod go. Raises NotFoundError, ConflictError if it is gone."""
         self.version = self.version or self.cluster.eviction_version()
         try:
@@ -144,12 +148,12 @@ class Drainer:
 
     cluster: KubeClient
     scope: Scope  # where the pods are
-    chosen: Callable[[Iterable[Manifest]], DrainPlan]  # sorts what is there; raises what forbids it
+    select_pods: Callable[[Iterable[Manifest]], DrainPlan]  # sorts what is there; raises what forbids it
     # what is wrong with pods that are still there after so many seconds, by what kept each
-    late: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
+    timeout_findings: Callable[[DrainPlan, Mapping[str, str], int], tuple[Finding, ...]]
     seconds: int  # how long it may take; 0 means: as long as it takes
     title: str  # what is done, for people
-    say: Say  # told what is waited for, whenever something has happened
+    on_progress: OnProgress  # told what is waited for, whenever something has happened
     # uid of a pod that the API server lets go -> the pod in words
     evicted: dict[str, str] = field(default_factory=dict)
     _asked: float = -math.inf
@@ -158,12 +162,12 @@ class Drainer:
         """Go on until they are gone; ``stopped`` is asked again and again. Raises as `drain`."""
         evictor, began = Evictor(self.cluster), time.monotonic()
         with InformerCache(self.cluster, [self.scope]) as cache:
-            while (left := self.chosen(cache.list(POD).values())).leaving:
+            while (left := self.select_pods(cache.list(POD).values())).leaving:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):
-                    raise RunFailedError(*self.late(left, evictor.refusals, round(passed)))
+                    raise RunFailedError(*self.timeout_findings(left, evictor.refusals, round(passed)))
                 self._evict(left, evictor)
-                self.say(f"{self.title}: {_awaited(left, evictor.refusals)}")
+                self.on_progress(f"{self.title}: {_describe_wait(left, evictor.refusals)}")
                 cache.wait(_RETRY_SECONDS)
 
     def _evict(self, left: DrainPlan, evictor: Evictor) -> None:
@@ -174,11 +178,11 @@ class Drainer:
             uid = pod["metadata"]["uid"]
             if uid not in self.evicted and (again or uid not in evictor.refusals):
                 with contextlib.suppress(NotFoundError, ConflictError):  # it is gone, and the watch will say so
-                    if evictor.ask(ref_of(pod), uid):
+                    if evictor.evict(ref_of(pod), uid):
                         self.evicted[uid] = describe_pod(pod)
 
 
-def _awaited(left: DrainPlan, refusals: Mapping[str, str]) -> str:
+def _describe_wait(left: DrainPlan, refusals: Mapping[str, str]) -> str:
     """Say what is waited for; first, as lines get cut, what keeps a pod."""
     first = next((pod for pod in left.leaving if pod["metadata"]["uid"] in refusals), left.leaving[0])
     why = refusals.get(first["metadata"]["uid"], "")

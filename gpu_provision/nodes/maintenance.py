@@ -46,8 +46,8 @@ class NodeMaintenance:
     _asking: threading.RLock = field(default_factory=threading.RLock)
     _lock: WriteLock | None = None
     _locking: threading.Lock = field(default_factory=threading.Lock)
-    _made: ObjectRef | None = None
-    _has_emptied: bool = False
+    _created_namespace: ObjectRef | None = None
+    _has_drained: bool = False
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -60,12 +60,12 @@ class NodeMaintenance:
         with self._asking:
             if self._nodes is None:
                 try:
-                    self._nodes = {each.name: each for each in map(node_facts, self._connected().list(NODE).items)}
+                    self._nodes = {each.name: each for each in map(node_facts, self._connect().list(NODE).items)}
                 except ProvisionError as error:
                     self._nodes = error.findings[0].what
             known = self._nodes
         if isinstance(known, str):
-            return HostMembership(role=NodeRole.UNKNOWN, why=known)
+            return HostMembership(role=NodeRole.UNKNOWN, unknown_reason=known)
         if node not in known:
             return HostMembership(role=NodeRole.NOT_A_NODE)
         place = NodeRole.CONTROL_PLANE if any(role in known[node].labels for role in _ROLES) else NodeRole.MEMBER
@@ -73,7 +73,7 @@ class NodeMaintenance:
 
     def preview_drain(self, node: str, drain: Drain) -> DrainPreview:
         """Return what `cordon_and_drain` would do; changes nothing."""
-        left = drain_of_nodes.preview_drain(self._connected(), node, drain)
+        left = drain_of_nodes.preview_drain(self._connect(), node, drain)
         refusal = data_loss_finding(node, left)
         return DrainPreview(
             pods=tuple(describe_pod(pod) for pod in left.evict),
@@ -87,16 +87,16 @@ class NodeMaintenance:
         """
         if refusal := self.preview_drain(node, drain).refusal:
             raise RunFailedError(refusal)
-        cluster = self._connected()
+        cluster = self._connect()
         try:
-            self._hold(say)
+            self._acquire_lock(say)
         except ProvisionError as error:
             raise RunFailedError(*(replace(each, consequence=_NOT_REBOOTED) for each in error.findings)) from error
         if drain_of_nodes.cordon(cluster, node, PURPOSE):
             self._cordoned.add(node)
         say("draining")
         try:
-            pods = drain_of_nodes.drain(cluster, node, drain, say=_news(say), stopped=self._stopped.is_set)
+            pods = drain_of_nodes.drain(cluster, node, drain, say=_skip_repeated(say), stopped=self._stopped.is_set)
         except ProvisionError as error:
             with contextlib.suppress(ProvisionError):  # the same that ended the drain, then
                 self._uncordon(node)
@@ -104,15 +104,15 @@ class NodeMaintenance:
             raise RunFailedError(
                 *(replace(each, consequence=_NOT_REBOOTED + stays) for each in error.findings)
             ) from error
-        self._has_emptied = True
+        self._has_drained = True
         return pods
 
     def wait_and_uncordon(self, node: str, boot_id: str, seconds: int, say: OnProgress) -> None:
         """Wait until a node is ready in this boot, and undo our cordon, which stays on any ProvisionError."""
-        give_up, tell = time.monotonic() + seconds, _news(say)
+        give_up, tell = time.monotonic() + seconds, _skip_repeated(say)
         scope = Scope(NODE, field_selector=f"metadata.name={node}")
-        with InformerCache(self._connected(), [scope], patience=seconds) as cache:
-            while why := _awaited(cache.list(NODE).values(), boot_id):
+        with InformerCache(self._connect(), [scope], patience=seconds) as cache:
+            while why := _not_ready_reason(cache.list(NODE).values(), boot_id):
                 if self._stopped.is_set() or time.monotonic() > give_up:
                     what = f"the machine is back, and its node is not ready {seconds} s later"
                     raise RunFailedError(
@@ -122,7 +122,7 @@ class NodeMaintenance:
                     )
                 tell(f"waiting for the node: {why}")
                 cache.wait(_LOOK_SECONDS)
-        self._hold(say)
+        self._acquire_lock(say)
         self._uncordon(node)
 
     def stop(self) -> None:
@@ -137,36 +137,36 @@ class NodeMaintenance:
             lock, self._lock = self._lock, None
             if lock is None:
                 return
-            if self._made and not (self._has_emptied or self._cordoned):
+            if self._created_namespace and not (self._has_drained or self._cordoned):
                 with contextlib.suppress(ProvisionError):  # it stays, empty: the next run uses it
-                    self._connected().delete(self._made)
+                    self._connect().delete(self._created_namespace)
             lock.__exit__()
 
-    def _hold(self, say: OnProgress) -> None:
+    def _acquire_lock(self, say: OnProgress) -> None:
         """Take the lock if it is not ours yet. Raises LockedError, ForbiddenError if its namespace cannot be made."""
         with self._locking:
             if self._lock is not None:
                 return
-            cluster = self._connected()
+            cluster = self._connect()
             home = ObjectRef("v1", "Namespace", "", self.inventory.cluster.namespace)
             if cluster.get(home) is None:  # it is made as a run makes it, so that a removal knows it as the stack's
                 _, desired = prepare(self.inventory, ClusterFacts())
                 cluster.apply(next(each for each in desired["prerequisites"] if ref_of(each) == home))
-                self._made = home
+                self._created_namespace = home
             self._lock = WriteLock(cluster, self.inventory, on_wait=say).__enter__()
 
     def _uncordon(self, node: str) -> None:
-        drain_of_nodes.uncordon(self._connected(), node, PURPOSE)
+        drain_of_nodes.uncordon(self._connect(), node, PURPOSE)
         self._cordoned.discard(node)
 
-    def _connected(self) -> KubeClient:
+    def _connect(self) -> KubeClient:
         with self._asking:
             if self._cluster is None:
                 self._cluster = connect(*resolve_context(self.inventory))
             return self._cluster
 
 
-def _news(say: OnProgress) -> OnProgress:
+def _skip_repeated(say: OnProgress) -> OnProgress:
     """Return a function that passes on what differs from the last time."""
     last = ""
 
@@ -179,7 +179,7 @@ def _news(say: OnProgress) -> OnProgress:
     return tell
 
 
-def _awaited(found: Iterable[Manifest], boot_id: str) -> str:
+def _not_ready_reason(found: Iterable[Manifest], boot_id: str) -> str:
     """Return what a node lacks to be ready in a boot; empty for nothing."""
     node = next(iter(found), None)
     if node is None:

@@ -21,8 +21,8 @@ from gpu_provision.operator.crd import Schema, spec_schema
 from gpu_provision.operator.gitops import managed_by, other_spec_managers, warn_if_declared_elsewhere
 from gpu_provision.operator.stack import (
     FINALIZER,
-    HOME,
-    LED_BY,
+    LEASE_ANNOTATION,
+    NAMESPACE_ANNOTATION,
     STACK,
     inventory_of,
     local_values,
@@ -114,21 +114,21 @@ def _dry_run(cluster: KubeClient, live: Manifest, wanted: Manifest, *, force: bo
     return StackResource(live=live, desired=wanted, fields=fields, findings=(error,))
 
 
-def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, back_to: int = 0) -> Manifest:
+def apply_stack(cluster: KubeClient, resource: StackResource, *, force: bool, rollback_to: int = 0) -> Manifest:
     """Apply the desired GPUStack if it differs; return the live one.
 
-    ``back_to`` is the number of the run that a rollback restores, for the controller's record; 0 without a rollback.
+    ``rollback_to`` is the number of the run that a rollback restores, for the controller's record; 0 if it is none.
     Raises FieldConflictError or ConflictError for a concurrent change, else ProvisionError as the API server answers.
     """
     wanted, live = resource.desired, resource.live
     if wanted is None:
         return live
     if force and (gone := removal_patch(live["spec"], wanted["spec"])):
-        live = cluster.merge(ref_of(live), {"metadata": _preconditions(live), "spec": gone})
+        live = cluster.merge_patch(ref_of(live), {"metadata": _preconditions(live), "spec": gone})
     generation = int(live["metadata"]["generation"])
-    after = _apply(cluster, wanted, live, force=force, annotations=rollback_annotation(back_to, generation + 1))
-    if back_to and after["metadata"]["generation"] == generation:  # the spec was equal already
-        after = _apply(cluster, wanted, after, force=force, annotations=rollback_annotation(back_to, generation))
+    after = _apply(cluster, wanted, live, force=force, annotations=rollback_annotation(rollback_to, generation + 1))
+    if rollback_to and after["metadata"]["generation"] == generation:  # the spec was equal already
+        after = _apply(cluster, wanted, after, force=force, annotations=rollback_annotation(rollback_to, generation))
     return after
 
 
@@ -218,8 +218,8 @@ def add_finalizer(cluster: KubeClient, stack: ObjectRef, namespace: str, lease: 
 
     def change(finalizers: Sequence[str], annotations: Mapping[str, str]) -> Manifest:
         held = {} if FINALIZER in finalizers else {"finalizers": [*finalizers, FINALIZER]}
-        marks: dict[str, Any] = {} if HOME in annotations else {HOME: namespace}
-        marks |= {} if annotations.get(LED_BY, "") == lease else {LED_BY: lease or None}
+        marks: dict[str, Any] = {} if NAMESPACE_ANNOTATION in annotations else {NAMESPACE_ANNOTATION: namespace}
+        marks |= {} if annotations.get(LEASE_ANNOTATION, "") == lease else {LEASE_ANNOTATION: lease or None}
         return held | ({"annotations": marks} if marks else {})
 
     _change_metadata(cluster, stack, change)
@@ -244,5 +244,5 @@ def _change_metadata(
         if not wanted:
             return
         with contextlib.suppress(ConflictError, NotFoundError):
-            cluster.merge(stack, {"metadata": {"resourceVersion": metadata["resourceVersion"], **wanted}})
+            cluster.merge_patch(stack, {"metadata": {"resourceVersion": metadata["resourceVersion"], **wanted}})
             return

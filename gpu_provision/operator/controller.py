@@ -65,7 +65,7 @@ class StackWorker:
         self._cluster, self._request, self._leadership = cluster, request, leadership
         self._retarget, self._on_event = retarget, on_event
         self._reporter = StatusWriter(cluster, request.stack, on_event)
-        self.figures = self._reporter.figures
+        self.figures = self._reporter.metrics
         self._backoff = Backoff()
         self._condition = threading.Condition()
         self._reconciler: StackReconciler | None = None
@@ -116,7 +116,7 @@ class StackWorker:
                 message = "".join(traceback.format_exception(error))
                 self._on_event(StackEvent(reason="Mistake", message=message, stack=request.name, is_warning=True))
                 first_line = f"{type(error).__name__}: {error}".splitlines()[0]
-                problem = StackProblem(Reason.MISTAKE, f"a mistake in gpu-provision itself: {first_line}")
+                problem = StackProblem(Reason.INTERNAL_ERROR, f"a mistake in gpu-provision itself: {first_line}")
                 self._report_problem(request, problem)
 
     def _reconcile(self, request: ReconcileRequest) -> None:

@@ -14,7 +14,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import ResourceChange
 from gpu_provision.model.progress import Event, NodeState
 from gpu_provision.model.specs import OperandSpec, Specs
-from gpu_provision.planning.states import Key
+from gpu_provision.planning.states import ComponentNode
 from gpu_provision.reconcile.plan import ClusterPlan
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class OperatorExecutor:
         reading: ClusterPlan,
         *,
         listen: Callable[[Event], None],
-        on_states: Callable[[Mapping[Key, NodeState]], None],
-        back_to: int,
+        on_states: Callable[[Mapping[ComponentNode, NodeState]], None],
+        rollback_to: int,
     ) -> RemoteRun:
         """Return the run that the controller executes. Raises UsageError for options that a GPUStack cannot express."""
         from gpu_provision.operator.remote_run import RemoteRun
@@ -58,14 +58,14 @@ class OperatorExecutor:
         resource, inventory = self._resource, reading.context.inventory
         if resource is None:
             raise AssertionError  # `reviewed` has set it
-        if not reading.context.part.is_all:
+        if not reading.context.selection.is_all:
             raise UsageError(_unsupported_finding(resource, "a part of a stack", "leave --limit and --target out"))
         declared, _ = inventory_of(resource.desired or resource.live)
         if declared and _timeouts(declared) != _timeouts(inventory):
             fix = "leave --timeout out, or set timeout there"
             raise UsageError(_unsupported_finding(resource, "other timeouts than the inventory's", fix))
         return RemoteRun(
-            cluster, reading, resource, force=self.force, back_to=back_to, listen=listen, on_states=on_states
+            cluster, reading, resource, force=self.force, rollback_to=rollback_to, listen=listen, on_states=on_states
         )
 
 

@@ -178,10 +178,10 @@ def _await_object(
     where = f" -n {ref.namespace}" if ref.namespace else ""
     fix = f"kubectl{where} describe {ref.kind.lower()}/{ref.name}"
     late = Finding(code=codes.NOT_IN_TIME, where=str(ref), what="is not ready in time", fix=fix)
-    _await(cluster, scope_of_object(ref), lambda objects: any(map(is_so, objects)), late, until=until, say=say)
+    _wait_until(cluster, scope_of_object(ref), lambda objects: any(map(is_so, objects)), late, until=until, say=say)
 
 
-def _await(  # noqa: PLR0913 - condition and timeout
+def _wait_until(  # noqa: PLR0913 - condition and timeout
     cluster: KubeClient,
     scope: Scope,
     is_so: Callable[[Sequence[Manifest]], bool],
@@ -225,7 +225,7 @@ def uninstall(
 
     def await_end(scope: Scope, where: str, fix: str) -> None:
         late = Finding(code=codes.NOT_IN_TIME, where=where, what="still there", fix=fix)
-        _await(cluster, scope, lambda objects: not objects, late, until=time.monotonic() + seconds, say=say)
+        _wait_until(cluster, scope, lambda objects: not objects, late, until=time.monotonic() + seconds, say=say)
 
     deleted = _delete(cluster, stacks)
     if stacks:

@@ -78,7 +78,7 @@ class StackReconciler:
     _problem: StackProblem | None = None
     _is_preempted: bool = False
     _wait_reason: str = ""
-    _back_to: int = 0
+    _rollback_to: int = 0
     _yields_until: float = float("-inf")
     _target: Inventory | None = None  # the inventory in force; None after a rollback without a usable record
     _target_problem: StackProblem | None = None  # the rollback that led to this target
@@ -87,7 +87,7 @@ class StackReconciler:
         """Take rollback state over from the stack's status and annotations."""
         self.rolled_back = self.rolled_back or rollback_problem(self.request.stack)
         is_ready = evaluate_status(self.request.stack).phase is StackPhase.READY
-        self._back_to = 0 if is_ready else rollback_run(self.request.stack)
+        self._rollback_to = 0 if is_ready else rollback_run(self.request.stack)
 
     @property
     def _is_suspended(self) -> bool:
@@ -124,7 +124,7 @@ class StackReconciler:
             return None
         if active is None:
             return None
-        self._back_to = active.run
+        self._rollback_to = active.run
         self._emit("Holding", f"at the versions of run {active.run}")
         return active.inventory
 
@@ -133,7 +133,7 @@ class StackReconciler:
         self._target, self._target_problem = inventory, self.rolled_back
         self._problem, self._scheduler = None, ReconcileScheduler()
         session = Session(inventory or self.inventory)
-        reading = session.reading()
+        reading = session.cluster_plan()
         cache = InformerCache(session.cluster, watched_scopes(reading), keep=trim, listed=reading.listed)
         observer = StackObserver(reading, cache)
         del reading, session  # frees the plan
@@ -153,7 +153,7 @@ class StackReconciler:
         now, used = time.monotonic(), time.thread_time()
         observed = observer.observe(now)
         spent = time.thread_time() - used
-        self.reporter.figures.record_needs(len(observed.needs), now)
+        self.reporter.metrics.record_needs(len(observed.needs), now)
         self._scheduler.observe(observed.needs, now, edited=observed.edited)
         if self._session and not self._session.is_running:
             self._finish_run(self._session, observed, now)
@@ -197,9 +197,9 @@ class StackReconciler:
     def _observation(self, observed: Observation) -> StackObservation:
         if not observed.needs and all(state.state is not State.FAILED for state in observed.states.values()):
             self._problem = None  # the cluster has recovered without a run
-        is_about_to = bool(observed.needs - self._scheduler.undone) and not self._is_suspended
+        is_about_to = bool(observed.needs - self._scheduler.pending_changes) and not self._is_suspended
         return self.request.observation(
-            seen=observed.seen,
+            cluster_state=observed.cluster_state,
             states=observed.states,
             is_working=self._session is not None or is_about_to,
             wait_reason=self._wait_reason,
@@ -208,11 +208,11 @@ class StackReconciler:
 
     def _start_run(self, observer: StackObserver, observed: Observation, now: float) -> None:
         inventory = self._target or self.inventory
-        session = Session(inventory, observer=observer, back_to=self._back_to, leadership=self.leadership)
-        session.listen(self._log)
+        session = Session(inventory, observer=observer, rollback_to=self._rollback_to, leadership=self.leadership)
+        session.add_listener(self._log)
         self._scheduler.on_start(now)
         try:
-            if not session.reading().plan.is_empty:
+            if not session.cluster_plan().plan.is_empty:
                 session.start()
                 self._session = session
                 self._emit("RunStarted", _pending_message(observed.needs))
@@ -238,14 +238,14 @@ class StackReconciler:
         if problem and problem.reason is Reason.ROLLED_BACK:
             self.rolled_back = problem
         if not (problem or self.rolled_back):
-            self._back_to = 0  # a later repair is no rollback
+            self._rollback_to = 0  # a later repair is no rollback
         free_memory()
         if problem:
             self._emit(problem.reason, problem.message, is_warning=True)
         else:
-            declared = f", with the versions of run {self._back_to}" if self.rolled_back else ""
+            declared = f", with the versions of run {self._rollback_to}" if self.rolled_back else ""
             self._emit("RunSucceeded", f"the stack is as declared{declared}")
-        self.reporter.figures.record_run(now, succeeded=problem is None)
+        self.reporter.metrics.record_run(now, succeeded=problem is None)
         self._scheduler.on_finish(observed.needs, now, succeeded=problem is None)
 
     def _emit(self, reason: str, message: str, *, is_warning: bool = False) -> None:

@@ -30,7 +30,7 @@ from gpu_provision.operator.gitops import warn_if_declared_elsewhere
 from gpu_provision.operator.manifests import editor_permissions
 from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, is_released, lease_of, stack_label
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.observer import Observation, StackObserver, scope_of_object, watched_scopes
 from gpu_provision.reconcile.plan import ClusterPlan
@@ -84,13 +84,13 @@ class RemoteRun:
         resource: StackResource,
         *,
         force: bool,
-        back_to: int,
+        rollback_to: int,
         listen: Callable[[Event], None],
-        on_states: Callable[[Mapping[Key, NodeState]], None],
+        on_states: Callable[[Mapping[ComponentNode, NodeState]], None],
     ) -> None:
-        """Prepare without any write. See `apply_stack` for ``force`` and ``back_to``."""
+        """Prepare without any write. See `apply_stack` for ``force`` and ``rollback_to``."""
         self._cluster, self._reading, self._resource = cluster, reading, resource
-        self._force, self._back_to, self._on_states = force, back_to, on_states
+        self._force, self._rollback_to, self._on_states = force, rollback_to, on_states
         self._leader = LeaderMonitor(lease_of(resource.live))
         self._stack, self._generation = scope_of_object(ref_of(resource.live)), 0  # 0 before the apply
         self._began, self._before = time.monotonic(), cluster.requests
@@ -139,7 +139,7 @@ class RemoteRun:
             while not (self._leader.renewal_seen or self._cancelled):
                 cache.wait(_LOOK_SECONDS)
                 self._require_leader(cache)
-            stack = apply_stack(self._cluster, self._resource, force=self._force, back_to=self._back_to)
+            stack = apply_stack(self._cluster, self._resource, force=self._force, rollback_to=self._rollback_to)
             self._generation = int(stack["metadata"]["generation"])
             state = "is changed" if self._resource.desired else "is already up to date"
             self._reporter.report_message(f"{self._resource.name} {state}; {self._leader.holder} carries it out")
@@ -183,11 +183,11 @@ class RemoteRun:
             if stack is not None:
                 status = evaluate_status(stack)
                 failed = _failed_states(observed.states, stack) if status.phase is StackPhase.FAILED else {}
-                states = with_steps({**observed.states, **failed}, observed.seen)
+                states = with_steps({**observed.states, **failed}, observed.cluster_state)
                 self._reporter.report_states(states)
                 self._on_states(states)
                 if (findings := self._final_findings(status, observed, now)) is not None:
-                    return observed.seen, findings
+                    return observed.cluster_state, findings
             self._require_leader(cache)
             cache.wait(min(observer.next_deadline(now), _LOOK_SECONDS))
 
@@ -230,7 +230,7 @@ class RemoteRun:
         return (undone,)
 
 
-def _failed_states(states: Mapping[Key, NodeState], stack: Manifest) -> dict[Key, NodeState]:
+def _failed_states(states: Mapping[ComponentNode, NodeState], stack: Manifest) -> dict[ComponentNode, NodeState]:
     """Return the states that failed for the controller, which has waited longer than this run."""
     return {
         key: replace(states[key], state=State.FAILED, reason=reason or states[key].reason)
@@ -255,7 +255,7 @@ def release_stack(
         raise RunFailedError(deletion_finding(live))
     uid, until = live["metadata"]["uid"], time.monotonic() + seconds
     try:
-        cluster.merge(ref, {"metadata": {"uid": uid, "annotations": {ON_DELETE: KEEP}}})
+        cluster.merge_patch(ref, {"metadata": {"uid": uid, "annotations": {ON_DELETE: KEEP}}})
     except NotFoundError:
         return True
     cluster.delete(ref, uid=uid)

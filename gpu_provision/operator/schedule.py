@@ -78,7 +78,7 @@ class EditConflictBackoff:
 class ReconcileScheduler:
     """Decides when a run begins, by pending changes and the result of the last run. Times are of a monotonic clock."""
 
-    undone: frozenset[str] = frozenset()  # changes that the last run left pending
+    pending_changes: frozenset[str] = frozenset()  # changes that the last run left pending
     _since: dict[str, float] = field(default_factory=dict)
     _edited: frozenset[str] = frozenset()
     _reported: frozenset[str] = frozenset()
@@ -94,13 +94,13 @@ class ReconcileScheduler:
         self._edited = frozenset(edited)
         self._reported &= self._edited
         late = wanted - self._edited if now - self._ran_at < SETTLE_SECONDS else frozenset[str]()
-        self.undone = (self.undone | late) & wanted
+        self.pending_changes = (self.pending_changes | late) & wanted
         self._since = {need: self._since.get(need, now) for need in needs}
 
     def is_due(self, now: float) -> bool:
         """Whether a run is due: at once for new changes, after the backoff for changes that the last run left."""
         lasting = self._settled_needs(now)
-        return bool(lasting - self.undone) or bool(lasting and self._backoff.seconds_left(now) == 0.0)
+        return bool(lasting - self.pending_changes) or bool(lasting and self._backoff.seconds_left(now) == 0.0)
 
     def new_edits(self, now: float) -> frozenset[str]:
         """Return the edits made during a run, each once, since a run may fail to repair an edit."""
@@ -117,7 +117,7 @@ class ReconcileScheduler:
         left = self._backoff.seconds_left(now)
         return min(
             (
-                left if need in self.undone else max(0.0, self._settle_seconds(need) - self._age(need, now))
+                left if need in self.pending_changes else max(0.0, self._settle_seconds(need) - self._age(need, now))
                 for need in self._since
             ),
             default=float("inf"),
@@ -131,18 +131,18 @@ class ReconcileScheduler:
         """Record the end of a run, and the changes still pending; the run may have missed later ones."""
         before = {need for need in needs if self._since.get(need, now) <= self._began_at}
         missed = frozenset(needs) if succeeded else self._edited
-        self.undone, self._ran_at = frozenset(needs) - (missed - before), now
-        if succeeded and not self.undone:
+        self.pending_changes, self._ran_at = frozenset(needs) - (missed - before), now
+        if succeeded and not self.pending_changes:
             self._backoff.reset()
         else:
             self._backoff.record_failure(now)
 
     def on_preempt(self) -> None:
         """Record the end of a preempted run: its pending changes are new ones for the next run."""
-        self.undone = frozenset()
+        self.pending_changes = frozenset()
 
     def _unreported_edits(self) -> frozenset[str]:
-        return self._edited - self._reported - self.undone
+        return self._edited - self._reported - self.pending_changes
 
     def _settled_needs(self, now: float) -> frozenset[str]:
         return frozenset(need for need in self._since if self._age(need, now) >= self._settle_seconds(need))

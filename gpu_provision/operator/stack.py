@@ -29,10 +29,12 @@ CONTROLLER_NAMESPACE, CONTROLLER_NAME = "gpu-operator", "gpu-provision-operator"
 DEFAULT_LEASE = f"{CONTROLLER_NAMESPACE}/{CONTROLLER_NAME}"
 FINALIZER = f"{GROUP}/stack"  # blocks the deletion until the controller has uninstalled the stack
 # Annotations
-HOME = f"{GROUP}/namespace"  # namespace of the stack's operands; the controller's first write
-LED_BY = f"{GROUP}/lease"  # the controllers' lease, if it is not the default one
+NAMESPACE_ANNOTATION = f"{GROUP}/namespace"  # namespace of the stack's operands; the controller's first write
+LEASE_ANNOTATION = f"{GROUP}/lease"  # the controllers' lease, if it is not the default one
 ON_DELETE, KEEP = f"{GROUP}/on-delete", "keep"  # the deletion of the stack keeps its installed objects
-BACK_TO = f"{GROUP}/back-to"  # of a rolled back stack: the restored run, and the generation that restores it
+ROLLBACK_ANNOTATION = (
+    f"{GROUP}/back-to"  # of a rolled back stack: the restored run, and the generation that restores it
+)
 LEADER_VERSION = f"{GROUP}/version"  # annotation of the lease: the leader's version
 
 NAMESPACE_IS_FIXED = "The namespace of a stack cannot be changed: what is in the old one would be left behind."
@@ -70,7 +72,7 @@ def local_values(inventory: Document) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             code=codes.NOT_FOR_RESOURCE,
-            where=inventory.where((*path, source)),
+            where=inventory.location((*path, source)),
             what=f"A stack of the cluster takes no value from `{source}`: its controller runs on another machine.",
             evidence=name,
             fix=f"Keep it in a Secret of the cluster: {path[-1]}: {{secret: {{name: ..., key: ...}}}}",
@@ -81,12 +83,12 @@ def local_values(inventory: Document) -> tuple[Finding, ...]:
 
 def rollback_annotation(run: int, generation: int) -> dict[str, str]:
     """Return the annotation that a generation of a stack restores the spec of a run; none for run 0."""
-    return {BACK_TO: f"{run} {generation}"} if run else {}
+    return {ROLLBACK_ANNOTATION: f"{run} {generation}"} if run else {}
 
 
 def rollback_run(stack: Manifest) -> int:
     """Return the number of the run that a stack's present generation restores; 0 if it restores none."""
-    run, _, generation = _annotation(stack, BACK_TO).partition(" ")
+    run, _, generation = _annotation(stack, ROLLBACK_ANNOTATION).partition(" ")
     is_current = generation == str(stack["metadata"].get("generation", 0))
     return int(run) if is_current and re.fullmatch(r"[0-9]{1,18}", run) else 0
 
@@ -98,13 +100,13 @@ def is_released(stack: Manifest) -> bool:
 
 def namespace_of(stack: Manifest) -> str:
     """Return the namespace of the installed stack; empty before the installation, and for an invalid name."""
-    name = _annotation(stack, HOME)
+    name = _annotation(stack, NAMESPACE_ANNOTATION)
     return name if _is_name(name) else ""
 
 
 def lease_of(stack: Manifest | None) -> ObjectRef:
     """Return the leader election lease of a stack's controllers."""
-    value = _annotation(stack, LED_BY) if stack else ""
+    value = _annotation(stack, LEASE_ANNOTATION) if stack else ""
     is_valid = value.count("/") == 1 and all(map(_is_name, value.split("/")))
     return ObjectRef("coordination.k8s.io/v1", "Lease", *(value if is_valid else DEFAULT_LEASE).split("/"))
 

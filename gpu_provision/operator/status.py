@@ -19,7 +19,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.text import join_limited
 from gpu_provision.operator.crd import MAX_PROBLEMS
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, LEADER_VERSION, STACK, lease_of
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.reconcile.status import component_rows, node_rows
 from gpu_provision.rollout import states as upgrade
 
@@ -37,13 +37,13 @@ class Reason(StrEnum):
     OVERLAP = "OverlappingStacks"
     NO_GPU_NODES = "NoGPUNodes"
     NO_FEATURES = "NodeFeaturesMissing"
-    WORKING = "Converging"
-    WELL = "AsExpected"
+    PROGRESSING = "Converging"
+    AVAILABLE = "AsExpected"
     FAILED = "NodesFailed"
     RUN_FAILED = "RunFailed"
     ROLLED_BACK = "RolledBack"
     REMOVING = "Removing"
-    MISTAKE = "InternalError"
+    INTERNAL_ERROR = "InternalError"
     IDLE = "NothingToDo"
     OTHER_RUN = "OtherRun"
 
@@ -66,8 +66,8 @@ class StackObservation:
 
     generation: int
     release: str = ""
-    seen: ClusterState | None = None  # state of the cluster; None before the first iteration
-    states: Mapping[Key, NodeState] | None = None
+    cluster_state: ClusterState | None = None  # state of the cluster; None before the first iteration
+    states: Mapping[ComponentNode, NodeState] | None = None
     is_working: bool = False  # whether a run is active or about to begin
     wait_reason: str = ""  # why a due run does not begin yet
     problem: StackProblem | None = None  # why the stack is blocked, or why the last run failed
@@ -80,11 +80,11 @@ def status_of(observation: StackObservation, before: Mapping[str, Any], now: str
     waits_for, is_working = awaited or _ABOUT_TO, observation.is_working
     ready = ("True", Reason.READY, "every component is as declared on every GPU node, and proven")
     progressing = ("False", Reason.IDLE, awaited or "there is nothing to do")
-    degraded = ("False", Reason.WELL, "nothing has failed")
-    if is_working or awaited or observation.seen is None:
-        ready = ("False", Reason.WORKING, waits_for)
+    degraded = ("False", Reason.AVAILABLE, "nothing has failed")
+    if is_working or awaited or observation.cluster_state is None:
+        ready = ("False", Reason.PROGRESSING, waits_for)
     if is_working:
-        progressing = ("True", Reason.WORKING, waits_for)
+        progressing = ("True", Reason.PROGRESSING, waits_for)
     if problem:
         ready = ("False", problem.reason, problem.message)
         degraded = ("True", problem.reason, problem.message)
@@ -102,8 +102,8 @@ def status_of(observation: StackObservation, before: Mapping[str, Any], now: str
         }
         rows.append(row)
     status = {"observedGeneration": observation.generation, "release": observation.release, "conditions": rows}
-    if observation.seen:
-        status |= _component_and_node_rows(observation.seen, observation.states or {})
+    if observation.cluster_state:
+        status |= _component_and_node_rows(observation.cluster_state, observation.states or {})
     result: dict[str, Any] = _without_empty_texts(status)
     return result
 
@@ -117,14 +117,14 @@ def _without_empty_texts(value: Any) -> Any:
 
 def _find_problem(observation: StackObservation) -> StackProblem | None:
     """Return the problem of failed components, of a stack without GPU nodes, or of missing NFD labels."""
-    if observation.seen is None:
+    if observation.cluster_state is None:
         return None
     states = (observation.states or {}).values()
     if failed := [_describe_state(state) for state in states if state.state is State.FAILED]:
         return StackProblem(Reason.FAILED, truncate("; ".join(failed), _MAX_MESSAGE))
     if observation.is_working:
         return None
-    targets = observation.seen.context.targets
+    targets = observation.cluster_state.context.targets
     if not targets:
         return StackProblem(Reason.NO_GPU_NODES, "no node of the cluster is one of this stack's GPU nodes")
     silent = [target.name for target in targets if target.facts and not labels.has_nfd_labels(target.facts.labels)]
@@ -139,7 +139,7 @@ def _describe_state(state: NodeState) -> str:
     return f"{place}: {state.reason}" if state.reason else place
 
 
-def _waiting_message(states: Mapping[Key, NodeState]) -> str:
+def _waiting_message(states: Mapping[ComponentNode, NodeState]) -> str:
     """Return how many components are not ready, and the first one's reason."""
     waiting = [each for each in states.values() if each.state in {State.PENDING, State.PROGRESSING, State.LEAVING}]
     if not waiting:
@@ -149,7 +149,7 @@ def _waiting_message(states: Mapping[Key, NodeState]) -> str:
     return truncate(f"{_describe_state(first)}{more}", _MAX_MESSAGE)
 
 
-def _component_and_node_rows(seen: ClusterState, states: Mapping[Key, NodeState]) -> dict[str, Any]:
+def _component_and_node_rows(seen: ClusterState, states: Mapping[ComponentNode, NodeState]) -> dict[str, Any]:
     targets = {target.name for target in seen.context.targets}
     rows = [row for row in node_rows(seen, states) if row.node in targets]
     ready = sum(row.state is State.READY for row in rows)
@@ -232,7 +232,7 @@ def rollback_problem(stack: Manifest) -> StackProblem | None:
 class StackPhase(Enum):
     """The controller's progress with the present spec."""
 
-    UNSEEN = auto()  # the status is about an earlier generation
+    NOT_OBSERVED = auto()  # the status is about an earlier generation
     WORKING = auto()
     READY = auto()
     FAILED = auto()
@@ -252,7 +252,7 @@ def evaluate_status(stack: Manifest) -> StackEvaluation:
     conditions = _conditions(stack)
     true = {kind for kind, each in conditions.items() if each["status"] == "True"}
     if not conditions:
-        return StackEvaluation(StackPhase.UNSEEN)
+        return StackEvaluation(StackPhase.NOT_OBSERVED)
     if "Progressing" not in true and "Degraded" in true:
         degraded = conditions["Degraded"]
         return StackEvaluation(StackPhase.FAILED, degraded["reason"], f"{degraded['reason']}: {degraded['message']}")

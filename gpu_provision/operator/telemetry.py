@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import ProvisionError, visible
+from gpu_provision.model.findings import ProvisionError, escape_control_characters
 from gpu_provision.operator.status import Reason, StackObservation, condition_of, status_of
 
 _MAX_MESSAGE = 1024  # characters; the API server's limit for an Event
@@ -67,7 +67,7 @@ def record_event(cluster: KubeClient, stack: Manifest, event: StackEvent) -> Non
         "involvedObject": about,
         "type": "Warning" if event.is_warning else "Normal",
         "reason": event.reason,
-        "message": visible(event.message)[:_MAX_MESSAGE],
+        "message": escape_control_characters(event.message)[:_MAX_MESSAGE],
         "source": {"component": "gpu-provision"},
         "firstTimestamp": now,
         "lastTimestamp": now,
@@ -142,7 +142,7 @@ class StatusWriter:
     cluster: KubeClient
     stack: Manifest
     on_event: EventSink  # receives the events of written conditions
-    figures: StackMetrics = field(default_factory=StackMetrics)
+    metrics: StackMetrics = field(default_factory=StackMetrics)
     _written: dict[str, Any] = field(default_factory=dict)
     _not_before: float = float("-inf")
     _last_error: str = ""
@@ -161,7 +161,9 @@ class StatusWriter:
         self._not_before = now + _PAUSE_SECONDS
         name = str(self.stack["metadata"]["name"])
         try:
-            self.cluster.merge(ref_of(self.stack), {"status": _replacing_patch(self._written, status)}, part="status")
+            self.cluster.merge_patch(
+                ref_of(self.stack), {"status": _replacing_patch(self._written, status)}, part="status"
+            )
         except NotFoundError:
             return float("inf")  # the stack is deleted
         except ProvisionError as error:
@@ -171,7 +173,7 @@ class StatusWriter:
                     StackEvent(reason="StatusNotWritten", message=self._last_error, stack=name, is_warning=True)
                 )
             return _PAUSE_SECONDS
-        self.figures.record_status(status)
+        self.metrics.record_status(status)
         for event in condition_events(self._written, status, name):
             self.on_event(event)
             record_event(self.cluster, self.stack, event)

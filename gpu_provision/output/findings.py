@@ -59,7 +59,7 @@ def to_json_value(value: Any) -> Any:
     return [to_json_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def split(findings: Iterable[Finding]) -> dict[str, Any]:
+def split_by_severity(findings: Iterable[Finding]) -> dict[str, Any]:
     """Return the lists ``errors`` and ``warnings`` of every document."""
     every = list(findings)
     return {
@@ -70,7 +70,7 @@ def split(findings: Iterable[Finding]) -> dict[str, Any]:
 
 def document(command: str, findings: Iterable[Finding] = (), **parts: Any) -> dict[str, Any]:
     """Return the document of a command: the common fields and its own parts."""
-    return {"schema": VERSION, "command": command, **split(findings), **parts}
+    return {"schema": VERSION, "command": command, **split_by_severity(findings), **parts}
 
 
 def output_schema() -> Mapping[str, Any]:

@@ -68,7 +68,7 @@ def text(history: History, style: Style = PLAIN, changes: Mapping[int, tuple[str
             style.paint(_COLORS[record.ending], record.ending.value),
             record.release,
             str(record.changed) if record.ended else "-",  # unknown for a killed run
-            record.who,
+            record.user,
             _summary(record, changes.get(record.number, ())),
         )
         for record in reversed(history.records)
@@ -88,7 +88,7 @@ def record_text(record: Record, details: Mapping[str, Any], style: Style = PLAIN
         "began": record.began,
         "ended": record.ended or "-",
         "result": style.paint(_COLORS[record.ending], record.ending.value),
-        "by": record.who,
+        "by": record.user,
         "gpu-provision": record.tool,
         "inventory": record.inventory,
         "release": record.release,
@@ -111,7 +111,7 @@ def record_text(record: Record, details: Mapping[str, Any], style: Style = PLAIN
 
 def document(record: Record, changes: Iterable[str] = ()) -> dict[str, Any]:
     """Return a run as JSON, without its inventory."""
-    values = {**asdict(record), "ending": record.ending.value, "who": record.who, "changes": list(changes)}
+    values = {**asdict(record), "ending": record.ending.value, "who": record.user, "changes": list(changes)}
     del values["text"]
     return values if record.ended else {**values, "changed": None}
 

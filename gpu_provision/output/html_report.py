@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from gpu_provision.model.findings import Severity, visible
+from gpu_provision.model.findings import Severity, escape_control_characters
 from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action
 from gpu_provision.output import object_text
@@ -23,16 +23,16 @@ from gpu_provision.output.history import RunReport
 from gpu_provision.output.progress import Activity, NodeTimeline, TimelineSpan, count_activities, duration, timelines_of
 from gpu_provision.output.text import natural_key
 
-_MOST_ROWS = 1000
-_MOST_BARS = 40_000  # in the whole chart
-_LEAST_LETTER = 3.0  # percent that a bar needs to hold its letter
-_THINNEST = 0.3  # percent, so that every bar is visible
-_MOST_TOLD = 8  # spans of a bar that are named
+_MAX_ROWS = 1000
+_MAX_BARS = 40_000  # in the whole chart
+_MIN_LETTER_WIDTH = 3.0  # percent that a bar needs to hold its letter
+_MIN_BAR_WIDTH = 0.3  # percent, so that every bar is visible
+_MAX_REPORTED = 8  # spans of a bar that are named
 _TICKS = 5
-_MOST_LINES = 3000  # of a diff, of a plan
-_MOST_WIDE = 500  # characters of a line
-_MOST_GROUPS = 200  # of validations with the same output; of findings
-_MOST_PRINTED = 300  # lines of one validation
+_MAX_LINES = 3000  # of a diff, of a plan
+_MAX_WIDTH = 500  # characters of a line
+_MAX_GROUPS = 200  # of validations with the same output; of findings
+_MAX_PRINTED = 300  # lines of one validation
 _BROKEN = (Activity.FAILED, Activity.BLOCKED)
 _KINDS = {"+": "added", "-": "removed", "~": "changed", "@": "changed", ">": "run"}
 
@@ -52,15 +52,15 @@ def chart(lanes: Mapping[str, NodeTimeline], seconds: float) -> dict[str, Any]:
     ordered = sorted(
         lanes.values(), key=lambda lane: (lane.current.activity not in _BROKEN, lane.started, natural_key(lane.node))
     )
-    visible_lanes, seconds = ordered[:_MOST_ROWS], max(seconds, 0.001)
-    least = max(_THINNEST, 200 * len(visible_lanes) / _MOST_BARS)
+    visible_lanes, seconds = ordered[:_MAX_ROWS], max(seconds, 0.001)
+    least = max(_MIN_BAR_WIDTH, 200 * len(visible_lanes) / _MAX_BARS)
     rows = [(lane, _bars(lane, seconds, least)) for lane in visible_lanes]
     used = {bar.activity for _, bars in rows for bar in bars}
     return {
         "rows": rows,
         "ticks": [(100 * tick / _TICKS, duration(seconds * tick / _TICKS)) for tick in range(_TICKS)],
         "legend": [activity for activity in Activity if activity in used],
-        "rest": count_activities(ordered[_MOST_ROWS:]),
+        "rest": count_activities(ordered[_MAX_ROWS:]),
     }
 
 
@@ -80,11 +80,11 @@ def _bars(lane: NodeTimeline, seconds: float, least: float) -> list[ChartBar]:
     bars = []
     for group in groups:
         activity = max(group, key=lambda span: span.end - span.begin).activity
-        width = max((group[-1].end - group[0].begin) / seconds * 100, _THINNEST)
+        width = max((group[-1].end - group[0].begin) / seconds * 100, _MIN_BAR_WIDTH)
         x = min(group[0].begin / seconds * 100, 100 - width)
-        texts = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MOST_TOLD]]
-        more = [f"and {len(group) - _MOST_TOLD} more"] if group[_MOST_TOLD:] else []
-        letter = activity.letter if width >= _LEAST_LETTER else ""
+        texts = [f"{span.begin:.1f} to {span.end:.1f} s: {span.text}" for span in group[:_MAX_REPORTED]]
+        more = [f"and {len(group) - _MAX_REPORTED} more"] if group[_MAX_REPORTED:] else []
+        letter = activity.letter if width >= _MIN_LETTER_WIDTH else ""
         bars.append(ChartBar(round(x, 2), round(width, 2), activity, "\n".join([lane.node, *texts, *more]), letter))
     return bars
 
@@ -102,7 +102,7 @@ def page(story: RunReport) -> str:
 
 def _strip_control_characters(value: Any) -> Any:
     """Make characters visible that HTML does not allow."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return escape_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _parts(story: RunReport) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def _parts(story: RunReport) -> dict[str, Any]:
         "version": version("gpu-provision"),
         "closing": _closing(story),
         "took": duration(story.seconds),
-        "findings": findings[:_MOST_GROUPS],
-        "more_findings": max(len(findings) - _MOST_GROUPS, 0),
+        "findings": findings[:_MAX_GROUPS],
+        "more_findings": max(len(findings) - _MAX_GROUPS, 0),
         "chart": chart(timelines_of(story.result.timeline), story.seconds),
         "components": status_view.component_rows(story.result.states),
         "plan": [(_KINDS.get(line.strip()[:2].rstrip(), ""), line) for line in _truncate(text.splitlines())],
@@ -132,8 +132,8 @@ def _parts(story: RunReport) -> dict[str, Any]:
         ],
         "hosts": _truncate(status_view.hosts_text(story.hosts).splitlines()) if story.hosts else [],
         "evidence": [
-            (status_view.evidence_title(group), group[0].passed, "\n".join(_truncate(group[0].lines[-_MOST_PRINTED:])))
-            for group in groups[:_MOST_GROUPS]
+            (status_view.evidence_title(group), group[0].passed, "\n".join(_truncate(group[0].lines[-_MAX_PRINTED:])))
+            for group in groups[:_MAX_GROUPS]
         ],
     }
 
@@ -152,5 +152,5 @@ def _closing(story: RunReport) -> str:
 def _truncate(lines: Iterable[str]) -> list[str]:
     """Return the lines that fit a page, cut to its width, and the number of missing lines."""
     rows = list(lines)
-    shortened = [line if len(line) <= _MOST_WIDE else f"{line[:_MOST_WIDE]}..." for line in rows[:_MOST_LINES]]
-    return shortened + ([f"... and {len(rows) - _MOST_LINES} more lines"] if rows[_MOST_LINES:] else [])
+    shortened = [line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}..." for line in rows[:_MAX_LINES]]
+    return shortened + ([f"... and {len(rows) - _MAX_LINES} more lines"] if rows[_MAX_LINES:] else [])

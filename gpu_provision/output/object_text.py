@@ -106,7 +106,7 @@ def _position(items: Any, step: str, missing: int | None = None) -> int:
 
 
 HIDDEN = "(changed)"
-_LONGEST = 72
+_MAX_LENGTH = 72
 _DIGEST = "gpu-provision.io/digest"
 _DIGESTS = (f'"{_DIGEST}"', "env[DRIVER_CONFIG_DIGEST].value")
 _ARGUMENT = re.compile(r"(?P<name>--?[\w-]+)=.")
@@ -135,7 +135,7 @@ def display_value(value: Any) -> str:
         return f"({len(value.splitlines())} lines)"
     safe = redacted_value(value)
     text = safe if isinstance(value, str) else json.dumps(safe, sort_keys=True)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 3]}..."
 
 
 def field_line(kind: str, field: FieldChange) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gpu_provision.diagnostics.failures import is_trouble
+from gpu_provision.diagnostics.failures import is_failure
 from gpu_provision.model.findings import one_line
 from gpu_provision.model.progress import Event, State, Transition
 from gpu_provision.output.text import PLAIN, Style, group_by, join_first, ranges
@@ -18,7 +18,7 @@ from gpu_provision.rollout.states import UpgradeState
 
 HEARTBEAT = 30.0  # seconds of silence before a waiting run reports its pending components
 _SETTLED = frozenset({State.READY, State.FAILED, State.BLOCKED})
-_MOST_REASONS = 3
+_MAX_REASONS = 3
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Progress:
             return
         begun = before is None or (before.state, before.step) != (event.state, event.step)
         is_step = begun and bool(event.step)
-        if event.state is not State.PROGRESSING or not event.component or is_step or is_trouble(event.message):
+        if event.state is not State.PROGRESSING or not event.component or is_step or is_failure(event.message):
             self.unreported.append(event)
         elif begun and event.node:
             self.unreported.append(replace(event, message=""))
@@ -117,13 +117,15 @@ class Progress:
         for group in _group_events(event for event in self._reported if event.message):
             who = ranges(event.node for event in group if event.node) or group[0].component
             reasons.append(one_line(": ".join(filter(None, (who, group[0].message)))))
-        return f"; {join_first(reasons, _MOST_REASONS, '; ')}" if reasons else ""
+        return f"; {join_first(reasons, _MAX_REASONS, '; ')}" if reasons else ""
 
 
 def lines(events: Iterable[Event], style: Style = PLAIN) -> list[str]:
     """Return events as lines: sign, component, nodes, state, message."""
     return [
-        group[0].line(ranges(each.node for each in group if each.node), style.state(group[0].state, group[0].word))
+        group[0].line(
+            ranges(each.node for each in group if each.node), style.state(group[0].state, group[0].state_text)
+        )
         for group in _group_events(events)
     ]
 

@@ -14,7 +14,7 @@ from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.output.findings import to_json_value
 from gpu_provision.output.text import PLAIN, Style, group_by, ordered_ranges, pluralize, ranges
 
-_MOST = 12  # lines of one kind
+_MAX_NAMES = 12  # lines of one kind
 _FEW = 6  # waves with a line each
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"
@@ -72,7 +72,7 @@ def lines(schedule: Schedule) -> Iterator[str]:
 def _limit_lines(texts: Iterable[str]) -> Iterator[str]:
     """Yield the first lines of one kind, and the number of the others."""
     every = list(texts)
-    most = _MOST if len(every) > _MOST + 1 else len(every)
+    most = _MAX_NAMES if len(every) > _MAX_NAMES + 1 else len(every)
     yield from every[:most]
     if every[most:]:
         yield f"and {len(every) - most} more lines of this kind; --json has all of them"

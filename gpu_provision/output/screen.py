@@ -17,13 +17,13 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from gpu_provision.model.findings import one_line, visible
+from gpu_provision.model.findings import escape_control_characters, one_line
 from gpu_provision.output.progress import AT_REST, Activity, NodeTimeline, TimelineSpan, count_activities
 from gpu_provision.output.text import Style, natural_key, painted_parts
 
 _ENDLESS = 100_000  # columns without a terminal
 _GAP = (0, 2, 0, 0)  # right of a cell
-_LEAST = 40  # least width of a long last column
+_MIN_WIDTH = 40  # least width of a long last column
 _ACTIVITY_COLORS = {
     Activity.WAITS: "dim",
     Activity.READY: "green",
@@ -62,7 +62,7 @@ def rich_text(painted: str) -> Text:
     """Return a text that `Style` painted as rich has it."""
     text = Text()
     for part, color in painted_parts(painted):
-        text.append(visible(part), style=color)
+        text.append(escape_control_characters(part), style=color)
     return text
 
 
@@ -73,7 +73,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: Style) -
     """
     cells = [[rich_text(cell.replace("\n", r"\n")) for cell in row] for row in rows]
     widths = [max(len(header), *(row[position].cell_len for row in cells)) for position, header in enumerate(headers)]
-    widths[-1] = min(widths[-1], _LEAST)
+    widths[-1] = min(widths[-1], _MIN_WIDTH)
     columns = style.columns or _ENDLESS
     kept = next((some for some in range(len(headers), 0, -1) if sum(widths[:some]) + 2 * (some - 1) <= columns), 1)
     grid = Table(box=None, pad_edge=False, padding=_GAP, header_style="bold")

@@ -12,7 +12,7 @@ from gpu_provision.model.progress import (
     Evidence,
     NodeState,
     NodeStatus,
-    Outside,
+    OutsideState,
     RunResult,
     State,
     Status,
@@ -44,8 +44,8 @@ def not_installed(inventory: str, cluster: str) -> str:
 
 def is_ready(status: Status) -> bool:
     """Return whether every component and every declared GPU node is ready."""
-    states: list[State | Outside] = [row.state for row in status.components]
-    states += [row.state for row in status.nodes if has_gpu(row) and row.state is not Outside.UNDECLARED]
+    states: list[State | OutsideState] = [row.state for row in status.components]
+    states += [row.state for row in status.nodes if has_gpu(row) and row.state is not OutsideState.UNDECLARED]
     return all(state is State.READY for state in states)
 
 

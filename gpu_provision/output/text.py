@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpu_provision.model.findings import visible
-from gpu_provision.model.progress import Outside, State
+from gpu_provision.model.findings import escape_control_characters
+from gpu_provision.model.progress import OutsideState, State
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -17,8 +17,8 @@ COLORS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 # Random, so that foreign text cannot contain the tool's own colors.
 _KEY = int.from_bytes(os.urandom(8), "big")
 _MARK = re.compile(rf"\x1b\[{_KEY};(\d+)m")
-_STATE_COLORS: Mapping[State | Outside, str] = {
-    Outside.UNDECLARED: "dim",
+_STATE_COLORS: Mapping[State | OutsideState, str] = {
+    OutsideState.UNDECLARED: "dim",
     State.PENDING: "dim",
     State.PROGRESSING: "cyan",
     State.READY: "green",
@@ -50,7 +50,7 @@ class Style:
         """Return the text in bold."""
         return self.paint("bold", text)
 
-    def state(self, state: State | Outside, word: str = "") -> str:
+    def state(self, state: State | OutsideState, word: str = "") -> str:
         """Return the state's word, or another word, in the state's color."""
         return self.paint(_STATE_COLORS[state], word or state.value)
 
@@ -61,7 +61,7 @@ PLAIN = Style()
 def escape_for_terminal(text: str) -> str:
     """Return a text for printing: with the colors of `Style`, and other control characters made visible."""
     parts = _MARK.split(text)  # every second one is a color's code
-    parts[::2] = map(visible, parts[::2])
+    parts[::2] = map(escape_control_characters, parts[::2])
     parts[1::2] = [f"\x1b[{code}m" for code in parts[1::2]]
     return "".join(parts)
 

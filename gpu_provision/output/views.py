@@ -21,7 +21,7 @@ from gpu_provision.verify.run import Check, CheckOutcome, Verification
 if TYPE_CHECKING:
     from gpu_provision.reconcile.preflight import PreflightReport
 
-_MOST_FIELDS = 6
+_MAX_FIELDS = 6
 _DISPOSITIONS = {
     Disposition.TAKEN: ("~", "taken over: the same objects, now managed by gpu-provision"),
     Disposition.REPLACED: ("-+", "replaced: gpu-provision uses another name or selector"),
@@ -32,7 +32,7 @@ _DISPOSITIONS = {
 
 def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
     """Return the steps of an adoption in their order."""
-    if adoption.is_over:
+    if adoption.is_complete:
         return ""
     names = ", ".join(policy["metadata"]["name"] for policy in adoption.policies)
     release = f", Helm release {adoption.release}" if adoption.release else ""
@@ -45,13 +45,15 @@ def adoption_text(adoption: Adoption, style: Style = PLAIN) -> str:
             " overwrite what is taken over."
         )
     if adoption.drivers:
-        running = [each.node for each in adoption.drivers if each.keeps]
+        running = [each.node for each in adoption.drivers if each.is_kept]
         lines = [style.bold("drivers")]
         lines += [f"  . {len(running)} keep running: {', '.join(sorted(running))}"] if running else []
-        restarted = (each for each in adoption.drivers if not each.keeps)
-        lines += [f"  > {each.node} is restarted: {'; '.join(each.differs)}" for each in restarted]
+        restarted = (each for each in adoption.drivers if not each.is_kept)
+        lines += [f"  > {each.node} is restarted: {'; '.join(each.differences)}" for each in restarted]
         parts.append("\n".join(lines))
-    parts += ["\n".join(_disposition_lines(adoption, fate, style)) for fate in Disposition if adoption.of(fate)]
+    parts += [
+        "\n".join(_disposition_lines(adoption, fate, style)) for fate in Disposition if adoption.objects_with(fate)
+    ]
     if adoption.created:
         parts.append(f"{style.bold('created')}: {len(adoption.created)} objects that the operator does not have")
     return "\n\n".join(parts)
@@ -61,15 +63,15 @@ def _disposition_lines(adoption: Adoption, fate: Disposition, style: Style) -> I
     sign, head = _DISPOSITIONS[fate]
     yield style.bold(head)
     alike: dict[str, list[str]] = {}
-    for item in adoption.of(fate):
+    for item in adoption.objects_with(fate):
         if not (item.fields or item.effects):
             alike.setdefault(item.ref.kind, []).append(str(item.ref).partition(" ")[2])
             continue
         effects = f"  ({'; '.join(item.effects)})" if item.effects else ""
         yield f"  {sign} {item.ref}{effects}"
-        yield from (f"      {field_line(item.ref.kind, change)}" for change in item.fields[:_MOST_FIELDS])
-        if item.fields[_MOST_FIELDS:]:
-            yield f"      and {len(item.fields) - _MOST_FIELDS} more fields; --json has all"
+        yield from (f"      {field_line(item.ref.kind, change)}" for change in item.fields[:_MAX_FIELDS])
+        if item.fields[_MAX_FIELDS:]:
+            yield f"      and {len(item.fields) - _MAX_FIELDS} more fields; --json has all"
     yield from (f"  {sign} {kind} {', '.join(names)}" for kind, names in alike.items())
 
 
@@ -78,20 +80,20 @@ def adoption_document(adoption: Adoption) -> dict[str, Any]:
     objects = [
         {
             **item.ref._asdict(),
-            "fate": item.fate.value,
+            "fate": item.disposition.value,
             "fields": [field_document(item.ref.kind, change) for change in item.fields],
             "effects": list(item.effects),
         }
         for item in adoption.objects
     ]
     return {
-        "is_over": adoption.is_over,
+        "is_over": adoption.is_complete,
         "release": adoption.release,
         "policies": [policy["metadata"]["name"] for policy in adoption.policies],
         "operators": [ref_of(item)._asdict() for item in adoption.operators],
         "objects": objects,
         "drivers": [
-            {"node": each.node, "pod": each.ref.name, "keeps": each.keeps, "differs": list(each.differs)}
+            {"node": each.node, "pod": each.ref.name, "keeps": each.is_kept, "differs": list(each.differences)}
             for each in adoption.drivers
         ],
         "nodes": [{"node": each.ref.name, "labels": dict(each.changes)} for each in adoption.nodes],
@@ -101,7 +103,7 @@ def adoption_document(adoption: Adoption) -> dict[str, Any]:
 
 _ORIGINS = {  # title, its color, words of the count
     Origin.DRIFT: ("changed since it was applied", "red", "changed since applied"),
-    Origin.EITHER: (
+    Origin.UNKNOWN: (
         "changed since it was applied, or not applied yet: nothing tells",
         "yellow",
         "changed or not applied",
@@ -197,7 +199,7 @@ def verification_text(verification: Verification, style: Style = PLAIN) -> str:
         failures = style.paint("red", str(failed)) if failed else "0"
         rows.append((node or _CLUSTER, str(counts[CheckOutcome.PASSED]), failures, str(counts[CheckOutcome.SKIPPED])))
     blocks = []
-    for group in _group_checks(verification.of(*_COLORS)):
+    for group in _group_checks(verification.checks_with(*_COLORS)):
         first = group[0]
         where = ranges(check.node for check in group if check.node) or _CLUSTER
         what = "; ".join(dict.fromkeys(check.sentence for check in group))
@@ -205,7 +207,7 @@ def verification_text(verification: Verification, style: Style = PLAIN) -> str:
             what = f"{len(group)} checks"
         word = style.paint(_COLORS[first.outcome], first.outcome.value)
         blocks.append(f"{word}: {where}: {what}\n{indent(first.reason)}")
-    sums = ((outcome, len(verification.of(outcome))) for outcome in CheckOutcome)
+    sums = ((outcome, len(verification.checks_with(outcome))) for outcome in CheckOutcome)
     counted = ", ".join(f"{count} {outcome.value}" for outcome, count in sums if count)
     closing = f"{len(verification.checks)} checks: {counted}"
     parts = [table(("NODE", "PASSED", "FAILED", "SKIPPED"), rows, style), "\n".join(blocks), closing]
@@ -235,12 +237,12 @@ def verification_document(verification: Verification) -> dict[str, Any]:
     checks = [to_json_value(check) for check in verification.checks]
     for check in checks:
         check["check"] = check.pop("sentence")
-    return {"passed": not verification.of(*_BAD), "checks": checks}
+    return {"passed": not verification.checks_with(*_BAD), "checks": checks}
 
 
 def removal_text(result: DestroyResult, inventory: str, style: Style = PLAIN, *, dry_run: bool) -> str:
     """Return the changes by component, the evictions and one closing sentence; findings follow on stderr."""
-    objects = changes(replace(as_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
+    objects = changes(replace(to_plan(result, inventory), inventory=""), style) if dry_run else ""  # records go, too
     evicted = f"{'will be ' if dry_run else ''}evicted: {', '.join(result.evicted)}" if result.evicted else ""
     parts = [style.bold(f"Inventory {inventory}, cluster {result.cluster}"), objects, evicted]
     parts.append(removal_closing(result, style, dry_run=dry_run))
@@ -269,7 +271,7 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
     """Return the removal's own parts of its JSON document."""
     return {
         "cluster": result.cluster,
-        "changes": [change_document(change) for change in as_plan(result, inventory).changes],
+        "changes": [change_document(change) for change in to_plan(result, inventory).changes],
         "evicted": list(result.evicted),
         "changed": len(result.changes),
         "requests": result.requests,
@@ -278,7 +280,7 @@ def removal_document(result: DestroyResult, inventory: str) -> dict[str, Any]:
     }
 
 
-def as_plan(result: DestroyResult, inventory: str) -> Plan:
+def to_plan(result: DestroyResult, inventory: str) -> Plan:
     """Return the removal as a plan."""
     changes = tuple(replace(change, component=change.component or "left by components") for change in result.changes)
     components = tuple(dict.fromkeys(change.component for change in changes))

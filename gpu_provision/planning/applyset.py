@@ -56,16 +56,16 @@ def label_member(manifest: Manifest, *, component: str, stack: str, namespace: s
         return manifest
     marks = {labels.MANAGED_BY: "gpu-provision", labels.COMPONENT: component}
     if manifest["kind"] == "Pod":
-        return _labelled(manifest, {**marks, STACK: stack})
-    marked = _labelled(manifest, {**marks, PART_OF: applyset_id(stack, namespace)})
+        return _add_labels(manifest, {**marks, STACK: stack})
+    marked = _add_labels(manifest, {**marks, PART_OF: applyset_id(stack, namespace)})
     if manifest["kind"] not in _WORKLOADS:
         return marked
     template = manifest["spec"]["template"]
     marks = {labels.DIGEST: digest(template), labels.COMPONENT: component, STACK: stack}
-    return {**marked, "spec": {**manifest["spec"], "template": _labelled(template, marks)}}
+    return {**marked, "spec": {**manifest["spec"], "template": _add_labels(template, marks)}}
 
 
-def _labelled(manifest: Manifest, added: dict[str, str]) -> Manifest:
+def _add_labels(manifest: Manifest, added: dict[str, str]) -> Manifest:
     metadata = manifest.get("metadata", {})
     return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **added}}}
 
@@ -92,13 +92,13 @@ def digest_of(manifest: Manifest) -> str:
     return str(manifest.get("metadata", {}).get("labels", {}).get(labels.DIGEST, ""))
 
 
-def selects(daemonset: Manifest, node_labels: Mapping[str, str | None]) -> bool:
+def matches_node(daemonset: Manifest, node_labels: Mapping[str, str | None]) -> bool:
     """Whether a DaemonSet's nodeSelector matches a node's labels."""
     selector = daemonset["spec"]["template"]["spec"].get("nodeSelector", {})
     return all(node_labels.get(key) == value for key, value in selector.items())
 
 
-def belongs(pod: Manifest, daemonset: Manifest) -> bool:
+def is_owned_by(pod: Manifest, daemonset: Manifest) -> bool:
     """Whether a pod is owned by a DaemonSet of this name."""
     owners = pod["metadata"].get("ownerReferences", ())
     return any(owner["kind"] == "DaemonSet" and owner["name"] == daemonset["metadata"]["name"] for owner in owners)

@@ -167,7 +167,7 @@ def with_transferred_fields(live: Manifest) -> Manifest:
     return {**live, "metadata": {**live["metadata"], "managedFields": transfer_managed_fields(live)}}
 
 
-def without_owners(live: Manifest, uids: Collection[str]) -> list[dict[str, Any]]:
+def remove_owners(live: Manifest, uids: Collection[str]) -> list[dict[str, Any]]:
     """Return an object's owner references without those to ``uids``."""
     return [owner for owner in live["metadata"].get("ownerReferences") or () if owner["uid"] not in uids]
 

@@ -14,15 +14,15 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import verdicts
-from gpu_provision.planning.applyset import belongs, component_of, selects
+from gpu_provision.planning.applyset import component_of, is_owned_by, matches_node
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
     LABELS_PENDING,
     NO_NODE,
     ClusterState,
+    ComponentNode,
     Desired,
-    Key,
     cluster_state,
     evaluate_states,
     shared_problem,
@@ -40,7 +40,9 @@ def plan(context: RenderContext, desired: Desired, observed: ObservedState, find
     return plan_state(seen, evaluate_states(seen), findings)
 
 
-def plan_state(seen: ClusterState, known: Mapping[Key, NodeState], findings: tuple[Finding, ...] = ()) -> Plan:
+def plan_state(
+    seen: ClusterState, known: Mapping[ComponentNode, NodeState], findings: tuple[Finding, ...] = ()
+) -> Plan:
     """Return the plan for an observed state. ``known``: the states of its components."""
     inventory = seen.context.inventory
     objects = tuple(
@@ -105,7 +107,7 @@ def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Mani
     facts = {node.name: node.labels for node in seen.observed.facts.nodes} if is_daemon else {}
     for (name, node), pods in seen.pods.items():
         if name == component:
-            stays = not is_daemon or selects(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
+            stays = not is_daemon or matches_node(manifest, {**facts.get(node, {}), **seen.node_labels.get(node, {})})
             yield from ((node, pod) for pod in pods if stays and _is_owned_by(pod, manifest))
 
 
@@ -119,7 +121,7 @@ def _is_owned_by(pod: Manifest, manifest: Manifest) -> bool:
     return name in of_replica_sets.union(each["name"] for each in owners)
 
 
-def _node_changes(seen: ClusterState, known: Mapping[Key, NodeState]) -> Iterator[Change]:
+def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     # Nodes that keep their driver keep the label of their validation.
     put_off = {key for key, each in known.items() if key[0] == verdicts.STARTUP_TAINT and each.state is State.READY}
@@ -171,7 +173,7 @@ def label_path(key: str) -> str:
 
 
 def _validation_changes(
-    seen: ClusterState, known: Mapping[Key, NodeState], moving: Collection[str]
+    seen: ClusterState, known: Mapping[ComponentNode, NodeState], moving: Collection[str]
 ) -> Iterator[Change]:
     for component in filter(VALIDATIONS.__contains__, seen.desired):
         for target in seen.context.targets:
@@ -203,7 +205,7 @@ def validation_change(component: str, target: Target, seen: ClusterState, reason
     return Change(component=component, action=Action.RUN, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def key_of_pod(change: Change) -> Key:
+def key_of_pod(change: Change) -> ComponentNode:
     """Return component and node of a change to one pod."""
     return change.component, pod_view.node_of(change.manifest) if change.manifest else ""
 
@@ -222,7 +224,9 @@ def label_withdrawals(changes: Iterable[Change], seen: ClusterState) -> Iterator
             yield Change(component=name, action=Action.UPDATE, ref=ref_of(manifest), effects=effects, manifest=manifest)
 
 
-def _wait_changes(seen: ClusterState, known: Mapping[Key, NodeState], changing: Collection[str]) -> Iterator[Change]:
+def _wait_changes(
+    seen: ClusterState, known: Mapping[ComponentNode, NodeState], changing: Collection[str]
+) -> Iterator[Change]:
     nodes: dict[tuple[str, ObjectRef, str], list[str]] = {}
     members, wanted = seen.observed.members, {name: map(ref_of, items) for name, items in seen.desired.items()}
     lacking = {name for name, refs in wanted.items() if any(r.kind not in _PER_NODE and r not in members for r in refs)}
@@ -249,7 +253,7 @@ def _awaited_ref(component: str, node: str, seen: ClusterState) -> ObjectRef:
 
 _TEMPLATE = ("spec", "template", "metadata")
 _MAPS = ("labels", "annotations")
-Marks = Mapping[str, Mapping[str, str | None]]
+PodMetadata = Mapping[str, Mapping[str, str | None]]
 """``labels`` and ``annotations`` -> key -> value; None removes a key."""
 
 
@@ -260,18 +264,18 @@ def pod_changes(seen: ClusterState) -> Iterator[Change]:
     """
     for component, part in seen.parts.items():
         for daemonset in filter(is_rolled_out, part.daemonsets):
-            marks = _marks(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
+            marks = _pod_metadata(daemonset, seen.observed.members.get(ref_of(daemonset), {}))
             for pod in (pod for (name, _), pods in seen.pods.items() if name == component for pod in pods):
-                if belongs(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
+                if is_owned_by(pod, daemonset) and not pod["metadata"].get("deletionTimestamp"):
                     yield from _pod_change(component, pod, marks)
 
 
 def applied_metadata(daemonset: Manifest) -> Manifest:
     """Return the metadata that a DaemonSet gives its pods, as a partial Pod."""
-    return {"metadata": _marks(daemonset, {})}
+    return {"metadata": _pod_metadata(daemonset, {})}
 
 
-def _marks(daemonset: Manifest, live: Manifest) -> Marks:
+def _pod_metadata(daemonset: Manifest, live: Manifest) -> PodMetadata:
     """Return the labels and annotations that a DaemonSet adds to its pods or removes from them.
 
     Labels of the selector are left out, and the digest, which names the template of a pod.
@@ -282,8 +286,8 @@ def _marks(daemonset: Manifest, live: Manifest) -> Marks:
     return {key: {name: each[name] for name in sorted(each.keys() - fixed)} for key, each in maps.items()}
 
 
-def _pod_change(component: str, pod: Manifest, marks: Marks) -> Iterator[Change]:
-    live: Marks = {key: pod["metadata"].get(key) or {} for key in _MAPS}
+def _pod_change(component: str, pod: Manifest, marks: PodMetadata) -> Iterator[Change]:
+    live: PodMetadata = {key: pod["metadata"].get(key) or {} for key in _MAPS}
     patch = {key: {name: value for name, value in marks[key].items() if live[key].get(name) != value} for key in _MAPS}
     if not any(patch.values()):
         return

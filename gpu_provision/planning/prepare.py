@@ -71,7 +71,7 @@ def _missing_node_findings(known: RenderContext) -> Iterator[Finding]:
         )
 
 
-MOST_OF_VALUES, MOST_OF_OBJECT = 1024 * 1024, 1536 * 1024
+MAX_VALUES_LENGTH, MAX_OBJECT_LENGTH = 1024 * 1024, 1536 * 1024
 _VALUE, _AROUND_NAMES = 106, 20  # bytes: name and verdict of a validation; quotes, lengths and managedFields
 _ROOM = 0.97  # share of the limits that validations may use
 
@@ -80,7 +80,7 @@ def too_many_nodes_findings(known: RenderContext) -> Iterator[Finding]:
     """Yield an error if the record of a stack's validations exceeds the API server's limits of an object."""
     names = [target.name for target in (*known.targets, *known.others)]
     whole = sum(2 * len(name) + _AROUND_NAMES + _VALUE for name in names)
-    share = max(len(names) * _VALUE / MOST_OF_VALUES, whole / MOST_OF_OBJECT) / _ROOM
+    share = max(len(names) * _VALUE / MAX_VALUES_LENGTH, whole / MAX_OBJECT_LENGTH) / _ROOM
     if share <= 1.0:
         return
     name, fit = known.inventory.name, int(len(names) / share)
@@ -223,7 +223,7 @@ def limit_to_part(known: RenderContext, desired: Desired, part: RunSelection) ->
         known,
         targets=tuple(target for target in known.targets if part.has_node(target.name)),
         others=tuple(target for target in known.targets if not part.has_node(target.name)),
-        part=part,
+        selection=part,
     )
     limited = {name: list(_limit_manifests(name, manifests, part)) for name, manifests in desired.items()}
     return context, {name: manifests for name, manifests in limited.items() if manifests or part.has_component(name)}
@@ -239,7 +239,7 @@ def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSel
 
 
 def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
-    missing = [name for name in components.requirements(known.inventory) if not known.part.has_component(name)]
+    missing = [name for name in components.requirements(known.inventory) if not known.selection.has_component(name)]
     left_out = [f"components {', '.join(missing)} (--target)"] if missing else []
     left_out += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
     if left_out:

@@ -8,15 +8,15 @@ from gpu_provision.components.node_labels import leaving_nodes
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.planning.applyset import belongs, component_of
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.applyset import component_of, is_owned_by
+from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.planning.upgrades import DRIVER, Pods, is_staying
 from gpu_provision.planning.verdicts import VALIDATIONS
 
 
-def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
+def superseded_pods(seen: ClusterState) -> Iterator[tuple[ComponentNode, Manifest]]:
     """Yield the validation pods that a run deletes: succeeded, with other content, or no longer declared."""
-    for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.part.has(*key)):
+    for key in (key for key in seen.pods if key[0] in VALIDATIONS and seen.context.selection.has(*key)):
         part = seen.parts.get(key[0])
         wanted = part.single.get(key[1]) if part else None
         for pod in seen.pods[key]:
@@ -25,7 +25,7 @@ def superseded_pods(seen: ClusterState) -> Iterator[tuple[Key, Manifest]]:
                 yield key, pod
 
 
-def superseded_pod_changes(seen: ClusterState, running: Collection[Key]) -> Iterator[Change]:
+def superseded_pod_changes(seen: ClusterState, running: Collection[ComponentNode]) -> Iterator[Change]:
     """Yield the deletions of validation pods that no new pod replaces."""
     for key, pod in superseded_pods(seen):
         if key not in running:
@@ -50,7 +50,7 @@ def _unwanted_objects(seen: ClusterState) -> Iterator[tuple[ObjectRef, Manifest]
     manifests = (manifest for each in seen.desired.values() for manifest in each)
     wanted = {ref_of(manifest) for manifest in manifests if manifest["kind"] not in {"Node", "Pod"}}
     for ref, live in seen.observed.members.items():
-        is_selected = seen.context.part.has_component(component_of(live))
+        is_selected = seen.context.selection.has_component(component_of(live))
         if is_selected and ref not in wanted and not live["metadata"].get("deletionTimestamp"):
             yield ref, live
 
@@ -67,4 +67,4 @@ def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Co
     moving = context.targets if component == DRIVER else ()
     names = {target.name for target in moving if target.driver_group} | {node.name for node in leaving_nodes(context)}
     served = (pods.get((component, name), ()) for name in names.difference(without))
-    return any(is_staying(pod) and belongs(pod, live) for own in served for pod in own)
+    return any(is_staying(pod) and is_owned_by(pod, live) for own in served for pod in own)

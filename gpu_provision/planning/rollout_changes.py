@@ -12,7 +12,7 @@ from gpu_provision.components.node_labels import NAME, leaving_nodes
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
 from gpu_provision.planning import verdicts
-from gpu_provision.planning.applyset import selects
+from gpu_provision.planning.applyset import matches_node
 from gpu_provision.planning.diff import path_of
 from gpu_provision.planning.plan import (
     key_of_pod,
@@ -36,7 +36,7 @@ def pods_kept_by_labels(node: NodeFacts, seen: ClusterState) -> Iterator[Manifes
     for pod in (pod for each in components.COMPONENTS for pod in seen.pods.get((each.name, node.name), ())):
         owners = (each for each in pod["metadata"].get("ownerReferences", ()) if each["kind"] == "DaemonSet")
         makers = (daemonsets.get(each["name"]) for each in owners)
-        if any(maker is None or not selects(maker, after) for maker in makers):
+        if any(maker is None or not matches_node(maker, after) for maker in makers):
             yield pod
 
 

@@ -14,14 +14,14 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import upgrades, verdicts
-from gpu_provision.planning.applyset import belongs, digest_of, selects
+from gpu_provision.planning.applyset import digest_of, is_owned_by, matches_node
 from gpu_provision.planning.upgrades import DRIVER, is_kept, is_rolled_out
 from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS
 
 Desired = Mapping[str, Sequence[Manifest]]
 """Component name -> its manifests, in dependency order, labelled as members."""
 
-Key = tuple[str, str]
+ComponentNode = tuple[str, str]
 """Component and node; the node is empty for what is not per node."""
 
 LABELS_PENDING = "labels are not written yet"
@@ -41,7 +41,7 @@ class ClusterState:
     context: RenderContext
     desired: Desired
     observed: ObservedState
-    pods: Mapping[Key, Sequence[Manifest]] = field(default_factory=dict)
+    pods: Mapping[ComponentNode, Sequence[Manifest]] = field(default_factory=dict)
     node_labels: Mapping[str, dict[str, str | None]] = field(default_factory=dict)
     """The final labels; ``desired`` has those for now, see `planning.upgrades`."""
     parts: Mapping[str, NodeObjects] = field(default_factory=dict)
@@ -63,8 +63,8 @@ def cluster_state(
     return ClusterState(context, desired, observed, by_key, wanted, known)
 
 
-def _by_key(pods: Iterable[Manifest]) -> dict[Key, list[Manifest]]:
-    by_key: dict[Key, list[Manifest]] = {}
+def _by_key(pods: Iterable[Manifest]) -> dict[ComponentNode, list[Manifest]]:
+    by_key: dict[ComponentNode, list[Manifest]] = {}
     for pod in pods:
         # Without calls: each iteration groups thousands of pods.
         node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
@@ -75,14 +75,14 @@ def _by_key(pods: Iterable[Manifest]) -> dict[Key, list[Manifest]]:
 
 def evaluate_states(
     seen: ClusterState, on_nodes: Mapping[str, Mapping[str, NodeState]] | None = None
-) -> dict[Key, NodeState]:
+) -> dict[ComponentNode, NodeState]:
     """Return the state of every component as a whole (node ``""``) and on every node that it concerns.
 
     ``on_nodes``: results of `evaluate_node` by node, if they are known already.
     """
     if on_nodes is None:
         on_nodes = {target.name: evaluate_node(target, seen) for target in seen.context.targets}
-    by_key: dict[Key, NodeState] = {}
+    by_key: dict[ComponentNode, NodeState] = {}
     for component in seen.desired:
         by_key[component, ""] = _shared_state(component, seen)
         for name, own in on_nodes.items():
@@ -103,14 +103,22 @@ def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
     for (_, node), each in seen.pods.items():
         pods[node].append(each)
     daemonsets = [part.daemonsets for part in seen.parts.values()]
-    shared = (tuple(seen.desired), daemonsets, tuple(seen.parts), seen.context.part)
+    shared = (tuple(seen.desired), daemonsets, tuple(seen.parts), seen.context.selection)
     single = [part.single for part in seen.parts.values() if part.single]
     by_node: dict[str, tuple[object, ...]] = {}
     for target in seen.context.targets:
         node = target.name
         own = [each.get(node) for each in single]
-        passed = [observed.passed.get((component, node)) for component in runs_in]
-        by_node[node] = (target, pods.get(node), own, seen.node_labels.get(node), passed, observed.void, shared)
+        passed = [observed.verdicts.get((component, node)) for component in runs_in]
+        by_node[node] = (
+            target,
+            pods.get(node),
+            own,
+            seen.node_labels.get(node),
+            passed,
+            observed.void_pod_uids,
+            shared,
+        )
     return by_node
 
 
@@ -150,7 +158,7 @@ def _evaluate_component(
     if component in VALIDATIONS:
         return _validation_state(component, target, seen, known)
     part = seen.parts.get(component)
-    if part is None or not seen.context.part.has_component(component):
+    if part is None or not seen.context.selection.has_component(component):
         return None
     if manifest := part.single.get(target.name):
         facts, inventory = target.facts, seen.context.inventory
@@ -159,7 +167,7 @@ def _evaluate_component(
             return verdicts.node_state(target, known, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
     for daemonset in part.daemonsets:
-        if selects(daemonset, _desired_labels(target, seen)):
+        if matches_node(daemonset, _desired_labels(target, seen)):
             state = _daemon_state(component, target, daemonset, seen)
             return upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
     return None
@@ -230,7 +238,7 @@ def _validation_state(
     if is_second and (problem := verdicts.count_problem(target, seen.context)):
         return _node_state(component, target, State.PENDING, problem)
     pod = wanted.pod
-    if pod is not None and pod["metadata"]["uid"] in seen.observed.void:
+    if pod is not None and pod["metadata"]["uid"] in seen.observed.void_pod_uids:
         return _node_state(component, target, State.PENDING, verdicts.REPEAT_REQUESTED)
     verdict = verdicts.last_verdict(component, target.name, seen.observed, seen.pods)
     doubtful = verdicts.expiry_reason(component, target, wanted.content, verdict, seen.pods, below=known)
@@ -260,18 +268,18 @@ def vector_add_of(component: str, target: Target, seen: ClusterState) -> Require
         pod = next((each for each in staying if ref_of(each) == ref_of(manifest)), None)
         return RequiredValidation(digest_of(manifest), manifest["spec"], pod)
     for daemonset in part.daemonsets:
-        if selects(daemonset, _desired_labels(target, seen)):
+        if matches_node(daemonset, _desired_labels(target, seen)):
             template = daemonset["spec"]["template"]
-            pod = next((each for each in staying if belongs(each, daemonset)), None)
+            pod = next((each for each in staying if is_owned_by(each, daemonset)), None)
             return RequiredValidation(digest_of(template), template["spec"], pod)
     return None
 
 
 def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: ClusterState) -> NodeState:
     candidates = seen.pods.get((component, target.name), ())
-    pods = [pod for pod in candidates if is_rolled_out(daemonset) or belongs(pod, daemonset)]
+    pods = [pod for pod in candidates if is_rolled_out(daemonset) or is_owned_by(pod, daemonset)]
     if is_rolled_out(daemonset):
-        current = [pod for pod in pods if upgrades.has_installed(pod, daemonset) and belongs(pod, daemonset)]
+        current = [pod for pod in pods if upgrades.has_installed(pod, daemonset) and is_owned_by(pod, daemonset)]
     else:
         current = [pod for pod in pods if digest_of(pod) == digest_of(daemonset["spec"]["template"])]
     if any(pod_view.is_ready(pod) for pod in current):

@@ -30,7 +30,7 @@ from gpu_provision.model.cluster import (
 )
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.applyset import digest_of, selects
+from gpu_provision.planning.applyset import digest_of, matches_node
 from gpu_provision.planning.upgrades import DRIVER, DRIVER_KEPT, has_installed, is_kept
 
 VALIDATIONS: Mapping[str, tuple[str, ...]] = {
@@ -128,8 +128,8 @@ def last_verdict(component: str, node: str, observed: ObservedState, pods: Pods)
     Terminating pods do not count, as no pod replaces them before they have ended.
     """
     staying = (pod for pod in pods.get((RUNS_IN[component], node), ()) if not pod["metadata"].get("deletionTimestamp"))
-    counts = (pod for pod in staying if pod["metadata"]["uid"] not in observed.void)
-    known = (parse_verdict(observed.passed.get((component, node), "")), *map(verdict_of, counts))
+    counts = (pod for pod in staying if pod["metadata"]["uid"] not in observed.void_pod_uids)
+    known = (parse_verdict(observed.verdicts.get((component, node), "")), *map(verdict_of, counts))
     return max(filter(None, known), key=lambda each: each.began, default=None)
 
 
@@ -304,7 +304,9 @@ def _are_verdicts_valid(shown: Mapping[str, Verdict], target: Target, pods: Pods
 
 def _serves_node(part: NodeObjects | None, target: Target) -> bool:
     live = target.facts.labels if target.facts else {}
-    return part is not None and (target.name in part.single or any(selects(each, live) for each in part.daemonsets))
+    return part is not None and (
+        target.name in part.single or any(matches_node(each, live) for each in part.daemonsets)
+    )
 
 
 def _waits_for_driver(target: Target, parts: Parts, pods: Pods) -> bool:

@@ -35,7 +35,7 @@ _FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a com
 
 def for_apply(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for every command but adopt and destroy, whatever the state of the cluster."""
-    return for_own_requests(inventory) | stack_permissions(inventory) | frozenset(_optional(inventory))
+    return for_own_requests(inventory) | stack_permissions(inventory) | frozenset(_optional_permissions(inventory))
 
 
 def for_own_requests(inventory: Inventory) -> frozenset[Permission]:
@@ -67,7 +67,7 @@ def stack_permissions(inventory: Inventory) -> frozenset[Permission]:
 def for_view(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's dry run."""
     rows = _rows(inventory, "logs", "history")
-    return frozenset((*for_read(inventory, MEMBER_KINDS), *rows, *_optional(inventory)))
+    return frozenset((*for_read(inventory, MEMBER_KINDS), *rows, *_optional_permissions(inventory)))
 
 
 def for_destroy(inventory: Inventory) -> frozenset[Permission]:
@@ -96,7 +96,7 @@ def for_destroy_plan(inventory: Inventory, changes: Iterable[Change], *, evict: 
     yield from _rows(inventory, "destroy_writes", "lock", *(["evict"] if evict else ()))
     for change in changes:
         if change.action is Action.DELETE or change.ref.kind != "Node":
-            yield from on_object(change.ref, "delete" if change.action is Action.DELETE else "patch")
+            yield from object_permissions(change.ref, "delete" if change.action is Action.DELETE else "patch")
 
 
 def for_adopt(inventory: Inventory) -> frozenset[Permission]:
@@ -116,7 +116,7 @@ def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
-            yield from on_object(ObjectRef("v1", kind, inventory.cluster.namespace, name), "get")
+            yield from object_permissions(ObjectRef("v1", kind, inventory.cluster.namespace, name), "get")
 
 
 def for_run(inventory: Inventory) -> Iterator[Permission]:
@@ -137,7 +137,7 @@ def for_reboots(inventory: Inventory) -> Iterator[Permission]:
 def for_object(manifest: Manifest) -> Iterator[Permission]:
     """Yield what applying an object needs; for nodes and validation pods see `for_run`."""
     if manifest["kind"] not in _PER_NODE:
-        yield from on_object(ref_of(manifest), *_APPLY)
+        yield from object_permissions(ref_of(manifest), *_APPLY)
 
 
 def role_permissions(manifest: Manifest) -> Iterator[Permission]:
@@ -146,7 +146,7 @@ def role_permissions(manifest: Manifest) -> Iterator[Permission]:
         yield from permissions_of(manifest.get("rules", ()), manifest["metadata"].get("namespace", ""))
 
 
-def on_object(ref: ObjectRef, *verbs: str) -> Iterator[Permission]:
+def object_permissions(ref: ObjectRef, *verbs: str) -> Iterator[Permission]:
     """Yield permissions on one object."""
     yield from _on_kind(ref.type, *verbs, namespace=ref.namespace, name=ref.name)
 
@@ -183,11 +183,11 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
     return spaces[where]
 
 
-def _optional(inventory: Inventory) -> Iterator[Permission]:
+def _optional_permissions(inventory: Inventory) -> Iterator[Permission]:
     """Yield what no run fails without: ResourceClaims, and whether the objects exist that pods refer to."""
     yield from _rows(inventory, *(["claims"] if inventory.may_evict else ()))
     for reference in find_references(prepare(inventory, _FACTS)[1]):
-        yield from on_object(reference.ref, "get")
+        yield from object_permissions(reference.ref, "get")
 
 
 def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
@@ -200,13 +200,13 @@ def _for_host_shells(inventory: Inventory) -> Iterator[Permission]:
 def _for_prune(inventory: Inventory) -> Iterator[Permission]:
     """Yield what removing a component that is switched off needs: in the stack's namespaces any object of its kinds."""
     namespaces = frozenset(_namespaces(inventory, "stack"))
-    for ref in (*map(ref_of, _manifests(_with_everything_on(inventory))), *nfd.FORMER):
+    for ref in (*map(ref_of, _manifests(_enable_all_components(inventory))), *nfd.FORMER):
         if ref.kind in _PER_NODE or ref == ObjectRef("v1", "Namespace", "", inventory.cluster.namespace):
             continue
         if ref.namespace in namespaces:
             yield from _on_kind(ref.type, "delete", namespace=ref.namespace)
         elif not ref.namespace:
-            yield from on_object(ref, "delete")
+            yield from object_permissions(ref, "delete")
 
 
 def _manifests(inventory: Inventory) -> list[Manifest]:
@@ -214,7 +214,7 @@ def _manifests(inventory: Inventory) -> list[Manifest]:
     return [manifest for manifests in desired.values() for manifest in manifests]
 
 
-def _with_everything_on(inventory: Inventory) -> Inventory:
+def _enable_all_components(inventory: Inventory) -> Inventory:
     specs = inventory.specs
     found: dict[str, Any] = {field.name: getattr(specs, field.name) for field in fields(Specs)}
     on: dict[str, Any] = {

@@ -44,7 +44,7 @@ def missing_permissions(
         answers = dict(zip(distinct, pool.map(partial(_rules, cluster), distinct), strict=True))
         granted = {each: answers[place] for each, place in places.items()}
         left = [one for one in asked if not any(grants(rule, one) for rule in granted[one.namespace].rules)]
-        refused = pool.map(lambda one: not (granted[one.namespace].incomplete and _may(cluster, one)), left)
+        refused = pool.map(lambda one: not (granted[one.namespace].incomplete and _is_allowed(cluster, one)), left)
         return tuple(one for one, is_refused in zip(left, refused, strict=True) if is_refused)
 
 
@@ -55,7 +55,7 @@ def _rules(cluster: KubeClient, namespace: str) -> GrantedRules:
         return _UNKNOWN
 
 
-def _may(cluster: KubeClient, wanted: Permission) -> bool:
+def _is_allowed(cluster: KubeClient, wanted: Permission) -> bool:
     try:
         return cluster.can_i(wanted)
     except (ForbiddenError, InvalidError):
@@ -85,7 +85,7 @@ def missing_for_run(  # noqa: PLR0913 - what a plan was made of
         for ref, item in roles.items()
         if changed & {ref, ref._replace(kind=f"{ref.kind}Binding")}
     }
-    waivers = {role: frozenset(permissions.on_object(role, "escalate", "bind")) for role in written}
+    waivers = {role: frozenset(permissions.object_permissions(role, "escalate", "bind")) for role in written}
     asked = wanted.union(*written.values(), *waivers.values())
     missing = frozenset(missing_permissions(cluster, asked, namespaces=namespaces))
     # An account that may escalate and bind a role writes it whatever it grants.
@@ -112,9 +112,9 @@ def required_for_run(inventory: Inventory, plan: Plan, desired: Desired) -> Iter
         yield from (one for one in wanted if one.verb != "create" or ref_of(item) in created)
     for change in plan.changes:
         if change.action is Action.DELETE:
-            yield from permissions.on_object(change.ref, "delete")
+            yield from permissions.object_permissions(change.ref, "delete")
         elif (change.action, change.ref.kind) == (Action.UPDATE, "Pod"):
-            yield from permissions.on_object(change.ref, "patch")
+            yield from permissions.object_permissions(change.ref, "patch")
 
 
 def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: ForbiddenError) -> ForbiddenError:

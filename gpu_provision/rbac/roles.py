@@ -48,20 +48,20 @@ def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     rows: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for (group, resource), by_name in sorted(by_resource.items()):
         of_any = by_name.pop("", set())  # what holds for any name is not said again for one
-        names: dict[tuple[str, ...], list[str]] = {_ordered(of_any): []} if of_any else {}
+        names: dict[tuple[str, ...], list[str]] = {_sort_verbs(of_any): []} if of_any else {}
         for name, verbs in sorted(by_name.items()):
             if left := verbs - of_any:
-                names.setdefault(_ordered(left), []).append(name)
+                names.setdefault(_sort_verbs(left), []).append(name)
         for ordered, named in names.items():
             rows.setdefault((group, ordered, tuple(named)), []).append(resource)
     return [rule(group, resources, verbs, names) for (group, verbs, names), resources in rows.items()]
 
 
-def _ordered(verbs: Iterable[str]) -> tuple[str, ...]:
+def _sort_verbs(verbs: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(sorted(verbs), key=lambda verb: _VERBS.index(verb) if verb in _VERBS else len(_VERBS)))
 
 
-def without_cluster_wide(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
+def drop_cluster_wide(permissions: Iterable[Permission], granted: Collection[Permission]) -> list[Permission]:
     """Return the permissions of namespaces that are not granted in the whole cluster anyway."""
     everywhere = {*granted}
     wider = ((one, {one._replace(namespace=""), one._replace(namespace="", name="")}) for one in permissions)
@@ -118,16 +118,16 @@ def roles(name: str, permissions: Iterable[Permission], subjects: Sequence[RbacS
     """
     wanted = sorted(set(permissions))
     of_cluster = [one for one in wanted if not one.namespace]
-    own = without_cluster_wide((one for one in wanted if one.namespace), of_cluster)
+    own = drop_cluster_wide((one for one in wanted if one.namespace), of_cluster)
     namespaces = sorted({one.namespace for one in own})
     found = [manifest(("v1", "Namespace"), namespace) for namespace in namespaces if namespace not in ALWAYS_THERE]
-    found += _bound("ClusterRole", name, "", of_cluster, subjects)
+    found += _bind_role("ClusterRole", name, "", of_cluster, subjects)
     for namespace in namespaces:
-        found += _bound("Role", name, namespace, [one for one in own if one.namespace == namespace], subjects)
+        found += _bind_role("Role", name, namespace, [one for one in own if one.namespace == namespace], subjects)
     return found
 
 
-def _bound(
+def _bind_role(
     kind: str, name: str, namespace: str, permissions: Iterable[Permission], subjects: Sequence[RbacSubject]
 ) -> list[Manifest]:
     common: dict[str, Any] = {"namespace": namespace, "labels": _LABELS}

@@ -14,7 +14,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Ending
 from gpu_provision.model.plan import Action, Change, Difference, Drift, FieldChange, FieldDrift, Origin
-from gpu_provision.planning.applyset import belongs, digest_of
+from gpu_provision.planning.applyset import digest_of, is_owned_by
 from gpu_provision.planning.diff import differences
 from gpu_provision.planning.managed_fields import (
     Owners,
@@ -29,7 +29,7 @@ from gpu_provision.planning.prepare import prepare
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
-_WORST_FIRST = (Origin.DRIFT, Origin.EITHER, Origin.PENDING)
+_WORST_FIRST = (Origin.DRIFT, Origin.UNKNOWN, Origin.PENDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def _difference(change: Change, known: KnownState) -> Difference:
 def _object_origin(change: Change, known: KnownState) -> Origin:
     was_applied = None if known.applied is None else change.ref in known.applied
     if change.action is Action.CREATE and was_applied is None:
-        return Origin.EITHER if known.live else Origin.PENDING
+        return Origin.UNKNOWN if known.live else Origin.PENDING
     if change.action is Action.CREATE:
         return Origin.DRIFT if was_applied else Origin.PENDING
     if change.action is Action.DELETE:
@@ -99,11 +99,11 @@ def _field_drift(
     if changed_since is not None:
         origin = Origin.DRIFT if any(paths_overlap(field.path, each) for each in changed_since) else Origin.PENDING
     elif field.old is None:
-        origin = template if field.path.startswith("spec.template.") else Origin.EITHER
+        origin = template if field.path.startswith("spec.template.") else Origin.UNKNOWN
     elif is_own_field(writers):
         origin = Origin.PENDING
     else:
-        origin = Origin.DRIFT if writers else Origin.EITHER
+        origin = Origin.DRIFT if writers else Origin.UNKNOWN
     writer = last_other_writer(writers) if origin is Origin.DRIFT and field.old is not None else None
     return FieldDrift(path=field.path, declared=field.new, found=field.old, origin=origin, writer=writer)
 
@@ -112,7 +112,7 @@ def _template_origin(declared: Manifest | None, live: Manifest) -> Origin:
     """Return the origin of a missing field of a pod template, whose digest names the applied content."""
     wanted, applied = (digest_of(each.get("spec", {}).get("template") or {}) for each in (declared or {}, live))
     if not (wanted and applied):
-        return Origin.EITHER
+        return Origin.UNKNOWN
     return Origin.DRIFT if wanted == applied else Origin.PENDING
 
 
@@ -125,7 +125,7 @@ def read_drift(session: Session) -> Drift:
 
     Raises UnreachableError, ForbiddenError.
     """
-    reading = session.reading()
+    reading = session.cluster_plan()
     changes = tuple(_find_changes(reading))
     name, objects = _last_run(session.cluster, reading) or ("", None)
     installed = reading.observed.is_installed or objects is not None
@@ -186,7 +186,7 @@ def _applied_pods(
 ) -> Mapping[ObjectRef, Manifest]:
     pods = {change.ref: reading.observed.pods.get(change.ref, {}) for change in changes if change.ref.kind == POD.kind}
     daemonsets = [item for item in applied.values() if item["kind"] == "DaemonSet"]
-    owned = ((ref, item) for ref, pod in pods.items() for item in daemonsets if pod and belongs(pod, item))
+    owned = ((ref, item) for ref, pod in pods.items() for item in daemonsets if pod and is_owned_by(pod, item))
     return {ref: applied_metadata(item) for ref, item in owned}
 
 

@@ -21,7 +21,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.prune import superseded_pods
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, STACK_KEPT, is_kept
 from gpu_provision.planning.verdicts import RUNS_IN, STARTUP_TAINT, VALIDATIONS, Verdict, has_startup_taint, verdict_of
 from gpu_provision.reconcile.observer import Memo
@@ -58,7 +58,7 @@ class Crashes:
     _logs: dict[str, CrashLog] = field(default_factory=dict)  # by uid of the pod; written by threads of steps
     _logs_by_exit: dict[tuple[str, str], CrashLog] = field(default_factory=dict)  # by component and exit
 
-    def start_reading(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
+    def start_reading(self, states: Mapping[ComponentNode, NodeState], seen: ClusterState) -> Iterator[ReadLog]:
         """Yield a step for each container that has crashed since its log was requested."""
         for key, pod, crash in _crashing_pods(states, seen):
             requested, uid = self._requested.setdefault(key[0], {}), pod["metadata"]["uid"]
@@ -70,24 +70,28 @@ class Crashes:
         """Read one log; ignore errors."""
         crash = step.crash
         try:
-            lines = self.cluster.log(step.ref, crash.container, lines=LOG_LINES, previous=crash.is_over)
+            lines = self.cluster.read_log(step.ref, crash.container, lines=LOG_LINES, previous=crash.has_restarted)
         except ProvisionError:
             return
         if any(map(str.strip, lines)):
             self._logs[step.uid] = self._logs_by_exit[step.key[0], str(crash)] = CrashLog(step.ref.name, crash, lines)
 
-    def add_crash_reasons(self, states: Mapping[Key, NodeState], seen: ClusterState) -> Mapping[Key, NodeState]:
+    def add_crash_reasons(
+        self, states: Mapping[ComponentNode, NodeState], seen: ClusterState
+    ) -> Mapping[ComponentNode, NodeState]:
         """Return the states with the last log lines of crashed containers in place of their restart counts."""
         known = {key: _with_crash_reason(states[key], pod, log) for key, pod, log in self._find_logs(states, seen)}
         return {**states, **known} if known else states
 
-    def find_crash_logs(self, states: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, CrashLog]:
+    def find_crash_logs(
+        self, states: Mapping[ComponentNode, NodeState], seen: ClusterState
+    ) -> dict[ComponentNode, CrashLog]:
         """Return the logs of the crashed pods of states."""
         return {key: log for key, _, log in self._find_logs(states, seen)}
 
     def _find_logs(
-        self, states: Mapping[Key, NodeState], seen: ClusterState
-    ) -> Iterator[tuple[Key, Manifest, CrashLog]]:
+        self, states: Mapping[ComponentNode, NodeState], seen: ClusterState
+    ) -> Iterator[tuple[ComponentNode, Manifest, CrashLog]]:
         for key, pod, crash in _crashing_pods(states, seen) if self._logs else ():
             uid, similar = pod["metadata"]["uid"], self._logs_by_exit.get((key[0], str(crash)))
             if log := self._logs.get(uid) if uid in self._requested.get(key[0], {}) else similar:
@@ -103,7 +107,9 @@ def pods_of(state: NodeState, seen: ClusterState) -> Iterator[Manifest]:
         yield from (pod for pod in pods if component == state.component and pod_view.is_of_deployment(pod))
 
 
-def _crashing_pods(states: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[tuple[Key, Manifest, Crash]]:
+def _crashing_pods(
+    states: Mapping[ComponentNode, NodeState], seen: ClusterState
+) -> Iterator[tuple[ComponentNode, Manifest, Crash]]:
     for key, state in states.items():
         if state.state is not State.PROGRESSING and state.state is not State.FAILED:
             continue
@@ -130,22 +136,24 @@ class Validations:
         """Start from the record in the cluster."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
-        self.passed: dict[Key, str] = dict(reading.observed.passed)  # the verdict as text, see `planning.verdicts`
-        self.evidence: dict[Key, Evidence] = {}  # output of vectorAdds in this run
+        self.passed: dict[ComponentNode, str] = dict(
+            reading.observed.verdicts
+        )  # the verdict as text, see `planning.verdicts`
+        self.evidence: dict[ComponentNode, Evidence] = {}  # output of vectorAdds in this run
         self._verdicts = Memo[str, Verdict | None]()
         self._collected: dict[str, Verdict] = {}
         self._is_first = True
         self._repeats = reading.revalidate
-        self._recorded: dict[Key, str] | None = None if reading.revalidate else dict(self.passed)
+        self._recorded: dict[ComponentNode, str] | None = None if reading.revalidate else dict(self.passed)
 
     def collect(self, seen: ClusterState) -> None:
         """Collect the verdicts since the last call; a verdict from before the run is no evidence."""
         is_old, self._is_first = self._is_first, False
         ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
         by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
-        by_pod = self._verdicts.of(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
+        by_pod = self._verdicts.get_all(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
         for uid, verdict in by_pod.items():
-            if verdict and uid not in seen.observed.void and self._collected.get(uid) != verdict:
+            if verdict and uid not in seen.observed.void_pod_uids and self._collected.get(uid) != verdict:
                 self._collected[uid] = verdict
                 key, pod = by_uid[uid]
                 if verdict.passed and key[0] == device_plugin_validation.NAME:
@@ -180,7 +188,7 @@ class Validations:
         return bool(selected)
 
 
-def verdict_evidence(key: Key, pod: Manifest, verdict: Verdict) -> Evidence:
+def verdict_evidence(key: ComponentNode, pod: Manifest, verdict: Verdict) -> Evidence:
     """Return the output of a validation's vectorAdd on a node."""
     name = pod["metadata"]["name"]
     return Evidence(component=key[0], node=key[1], pod=name, passed=verdict.passed, lines=verdict.lines)
@@ -200,7 +208,7 @@ def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
     elsewhere = (state for state in states if not (is_kept(state) or state in stack_kept))
     blocked = (state for state in elsewhere if state.state is State.BLOCKED)
     awaited = {state.node for state in states if state.component == STARTUP_TAINT and state.node}
-    targets = outcome.seen.context.targets if awaited else ()
+    targets = outcome.cluster_state.context.targets if awaited else ()
     tainted = [each.name for each in targets if each.name in awaited and each.facts and has_startup_taint(each.facts)]
     return (
         *failures.failure_findings(symptoms, (*waiting, *blocked)),
@@ -208,7 +216,9 @@ def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
         *failures.stack_kept_findings(stack_kept, STACK_KEPT),
         *failures.deferred_validation_findings(states, NOT_VALIDATED),
         *failures.taint_findings(tainted),
-        *unfinished_node_findings(outcome.seen.context.facts.nodes, outcome.seen.context.inventory.name),
+        *unfinished_node_findings(
+            outcome.cluster_state.context.facts.nodes, outcome.cluster_state.context.inventory.name
+        ),
     )
 
 
@@ -219,7 +229,7 @@ def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: b
         return FailedState(state, evidence.pod, evidence.lines)
     if log := outcome.crash_logs.get(key):
         return FailedState(state, log.pod, log.lines)
-    pod = next((pod for pod in pods_of(state, outcome.seen) if not pod_view.is_ready(pod)), None)
+    pod = next((pod for pod in pods_of(state, outcome.cluster_state) if not pod_view.is_ready(pod)), None)
     if pod is None:
         return FailedState(state, "", ())
     lines: tuple[str, ...] = ()
@@ -227,5 +237,5 @@ def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: b
     with contextlib.suppress(ProvisionError):
         lines += pod_view.relevant_events(pod, cluster.events(pod)) if read else ()
     with contextlib.suppress(ProvisionError):
-        lines += cluster.log(ref_of(pod), container, lines=LOG_LINES, previous=ended) if read and container else ()
+        lines += cluster.read_log(ref_of(pod), container, lines=LOG_LINES, previous=ended) if read and container else ()
     return FailedState(state, pod["metadata"]["name"], lines or (pod_view.cause(pod),))

@@ -32,7 +32,7 @@ from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.prune import deletions
 from gpu_provision.planning.states import (
     ClusterState,
-    Key,
+    ComponentNode,
     cluster_state,
     evaluate_node,
     evaluate_states,
@@ -59,7 +59,7 @@ class Memo(Generic[Name, Value]):
         """Start empty."""
         self._known: dict[Name, tuple[object, Value]] = {}  # replaced and never changed, so that a copy is another memo
 
-    def of(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
+    def get_all(self, inputs: Mapping[Name, object], work: Callable[[Name], Value]) -> dict[Name, Value]:
         """Return the result for each key; ``inputs`` has everything that ``work`` reads. Other results are dropped."""
         known: dict[Name, tuple[object, Value]] = {}
         for key, value in inputs.items():
@@ -120,14 +120,14 @@ class SituationBuilder:
         return other
 
     def build(
-        self, cache: InformerCache, members: Mapping[ObjectRef, Manifest], passed: Mapping[Key, str]
+        self, cache: InformerCache, members: Mapping[ObjectRef, Manifest], passed: Mapping[ComponentNode, str]
     ) -> ClusterState:
         """Return the state of the cluster.
 
         ``members``: objects of the stack; objects of watched kinds come from the cache. ``passed``: from the record.
         """
         live = {ref.name: node for ref, node in sorted(cache.list(NODE).items())}
-        by_name = self._facts.of(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
+        by_name = self._facts.get_all(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
         nodes = {name: facts for name, (facts, _) in by_name.items()}
         self._drop_outdated_host_drivers(nodes)
         facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
@@ -137,13 +137,13 @@ class SituationBuilder:
         self._context = replace(self._context, facts=facts, targets=targets)
         followed = {ref: item for kind in WATCHED for ref, item in cache.list(kind).items()}  # a deleted one is missed
         members = {ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed
-        observed = replace(self._read, facts=facts, members=members, pods=cache.list(POD), passed=dict(passed))
+        observed = replace(self._read, facts=facts, members=members, pods=cache.list(POD), verdicts=dict(passed))
         return cluster_state(self._context, self.desired, observed, self._parts)
 
-    def states(self, seen: ClusterState) -> dict[Key, NodeState]:
+    def states(self, seen: ClusterState) -> dict[ComponentNode, NodeState]:
         """Return the state of every component; see `planning.states.evaluate_states`."""
         targets = {target.name: target for target in seen.context.targets}
-        on_nodes = self._states.of(inputs_of_states(seen), lambda name: evaluate_node(targets[name], seen))
+        on_nodes = self._states.get_all(inputs_of_states(seen), lambda name: evaluate_node(targets[name], seen))
         return evaluate_states(seen, on_nodes)
 
     def _prepare(self, facts: ClusterFacts, needs: list[object]) -> None:
@@ -151,10 +151,10 @@ class SituationBuilder:
         is_known, self._prepared_for = self._prepared_for == inputs, inputs
         if is_known:
             return
-        self._context, desired = prepare(self._context.inventory, facts, self._context.part)
+        self._context, desired = prepare(self._context.inventory, facts, self._context.selection)
         # By component as well: two write labels to one Node.
         made = {(component, ref_of(item)): item for component, items in desired.items() for item in items}
-        manifests = self._manifests.of(made, made.__getitem__)
+        manifests = self._manifests.get_all(made, made.__getitem__)
         self.desired = {name: [manifests[name, ref_of(item)] for item in items] for name, items in desired.items()}
         self._parts = per_node(self.desired)
 
@@ -172,7 +172,7 @@ class SituationBuilder:
 
 def _unwatched_state(reading: ClusterPlan) -> ObservedState:
     facts = replace(reading.context.facts, nodes=())
-    return replace(reading.observed, facts=facts, members={}, pods={}, passed={}, names={})
+    return replace(reading.observed, facts=facts, members={}, pods={}, verdicts={}, names={})
 
 
 def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
@@ -186,7 +186,7 @@ class LiveState(NamedTuple):
 
     cache: InformerCache
     situations: SituationBuilder
-    ready: Mapping[Key, NodeState]
+    ready: Mapping[ComponentNode, NodeState]
 
 
 _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
@@ -197,8 +197,8 @@ _Inputs = tuple[Mapping[str, Mapping[str, str]], Mapping[str, str]]
 class Observation:
     """The state of a stack at one time, and its pending changes."""
 
-    seen: ClusterState
-    states: Mapping[Key, NodeState]  # the state of each component, as a whole and on each node
+    cluster_state: ClusterState
+    states: Mapping[ComponentNode, NodeState]  # the state of each component, as a whole and on each node
     objects: frozenset[str]  # names of objects that are not as declared
     edited: frozenset[str]  # those that were as declared, and were edited by hand or deleted since
     steps: frozenset[str]  # names of other pending steps: labels, a validation, a driver to be replaced
@@ -220,7 +220,7 @@ class StackObserver:
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._deadlines = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
-        self._ready: dict[Key, NodeState] = {}
+        self._ready: dict[ComponentNode, NodeState] = {}
         self._as_declared: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
@@ -235,7 +235,7 @@ class StackObserver:
         steps = frozenset(_step_names(seen, raw, settled))
         return Observation(seen, settled, frozenset(map(str, objects)), frozenset(map(str, edited)), steps)
 
-    def _read_state(self) -> tuple[ClusterState, dict[Key, NodeState]]:
+    def _read_state(self) -> tuple[ClusterState, dict[ComponentNode, NodeState]]:
         record = next(iter(self._cache.list(self._record).values()), {})
         members = {ref: live for scope in self._members for ref, live in self._cache.list(scope).items()}
         seen = self._situations.build(self._cache, members, observe.validations_of(record.get("data") or {}))
@@ -243,9 +243,9 @@ class StackObserver:
         self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
         return seen, raw
 
-    def live(self, reading: ClusterPlan) -> LiveState:
+    def live_state(self, reading: ClusterPlan) -> LiveState:
         """Return the live state for a run; failed validations are void, so that the run repeats them."""
-        return LiveState(self._cache.shared(), self._situations.copy(void_failed_validations(reading)), self._ready)
+        return LiveState(self._cache.new_reader(), self._situations.copy(void_failed_validations(reading)), self._ready)
 
     def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return desired and observed state and the plan: one request, and one more for each changed object.
@@ -332,7 +332,9 @@ def _is_of_stack(manifest: Manifest) -> bool:
     return manifest["kind"] not in _PER_NODE
 
 
-def _step_names(seen: ClusterState, raw: Mapping[Key, NodeState], settled: Mapping[Key, NodeState]) -> Iterator[str]:
+def _step_names(
+    seen: ClusterState, raw: Mapping[ComponentNode, NodeState], settled: Mapping[ComponentNode, NodeState]
+) -> Iterator[str]:
     yield from (f"{type(step).__name__} {step.ref}" for step in next_actions(seen, settled))
     yield from (f"driver of {node}" for node in nodes_to_upgrade(raw))
     yield from (f"metadata of {change.ref}" for change in pod_changes(seen))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
-from gpu_provision.kube.observe import Listed, find_absent, observe, observe_facts
+from gpu_provision.kube.observe import ListedObjects, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ObservedState, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT
@@ -30,7 +30,7 @@ from gpu_provision.planning.prepare import (
     prepare,
     unread_findings,
 )
-from gpu_provision.planning.states import ClusterState, Desired, Key, cluster_state, evaluate_states
+from gpu_provision.planning.states import ClusterState, ComponentNode, Desired, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
 from gpu_provision.planning.verdicts import RUNS_IN, verdict_of
 from gpu_provision.rbac import review
@@ -175,7 +175,7 @@ def read_and_plan(
     ``revalidate``: repeat passed validations. ``host_drivers``: as in ClusterFacts.
     Raises UnreachableError, ForbiddenError, InvalidError.
     """
-    listed: Listed = {}
+    listed: ListedObjects = {}
     facts = replace(observe_facts(cluster, inventory, listed), host_drivers=host_drivers or {})
     context, desired = prepare(inventory, facts, part)
     wanted = [ref_of(manifest) for manifests in desired.values() for manifest in manifests]
@@ -191,7 +191,7 @@ def build_plan(
     cluster: KubeClient,
     desired: Desired,
     seen: ClusterState,
-    known: Mapping[Key, NodeState],
+    known: Mapping[ComponentNode, NodeState],
     *,
     revalidate: bool = False,
 ) -> ClusterPlan:
@@ -213,7 +213,7 @@ def build_plan(
 
 
 def _absent_findings(
-    cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[Key, NodeState]
+    cluster: KubeClient, desired: Desired, seen: ClusterState, draft: Plan, known: Mapping[ComponentNode, NodeState]
 ) -> Iterator[Finding]:
     pod_references = find_references(desired)
     starts_pods = {Action.CREATE, Action.UPDATE, Action.RUN}
@@ -233,8 +233,8 @@ def _void_validations(observed: ObservedState, part: RunSelection) -> ObservedSt
         for validation, runs_in in RUNS_IN.items()
         if component_of(pod) == runs_in and part.has(validation, node_of(pod))
     )
-    passed = {key: verdict for key, verdict in observed.passed.items() if not part.has(*key)}
-    return replace(observed, passed=passed, void=void)
+    passed = {key: verdict for key, verdict in observed.verdicts.items() if not part.has(*key)}
+    return replace(observed, verdicts=passed, void_pod_uids=void)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +247,17 @@ class ClusterPlan:
     plan: Plan
     revalidate: bool = False  # whether validations run again although they have passed
     dry_run_refusal: str = ""  # the server's message if the user may not do a dry run
-    listed: Listed = field(default_factory=dict)  # lists from which a run can start its watches
+    listed: ListedObjects = field(default_factory=dict)  # lists from which a run can start its watches
 
 
 def void_failed_validations(reading: ClusterPlan) -> ClusterPlan:
     """Return a plan in which failed vectorAdds are void, so that a run repeats them."""
-    void = reading.observed.void | {
+    void = reading.observed.void_pod_uids | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()
         if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
     }
-    return replace(reading, observed=replace(reading.observed, void=void))
+    return replace(reading, observed=replace(reading.observed, void_pod_uids=void))
 
 
 def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:

@@ -9,7 +9,7 @@ from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
 from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
 from gpu_provision.hosts.checks.images import driver_image
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import check_hosts
@@ -79,5 +79,5 @@ def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) 
         if target.name in read or not image or not expected.ask_registry:
             continue
         machine = target.facts.architecture if target.facts else ""
-        host = HostRecord(kernel=Kernel(architecture=machine))
+        host = HostFacts(kernel=Kernel(architecture=machine))
         yield from driver_image(CheckedHost(expected, host, look_up_image(image, machine)))

@@ -21,9 +21,9 @@ from gpu_provision.model.plan import Schedule
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.nodes.drain import Evictor
-from gpu_provision.planning.applyset import selects
+from gpu_provision.planning.applyset import matches_node
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels, with_departures, with_rollout_changes
-from gpu_provision.planning.states import LABELS_PENDING, ClusterState, Key, is_observed
+from gpu_provision.planning.states import LABELS_PENDING, ClusterState, ComponentNode, is_observed
 from gpu_provision.planning.upgrades import (
     DRIVER,
     DRIVER_KEPT,
@@ -64,7 +64,7 @@ LEFT_OUT = "is excluded by --limit"
 
 
 def with_rollout(
-    cluster: KubeClient, reading: ClusterPlan, seen: ClusterState, known: Mapping[Key, NodeState]
+    cluster: KubeClient, reading: ClusterPlan, seen: ClusterState, known: Mapping[ComponentNode, NodeState]
 ) -> ClusterPlan:
     """Return a plan with the rollout of drivers and the departures of nodes.
 
@@ -77,7 +77,7 @@ def with_rollout(
             listing = [pool.submit(cluster.list, kind, keep=trim) for kind in (NODE, POD)]
             budgets = cluster.list(budget_kind(cluster)).items if inventory.may_evict else ()
             nodes, pods = (each.result().items for each in listing)
-        claims = ResourceClaims(cluster).of(pods)
+        claims = ResourceClaims(cluster).list_for_pods(pods)
     except ForbiddenError as refusal:
         warning = Finding(
             code="GP320",
@@ -90,7 +90,7 @@ def with_rollout(
         plan = replace(plan, findings=(*plan.findings, warning))
         return replace(reading, plan=with_departures(plan, seen, Schedule()))
     proofs = validation_results(known)
-    live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, proofs=proofs)
+    live = ClusterObjects(nodes=nodes, pods=pods, budgets=budgets, claims=claims, validation_results=proofs)
     snapshot = observe(desired_drivers(reading) | nodes_without_driver(seen), live, now=time.time())
     schedule = plan_waves(snapshot, policy_of(inventory))
     if not schedule.is_empty:
@@ -122,7 +122,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             template=daemonsets[target.driver_group]["spec"]["template"],
             version=target.pool.driver.image.version,
             has_device_plugin="device_plugin" in seen.desired,
-            left_out="" if seen.context.part.has_node(target.name) else LEFT_OUT,
+            left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
         )
         for target in (*seen.context.targets, *seen.context.others)
@@ -139,7 +139,7 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     for node in node_labels.leaving_nodes(seen.context):
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
         nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
-    last, part = len(seen.context.inventory.nodes), seen.context.part
+    last, part = len(seen.context.inventory.nodes), seen.context.selection
     left_out = {name: "" if part.has_node(name) else LEFT_OUT for name in nodes}
     return {
         name: DesiredDriver(domain=SHARED, position=last, template=None, left_out=left_out[name], stack=stack)
@@ -175,13 +175,13 @@ class RolloutController:
         self.decision = Decision(phase=RolloutPhase.DONE)  # for these nodes
         self.previous = ""  # digest of the content to roll back to; empty for none
 
-    def is_needed(self, raw: Mapping[Key, NodeState]) -> bool:
+    def is_needed(self, raw: Mapping[ComponentNode, NodeState]) -> bool:
         """Whether a node needs a rollout, or has needed one in this run."""
         return self._snapshot is not None or needs_rollout(raw)
 
     def update(
-        self, seen: ClusterState, cache: InformerCache, raw: Mapping[Key, NodeState], writing: _Moves
-    ) -> dict[Key, NodeState]:
+        self, seen: ClusterState, cache: InformerCache, raw: Mapping[ComponentNode, NodeState], writing: _Moves
+    ) -> dict[ComponentNode, NodeState]:
         """Decide, and return the states with those of the drivers in the rollout."""
         is_first = self._snapshot is None
         if is_first:
@@ -204,7 +204,7 @@ class RolloutController:
         """Leave all nodes as they are."""
         self._snapshot, self.nodes = None, {}
 
-    def _observe(self, seen: ClusterState, cache: InformerCache, raw: Mapping[Key, NodeState]) -> Snapshot:
+    def _observe(self, seen: ClusterState, cache: InformerCache, raw: Mapping[ComponentNode, NodeState]) -> Snapshot:
         budgets = tuple(cache.list(self._budgets).values()) if self._budgets else ()
         versions = sorted(item["metadata"]["resourceVersion"] for item in budgets)
         self._budgets_seen = hashlib.sha256(" ".join(versions).encode()).hexdigest()
@@ -214,19 +214,21 @@ class RolloutController:
             nodes=cache.list(NODE).values(),
             pods=(*own, *others),
             budgets=budgets,
-            claims=self._claims.of(others),
+            claims=self._claims.list_for_pods(others),
             refusals=self._evictor.refusals,
-            proofs=validation_results(raw),
+            validation_results=validation_results(raw),
         )
         declared = desired_drivers(seen) | nodes_without_driver(seen)
-        return observe(declared, live, now=time.time(), previous=self.previous, each=self._read.of)
+        return observe(declared, live, now=time.time(), previous=self.previous, each=self._read.get_all)
 
     @property
     def should_roll_back(self) -> bool:
         """Whether the policy rolls the fleet back to its previous content."""
         return any(isinstance(action, RollBack) for action in self.decision.actions)
 
-    def with_rollout_states(self, settled: Mapping[Key, NodeState], seen: ClusterState) -> dict[Key, NodeState]:
+    def with_rollout_states(
+        self, settled: Mapping[ComponentNode, NodeState], seen: ClusterState
+    ) -> dict[ComponentNode, NodeState]:
         """Return settled states with those of leaving or still cordoned nodes, and the rollout step of each driver.
 
         A leaving node that the API server has rejected a write of stays as it is.
@@ -240,7 +242,7 @@ class RolloutController:
         ahead = {name: node.labels.get(upgrade.STATE, "") for name, node in self.nodes.items()}
         return with_steps(by_key, seen, ahead)
 
-    def steps(self, seen: ClusterState, rejected: Collection[Key]) -> Iterator[Step]:
+    def steps(self, seen: ClusterState, rejected: Collection[ComponentNode]) -> Iterator[Step]:
         """Yield the next steps; none on a node that the API server has rejected a write of."""
         for action in self.decision.actions if self._snapshot else ():
             if isinstance(action, RollBack) or (key := _key(self.nodes[action.node])) in rejected:
@@ -265,10 +267,10 @@ class RolloutController:
 
     def evict(self, step: EvictPod) -> None:
         """Request an eviction; a refused one is repeated later. Raises NotFoundError, ConflictError."""
-        self._evictor.ask(step.ref, step.evict.uid)
+        self._evictor.evict(step.ref, step.evict.uid)
 
 
-def _key(node: FleetNode) -> Key:
+def _key(node: FleetNode) -> ComponentNode:
     return (node_labels.NAME if node.is_leaving else DRIVER), node.name
 
 
@@ -276,13 +278,13 @@ def _node_ref(name: str) -> ObjectRef:
     return ObjectRef(*NODE, "", name)
 
 
-def _remove_labels(key: Key, action: RemoveLabels, seen: ClusterState) -> Iterator[PatchNode]:
+def _remove_labels(key: ComponentNode, action: RemoveLabels, seen: ClusterState) -> Iterator[PatchNode]:
     facts = next((node for node in node_labels.leaving_nodes(seen.context) if node.name == action.node), None)
     if facts and (changes := _labels_to_remove(facts, seen)):
         yield PatchNode(key, _node_ref(facts.name), facts.uid, tuple(sorted(changes.items())))
 
 
-def _restart_steps(key: Key, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
+def _restart_steps(key: ComponentNode, action: Restart, seen: ClusterState) -> Iterator[PatchNode | RemovePod]:
     """Delete the driver pod, or move the node to another DaemonSet, which deletes the pod as well."""
     group = seen.node_labels.get(action.node, {}).get(labels.DRIVER_GROUP)
     facts = next((target.facts for target in seen.context.targets if target.name == action.node), None)
@@ -294,7 +296,7 @@ def _restart_steps(key: Key, action: Restart, seen: ClusterState) -> Iterator[Pa
         live = (each for ref, each in seen.observed.members.items() if ref.kind == "DaemonSet")
         owned = (each for each in live if facts and each["metadata"].get("uid") in owners)
         # The DaemonSet controller deletes a pod on a node that its DaemonSet does not select.
-        if pod["metadata"]["uid"] == action.uid and all(facts and selects(each, facts.labels) for each in owned):
+        if pod["metadata"]["uid"] == action.uid and all(facts and matches_node(each, facts.labels) for each in owned):
             yield RemovePod(key, ref_of(pod), action.uid)
 
 
@@ -322,7 +324,7 @@ def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeSta
         return replace(raw, state=State.READY, reason="") if is_over else raw
     if raw.state is State.READY:
         return raw
-    return replace(raw, state=State.BLOCKED, reason=f"{DRIVER_KEPT}: {decision.waits.get(node.name, '')}")
+    return replace(raw, state=State.BLOCKED, reason=f"{DRIVER_KEPT}: {decision.wait_reasons.get(node.name, '')}")
 
 
 def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: UpgradePolicy) -> NodeState:
@@ -335,13 +337,13 @@ def leaving_state(node: FleetNode, decision: Decision, raw: NodeState, policy: U
     if predicates.is_free(node) and not predicates.has_rollout_metadata(node):
         return replace(raw, state=State.PROGRESSING, reason=LABELS_PENDING)
     if not policy.auto_upgrade or node.labels.get(upgrade.SKIP) == "true":
-        return replace(raw, state=State.READY, reason=f"{STACK_KEPT}: {decision.waits.get(node.name, '')}")
+        return replace(raw, state=State.READY, reason=f"{STACK_KEPT}: {decision.wait_reasons.get(node.name, '')}")
     return _waiting_state(raw, node, decision, STACK_KEPT, "is about to leave")
 
 
 def _waiting_state(raw: NodeState, node: FleetNode, decision: Decision, stays: str, begins: str) -> NodeState:
     """Return the state of a node that has not started: progressing if it starts in this run."""
-    wait = decision.waits.get(node.name, "")
+    wait = decision.wait_reasons.get(node.name, "")
     match decision.phase:
         case RolloutPhase.CLOSED:
             return replace(raw, state=State.READY, reason=f"{stays}: {wait}")
@@ -354,11 +356,11 @@ def _waiting_state(raw: NodeState, node: FleetNode, decision: Decision, stays: s
 
 
 def _progressing_state(state: NodeState, node: FleetNode, decision: Decision) -> NodeState:
-    reason = decision.waits.get(node.name) or f"is in {node.state.value}"
+    reason = decision.wait_reasons.get(node.name) or f"is in {node.state.value}"
     return replace(state, state=State.PROGRESSING, reason=reason)
 
 
-def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResult]:
+def validation_results(raw: Mapping[ComponentNode, NodeState]) -> dict[str, ValidationResult]:
     """Return the validation result of the current driver of each node; nodes without one are absent."""
     results = dict[str, ValidationResult]()
     for node, state in ((key[1], state) for key, state in raw.items() if key[0] == "driver_validation" and key[1]):
@@ -370,15 +372,15 @@ def validation_results(raw: Mapping[Key, NodeState]) -> dict[str, ValidationResu
 
 
 def pending_validation_states(
-    nodes: Iterable[FleetNode], decision: Decision, settled: Mapping[Key, NodeState]
-) -> dict[Key, NodeState]:
+    nodes: Iterable[FleetNode], decision: Decision, settled: Mapping[ComponentNode, NodeState]
+) -> dict[ComponentNode, NodeState]:
     """Return the states of ready drivers whose nodes are still to be validated or uncordoned."""
     late = ((node, settled.get((DRIVER, node.name))) for node in nodes if node.state in LATE)
     ready = ((node, state) for node, state in late if state is not None and state.state is State.READY)
     return {(DRIVER, node.name): _progressing_state(state, node, decision) for node, state in ready}
 
 
-def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[Key]:
+def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[ComponentNode]:
     """Return the drivers whose timeouts the rollout applies, or that wait for a slot."""
     rolling = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
     return frozenset((DRIVER, node.name) for node in nodes if node.state in rolling or predicates.upgrade_reason(node))

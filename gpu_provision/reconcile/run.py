@@ -23,7 +23,7 @@ from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.plan import Action, Change, Plan
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
 from gpu_provision.planning.prune import FOLLOWS_NODES, deletions
-from gpu_provision.planning.states import ClusterState, Desired, Key
+from gpu_provision.planning.states import ClusterState, ComponentNode, Desired
 from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.planning.verdicts import postpone_validations
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
@@ -55,7 +55,7 @@ class Applier:
         self._cluster = cluster
         self._applied = _manifests_by_ref(reading.desired)
         self.members: dict[ObjectRef, Manifest] = dict(reading.observed.members)  # as the API server answered last
-        self.rejected: dict[Key, str] = {}  # component -> why the API server rejected one of its objects
+        self.rejected: dict[ComponentNode, str] = {}  # component -> why the API server rejected one of its objects
         self._repaired: Counter[ObjectRef] = Counter()
         self.written: list[ObjectRef] = []  # appended to by several threads; a count would lose some
 
@@ -81,7 +81,7 @@ class Applier:
         for one in writing:
             one.result()
 
-    def follow(self, desired: Desired, live: Collection[ObjectRef]) -> None:
+    def apply_changed(self, desired: Desired, live: Collection[ObjectRef]) -> None:
         """Apply manifests that are new or changed since the last call, and recreate objects that are not ``live``.
 
         An object that is deleted again and again is recreated only a few times.
@@ -116,7 +116,7 @@ class Applier:
             return
         if ref.kind == "Pod":
             with contextlib.suppress(NotFoundError, ConflictError):  # gone: the next plan has its successor
-                self._cluster.merge(ref, {"metadata": manifest["metadata"]})
+                self._cluster.merge_patch(ref, {"metadata": manifest["metadata"]})
                 self.written.append(ref)
             return
         applied = self._cluster.apply(manifest, take_back=bool(change.takes_back_from))
@@ -144,7 +144,7 @@ def _manifests_by_ref(desired: Desired) -> dict[ObjectRef, tuple[str, Manifest]]
 
 
 Listen = Callable[[Event], None]
-OnStates = Callable[[Mapping[Key, NodeState]], None]
+OnStates = Callable[[Mapping[ComponentNode, NodeState]], None]
 
 
 # Factor and maximum of the pause after an iteration: a factor of its processor time, at most so many seconds. An event
@@ -160,13 +160,13 @@ class Outcome:
     """
 
     result: RunResult
-    seen: ClusterState
+    cluster_state: ClusterState
     plan: Plan
     record: Record
     record_problem: Finding | None = None  # why the record was not written
     rollback_target: RollbackTarget | None = None  # set if the rollout failed and the policy rolls back
     findings: tuple[Finding, ...] = ()
-    crash_logs: Mapping[Key, CrashLog] = field(default_factory=dict)  # of crashed pods
+    crash_logs: Mapping[ComponentNode, CrashLog] = field(default_factory=dict)  # of crashed pods
 
 
 class Run:
@@ -181,12 +181,12 @@ class Run:
         *,
         listen: Listen,
         on_states: OnStates = lambda _: None,
-        back_to: int = 0,
+        rollback_to: int = 0,
         live: LiveState | None = None,
     ) -> None:
         """Prepare; write nothing. The executing thread calls both callbacks.
 
-        ``back_to``: number of the run to roll back to; 0 if this is no rollback. ``live``: the informer cache of a
+        ``rollback_to``: number of the run to roll back to; 0 if this is no rollback. ``live``: the informer cache of a
         caller that watches `run_scopes` already.
         """
         inventory = reading.context.inventory
@@ -203,7 +203,7 @@ class Run:
         self._steps = StepExecutor(
             cluster, self._rollout, self._crashes, rejected=rejected, on_end=self._wake, on_written=self._note_written
         )
-        spec = run_spec(inventory, reading.plan, reading.desired, reading.observed.members, back_to=back_to)
+        spec = run_spec(inventory, reading.plan, reading.desired, reading.observed.members, rollback_to=rollback_to)
         self._recorder = RunRecorder(cluster, spec, say=self._progress.report_message, progress=self._result)
         self._cache: InformerCache | None = None
         self._cancelled, self._removed = False, 0
@@ -227,7 +227,7 @@ class Run:
 
     def _note_written(self, written: Manifest) -> None:
         if self._cache is not None:
-            self._cache.note(written)
+            self._cache.record_write(written)
 
     def _wake(self) -> None:
         if self._cache is not None:
@@ -267,7 +267,7 @@ class Run:
                 give_up = time.monotonic() + SEEN_SECONDS  # objects that the cache lacks would look deleted
                 while not self._objects.are_visible(cache) and time.monotonic() < give_up and not self._cancelled:
                     cache.wait(SEEN_SECONDS)
-                seen = self._follow(cache, lock)
+                seen = self._watch_until_done(cache, lock)
             self._objects.prune(change for change in deletions(seen) if change.component in FOLLOWS_NODES)
             self._validations.record()
             self._removed += self._validations.remove_succeeded(seen)
@@ -276,7 +276,7 @@ class Run:
             self._recorder.end(self._ending(), changed=self._changed, reason="; ".join(filter(None, reason)))
         return Outcome(
             result=self._result(),
-            seen=seen,
+            cluster_state=seen,
             plan=self._reading.plan,
             record=self._recorder.record,
             record_problem=self._recorder.problem,
@@ -308,7 +308,7 @@ class Run:
             timeline=self._progress.timeline,
         )
 
-    def _follow(self, cache: InformerCache, lock: WriteLock) -> ClusterState:
+    def _watch_until_done(self, cache: InformerCache, lock: WriteLock) -> ClusterState:
         with self._steps:
             while True:
                 self._steps.collect()
@@ -332,7 +332,7 @@ class Run:
 
     def _evaluate(self, cache: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
         seen = self._situations.build(cache, self._objects.members, self._validations.passed)
-        self._objects.follow(seen.desired, seen.observed.members)
+        self._objects.apply_changed(seen.desired, seen.observed.members)
         self._deadlines.rejected |= self._objects.rejected
         self._validations.collect(seen)
         raw, rollout = self._with_rollout(seen, cache, self._situations.states(seen)), self._rollout
@@ -346,8 +346,8 @@ class Run:
         return seen, [*rollout.steps(seen, self._deadlines.rejected), *next_actions(seen, self._progress.states), *logs]
 
     def _with_rollout(
-        self, seen: ClusterState, cache: InformerCache, raw: dict[Key, NodeState]
-    ) -> Mapping[Key, NodeState]:
+        self, seen: ClusterState, cache: InformerCache, raw: dict[ComponentNode, NodeState]
+    ) -> Mapping[ComponentNode, NodeState]:
         is_rejected = (DRIVER, "") in self._deadlines.rejected  # the API server has rejected the driver's DaemonSet
         before, self._rolls_out = self._rolls_out, self._rollout.is_needed(raw) and not is_rejected
         if self._rolls_out:

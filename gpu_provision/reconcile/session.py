@@ -28,7 +28,7 @@ from gpu_provision.model.findings import (
 from gpu_provision.model.history import Ending
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState, RunResult, State
-from gpu_provision.planning.states import Key
+from gpu_provision.planning.states import ComponentNode
 from gpu_provision.rbac import review
 from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, missing_permissions, read_and_plan
 
@@ -84,8 +84,8 @@ class Session:
     inventory: Inventory
     revalidate: bool = False  # whether validations run again although they have passed
     host_drivers: Mapping[str, str] = field(default_factory=dict)  # as just read, see ClusterFacts
-    back_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
-    part: RunSelection = ALL
+    rollback_to: int = 0  # number of the run whose inventory this is; 0 if it is no rollback
+    selection: RunSelection = ALL
     observer: StackObserver | None = None  # replaces the read of the cluster
     executor: Executor | None = None  # for stacks that a controller manages
     leadership: LeaderElector | None = None  # the second fence of writes, besides the stack's lock
@@ -107,11 +107,11 @@ class Session:
                 self._cluster.advice = "the sandbox has ended or was reset; run again: that starts it"
         return self._cluster
 
-    def listen(self, listener: Callable[[Event], None]) -> None:
+    def add_listener(self, listener: Callable[[Event], None]) -> None:
         """Call ``listener`` for every event from now on."""
         self._listeners.append(listener)
 
-    def reading(self) -> ClusterPlan:
+    def cluster_plan(self) -> ClusterPlan:
         """Return desired and observed state, and the plan; read once."""
         if self._reading is None:
             try:
@@ -122,7 +122,11 @@ class Session:
 
     def _read(self) -> ClusterPlan:
         reading = read_and_plan(
-            self.cluster, self.inventory, revalidate=self.revalidate, host_drivers=self.host_drivers, part=self.part
+            self.cluster,
+            self.inventory,
+            revalidate=self.revalidate,
+            host_drivers=self.host_drivers,
+            part=self.selection,
         )
         return self.executor.review_plan(self.cluster, reading) if self.executor else reading
 
@@ -131,18 +135,18 @@ class Session:
         """Whether the plan has been made."""
         return self._reading is not None
 
-    def forget(self) -> None:
+    def discard_plan(self) -> None:
         """Drop the plan, so that the next use reads the cluster again."""
         if self._run is None:
             self._reading = None
 
     def refusals(self) -> tuple[Finding, ...]:
         """Return why a run may not begin: conflicts and rejected objects, found before the first write."""
-        return blocking_findings(self.reading())
+        return blocking_findings(self.cluster_plan())
 
     def missing_permissions(self) -> Finding | None:
         """Return the permissions that the account lacks to execute the plan; None if it has all."""
-        return missing_permissions(self.cluster, self.reading())
+        return missing_permissions(self.cluster, self.cluster_plan())
 
     def start(self) -> None:
         """Start the run if it has not started.
@@ -153,7 +157,7 @@ class Session:
             return
         if refused := self.refusals():
             raise RunFailedError(*refused)
-        reading, live = self.reading(), None
+        reading, live = self.cluster_plan(), None
         if self.executor and reading.plan.resource:
             make = self.executor.run_factory
         elif missing := self.missing_permissions():
@@ -161,19 +165,19 @@ class Session:
         else:
             from gpu_provision.reconcile.run import Run
 
-            live = self.observer.live(reading) if self.observer else None
+            live = self.observer.live_state(reading) if self.observer else None
             make = partial(Run, live=live)
-        self._run = RunThread(self.cluster, reading, self._notify, self.back_to, make=make, live=live)
+        self._run = RunThread(self.cluster, reading, self._notify, self.rollback_to, make=make, live=live)
         self._run.start()
 
     def record_host_changes(self, *, hosts: int) -> None:
         """Record a run that changed so many hosts, and nothing in the cluster."""
         from gpu_provision.history import recorder
 
-        reading = self.reading()
+        reading = self.cluster_plan()
         members = reading.observed.members
         spec = recorder.run_spec(
-            reading.context.inventory, reading.plan, reading.desired, members, back_to=self.back_to
+            reading.context.inventory, reading.plan, reading.desired, members, rollback_to=self.rollback_to
         )
         self.recorded_run, self._unrecorded = recorder.record_host_changes(
             self.cluster, spec, hosts, planned_at=reading.observed.lock_version
@@ -196,12 +200,12 @@ class Session:
     @property
     def is_running(self) -> bool:
         """Whether a run has started and not ended."""
-        return self._run is not None and not self._run.is_over
+        return self._run is not None and not self._run.is_done
 
     @property
     def is_following(self) -> bool:
         """Whether a run has applied its objects and waits for nodes."""
-        return self._run is not None and not self._run.is_over and self._run.is_following
+        return self._run is not None and not self._run.is_done and self._run.is_following
 
     def cancel(self) -> None:
         """End the run, if there is one, after its current step."""
@@ -215,7 +219,7 @@ class Session:
     def explain(self) -> tuple[Finding, ...]:
         """Return the findings about failures of the run and of the plan; writes the run's record."""
         outcome = self.finish()
-        planned = self.reading().plan.findings
+        planned = self.cluster_plan().plan.findings
         if outcome is None:
             return (*planned, *self._unrecorded)
         if self._explained is None:
@@ -242,18 +246,20 @@ class RunThread:
         cluster: KubeClient,
         reading: ClusterPlan,
         tell: Callable[[Event], None],
-        back_to: int,
+        rollback_to: int,
         *,
         make: RunFactory,
         live: LiveState | None = None,
     ) -> None:
         """Prepare. ``make`` makes the run. The end of the run wakes the readers of ``live``."""
         self._cluster, self._reading, self._notify, self._live = cluster, reading, tell, live
-        self._states: Mapping[Key, NodeState] = {}
+        self._states: Mapping[ComponentNode, NodeState] = {}
         self._changed = threading.Condition()
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
-        self._run = self._declared = make(cluster, reading, listen=tell, on_states=self._update_states, back_to=back_to)
+        self._run = self._declared = make(
+            cluster, reading, listen=tell, on_states=self._update_states, rollback_to=rollback_to
+        )
         self._thread = threading.Thread(target=self._execute, name="gpu-provision", daemon=True)
 
     def start(self) -> None:
@@ -290,7 +296,7 @@ class RunThread:
                 failed, findings=(*problems, _rollback_finding(back, "the cluster could not be rolled back to"))
             )
         self._run = Run(
-            self._cluster, reading, listen=self._notify, on_states=self._update_states, back_to=back.record.number
+            self._cluster, reading, listen=self._notify, on_states=self._update_states, rollback_to=back.record.number
         )
         outcome = self._run.execute()
         went = (
@@ -302,13 +308,13 @@ class RunThread:
             findings=(*findings, _rollback_finding(back, went)),
         )
 
-    def _update_states(self, states: Mapping[Key, NodeState]) -> None:
+    def _update_states(self, states: Mapping[ComponentNode, NodeState]) -> None:
         with self._changed:
             self._states = states
             self._changed.notify_all()
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the run has ended."""
         return self._outcome is not None or self._error is not None
 
@@ -317,7 +323,7 @@ class RunThread:
         from gpu_provision.reconcile.states import TERMINAL_STATES
 
         with self._cancel_on_interrupt():
-            while not self.is_over:
+            while not self.is_done:
                 own = [state for state in self._states.values() if state.component == component]
                 if own and all(state.state in TERMINAL_STATES for state in own):
                     break
@@ -354,7 +360,7 @@ class RunThread:
     def join(self) -> Outcome:
         """Wait for the end. Raises ProvisionError if it came early."""
         with self._cancel_on_interrupt(), self._changed:
-            while not self.is_over:
+            while not self.is_done:
                 self._changed.wait(1.0)
         if self._error is not None:
             raise self._error
@@ -363,7 +369,7 @@ class RunThread:
         return self._outcome
 
 
-def summary(states: Mapping[Key, NodeState], component: str) -> str:
+def summary(states: Mapping[ComponentNode, NodeState], component: str) -> str:
     """Return the progress of a component and the first reason to wait: ``2/3 ready; t4-2: ImagePullBackOff``."""
     own = [state for state in states.values() if state.component == component]
     counted = [state for state in own if state.node] or own

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_provision import components
 from gpu_provision.model.progress import Event, NodeState, State, Transition
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.states import STATE
@@ -26,7 +26,7 @@ STEADY_SECONDS = 30.0
 """How long a component has to be ready before its deadline starts over: in a crash loop it is ready for moments."""
 
 _BUSY_SECONDS, _DEFAULT_SECONDS = 30, 300
-_LONGEST_WAIT, _JUST_AFTER = 30.0, 0.05
+_MAX_WAIT, _JUST_AFTER = 30.0, 0.05
 
 
 @dataclass(slots=True)
@@ -59,18 +59,20 @@ class DeadlineTracker:
 
     requires: Mapping[str, tuple[str, ...]]  # component -> its enabled requirements
     timeouts: Mapping[str, int]  # component -> seconds
-    rejected: dict[Key, str] = field(default_factory=dict)  # why the API server rejected a write; steps add to it
-    _clocks: dict[Key, _Clock] = field(default_factory=dict)
+    rejected: dict[ComponentNode, str] = field(
+        default_factory=dict
+    )  # why the API server rejected a write; steps add to it
+    _clocks: dict[ComponentNode, _Clock] = field(default_factory=dict)
     _due: list[float] = field(default_factory=list)
 
     def settle(
-        self, raw: Mapping[Key, NodeState], now: float, *, without_deadline: Collection[Key] = ()
-    ) -> dict[Key, NodeState]:
+        self, raw: Mapping[ComponentNode, NodeState], now: float, *, without_deadline: Collection[ComponentNode] = ()
+    ) -> dict[ComponentNode, NodeState]:
         """Apply requirements and deadlines to states, which are in dependency order.
 
         ``without_deadline``: states with a deadline elsewhere, or that wait for a slot.
         """
-        rejected, settled = dict(self.rejected), dict[Key, NodeState]()
+        rejected, settled = dict(self.rejected), dict[ComponentNode, NodeState]()
         self._due = []
         for key, state in raw.items():
             if state.state in TERMINAL_STATES and key not in self._clocks and key not in rejected:
@@ -85,7 +87,13 @@ class DeadlineTracker:
         return settled
 
     def _settle_state(
-        self, key: Key, state: NodeState, known: Mapping[Key, NodeState], now: float, *, is_timed: bool
+        self,
+        key: ComponentNode,
+        state: NodeState,
+        known: Mapping[ComponentNode, NodeState],
+        now: float,
+        *,
+        is_timed: bool,
     ) -> NodeState:
         clock = self._clocks.get(key)
         is_settled = state.state in TERMINAL_STATES
@@ -99,7 +107,7 @@ class DeadlineTracker:
             clock.settled_at = now if clock.settled_at is None else clock.settled_at
         return waiting or state
 
-    def _required(self, key: Key, known: Mapping[Key, NodeState]) -> dict[str, NodeState]:
+    def _required(self, key: ComponentNode, known: Mapping[ComponentNode, NodeState]) -> dict[str, NodeState]:
         component, node = key
         required = dict[str, NodeState]()
         for name in self.requires.get(component, ()):
@@ -111,7 +119,7 @@ class DeadlineTracker:
         shared = known.get((component, "")) if node else None
         return required | ({component: shared} if shared else {})
 
-    def _apply_deadline(self, key: Key, state: NodeState, now: float) -> NodeState:
+    def _apply_deadline(self, key: ComponentNode, state: NodeState, now: float) -> NodeState:
         clock = self._clocks.setdefault(key, _Clock())
         busy, limit = BUSY in state.reason, self.timeouts.get(key[0], _DEFAULT_SECONDS)
         due = clock.run(now) + (min(limit, _BUSY_SECONDS) if busy else limit)
@@ -125,7 +133,7 @@ class DeadlineTracker:
 
     def next_deadline(self, now: float) -> float:
         """Return the seconds until the next deadline, at most 30."""
-        return min([_LONGEST_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due)])
+        return min([_MAX_WAIT, *(max(due - now, 0.0) + _JUST_AFTER for due in self._due)])
 
 
 def _waiting_state(state: NodeState, required: Mapping[str, NodeState]) -> NodeState | None:
@@ -150,11 +158,11 @@ class ProgressReporter:
     """Reports changed states to listeners, and records them in the timeline."""
 
     def __init__(
-        self, listen: Callable[[Event], None], began: float, *, known: Mapping[Key, NodeState] | None = None
+        self, listen: Callable[[Event], None], began: float, *, known: Mapping[ComponentNode, NodeState] | None = None
     ) -> None:
         """Start without reports; ``known`` states are reported already. ``began`` is of a monotonic clock."""
         self._listen, self._timeline = listen, Timeline(began)
-        self._known, self.states = known or {}, dict[Key, NodeState]()  # as reported last
+        self._known, self.states = known or {}, dict[ComponentNode, NodeState]()  # as reported last
 
     @property
     def timeline(self) -> tuple[Transition, ...]:
@@ -170,7 +178,7 @@ class ProgressReporter:
         """Report a message about the run as a whole."""
         self._listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
-    def report_states(self, states: Mapping[Key, NodeState]) -> None:
+    def report_states(self, states: Mapping[ComponentNode, NodeState]) -> None:
         """Report the changed ones of all states."""
         known = self._known
         on_nodes = {component for component, node in states if node} if states.keys() != known.keys() else ()
@@ -199,7 +207,7 @@ class Timeline:
 
     began: float
     transitions: list[Transition] = field(default_factory=list)
-    _last: dict[Key, Transition] = field(default_factory=dict)
+    _last: dict[ComponentNode, Transition] = field(default_factory=dict)
 
     def observe(self, event: Event, now: float) -> Transition | None:
         """Record an event and return its transition; None if nothing has changed, or the event has no component."""
@@ -219,8 +227,8 @@ class Timeline:
 
 
 def with_steps(
-    settled: Mapping[Key, NodeState], seen: ClusterState, ahead: Mapping[str, str] | None = None
-) -> dict[Key, NodeState]:
+    settled: Mapping[ComponentNode, NodeState], seen: ClusterState, ahead: Mapping[str, str] | None = None
+) -> dict[ComponentNode, NodeState]:
     """Return states in which drivers have their rollout step, from the node's label.
 
     ``ahead``: node -> the label as written, where the watch may lag behind.

@@ -11,8 +11,8 @@ from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
-from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, Outside, State, Status
-from gpu_provision.planning.states import NOT_IN_INVENTORY, ClusterState, Key, cluster_state, evaluate_states
+from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, OutsideState, State, Status
+from gpu_provision.planning.states import NOT_IN_INVENTORY, ClusterState, ComponentNode, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, state_between_runs
 from gpu_provision.planning.verdicts import RUNS_IN, has_startup_taint, verdict_of
 from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
@@ -25,7 +25,7 @@ _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
 
-def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[ComponentStatus, ...]:
+def component_rows(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) -> tuple[ComponentStatus, ...]:
     """Return a row for each component, in dependency order."""
     own: dict[str, list[NodeState]] = {}
     for (name, _), state in settled.items():
@@ -33,7 +33,7 @@ def component_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tupl
     return tuple(_component_row(name, own[name], seen) for name in seen.desired if name in own)
 
 
-def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[NodeStatus, ...]:
+def node_rows(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) -> tuple[NodeStatus, ...]:
     """Return a row for each node of the cluster."""
     own: dict[str, list[NodeState]] = {}
     for (_, node), state in settled.items():
@@ -46,7 +46,7 @@ def node_rows(seen: ClusterState, settled: Mapping[Key, NodeState]) -> tuple[Nod
     )
 
 
-def worst_of(states: Iterable[NodeState]) -> NodeState:
+def most_severe_state(states: Iterable[NodeState]) -> NodeState:
     """Return the most severe state."""
     return min(states, key=lambda state: _WORST.index(state.state))
 
@@ -55,7 +55,7 @@ def _component_row(name: str, own: list[NodeState], seen: ClusterState) -> Compo
     component = next(item for item in components.COMPONENTS if item.name == name)
     pools = {each.pool.name: each.pool.driver.image.version for each in seen.context.targets if not each.driver.on_host}
     counted = [state for state in own if state.node] or own
-    worst, spec = worst_of(own), component.spec(seen.context.inventory)
+    worst, spec = most_severe_state(own), component.spec(seen.context.inventory)
     return ComponentStatus(
         component=name,
         title=component.title,
@@ -93,10 +93,10 @@ def _node_row(
     )
 
 
-def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | Outside, str]:
+def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | OutsideState, str]:
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
     left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
-    worst = worst_of(own) if own else None
+    worst = most_severe_state(own) if own else None
     if worst and worst.state is State.LEAVING:
         return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
     reason = f"{worst.component}: {worst.reason}" if worst and worst.reason else ""
@@ -105,7 +105,7 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if left and not worst:
         return State.LEAVING, f"{NOT_IN_INVENTORY}; still has {left}"
     if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
-        return Outside.UNDECLARED, "not in the inventory"
+        return OutsideState.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
 
 

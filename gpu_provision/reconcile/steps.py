@@ -19,7 +19,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import verdicts
 from gpu_provision.planning.applyset import digest_of
 from gpu_provision.planning.prune import superseded_pods
-from gpu_provision.planning.states import LABELS_PENDING, ClusterState, Key, vector_add_of
+from gpu_provision.planning.states import LABELS_PENDING, ClusterState, ComponentNode, vector_add_of
 from gpu_provision.planning.upgrades import DRIVER, is_kept
 from gpu_provision.planning.verdicts import NOT_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 from gpu_provision.rollout import states
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class PatchNode:
     """Write labels of one node; with a ``revision``, the resourceVersion, remove the startup taint as well."""
 
-    key: Key
+    key: ComponentNode
     ref: ObjectRef
     uid: str
     labels: tuple[tuple[str, str | None], ...]
@@ -54,7 +54,7 @@ class PatchNode:
 class StartPod:
     """Start one validation pod."""
 
-    key: Key
+    key: ComponentNode
     ref: ObjectRef
     manifest: Manifest = field(compare=False)  # the name has the digest of the content
 
@@ -63,7 +63,7 @@ class StartPod:
 class RemovePod:
     """Delete a pod: one whose vectorAdd is void, so that another one runs, or a driver pod that is replaced."""
 
-    key: Key
+    key: ComponentNode
     ref: ObjectRef
     uid: str
 
@@ -72,24 +72,24 @@ class RemovePod:
 class TransitionNode:
     """Move a node to its next state in the rollout of its driver."""
 
-    key: Key
+    key: ComponentNode
     ref: ObjectRef
-    move: StateTransition
+    transition: StateTransition
 
     def patch(self) -> dict[str, Any]:
         """Return the merge patch: state, annotations and cordon change together, or not at all."""
-        state, notes = {states.STATE: self.move.to.value or None}, dict(self.move.annotations)
-        metadata = {"resourceVersion": self.move.revision, "labels": state, "annotations": notes}
-        if self.move.cordon is Cordon.KEEP:
+        state, notes = {states.STATE: self.transition.state.value or None}, dict(self.transition.annotations)
+        metadata = {"resourceVersion": self.transition.revision, "labels": state, "annotations": notes}
+        if self.transition.cordon is Cordon.KEEP:
             return {"metadata": metadata}
-        return {"metadata": metadata, "spec": {"unschedulable": True if self.move.cordon is Cordon.SET else None}}
+        return {"metadata": metadata, "spec": {"unschedulable": True if self.transition.cordon is Cordon.SET else None}}
 
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
     """Evict a pod through the Eviction API. ``budgets``: digest of the budgets; changed budgets allow a retry."""
 
-    key: Key
+    key: ComponentNode
     ref: ObjectRef
     evict: Evict
     budgets: str
@@ -99,7 +99,7 @@ class EvictPod:
 class ReadLog:
     """Read the log of a crashed container; each restart is another step."""
 
-    key: Key
+    key: ComponentNode
     ref: ObjectRef
     uid: str
     crash: Crash
@@ -108,13 +108,13 @@ class ReadLog:
 Step = PatchNode | StartPod | RemovePod | TransitionNode | EvictPod | ReadLog
 
 
-def next_actions(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+def next_actions(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) -> Iterator[Step]:
     """Yield all possible steps except those of the driver rollout."""
     yield from _label_steps(seen, settled)
     yield from _validation_steps(seen, settled)
 
 
-def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+def _label_steps(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) -> Iterator[Step]:
     nodes = {node.name: node for node in seen.observed.facts.nodes}
     targets = {target.name for target in seen.context.targets}
     leaving = {node.name for node in node_labels.leaving_nodes(seen.context)}
@@ -139,12 +139,12 @@ def _label_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterat
             yield _label_step(key, facts, node_patch(single[target.name], facts, seen.context.inventory))
 
 
-def _label_step(key: Key, node: NodeFacts, write: NodePatch) -> PatchNode:
+def _label_step(key: ComponentNode, node: NodeFacts, write: NodePatch) -> PatchNode:
     freed = (node.revision, verdicts.other_taints(node)) if write.removes_taint else ()
     return PatchNode(key, ObjectRef("v1", "Node", "", node.name), node.uid, tuple(sorted(write.labels.items())), *freed)
 
 
-def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> Iterator[Step]:
+def _validation_steps(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) -> Iterator[Step]:
     for key, pod in superseded_pods(seen):
         if pod_view.phase(pod) != "Succeeded":  # one request deletes the succeeded ones at the end of the run
             yield _removal_step(key, pod)
@@ -161,14 +161,16 @@ def _validation_steps(seen: ClusterState, settled: Mapping[Key, NodeState]) -> I
                     yield _removal_step(key, last)  # killed from outside, so without a verdict
 
 
-def _rerun_steps(key: Key, target: Target, settled: Mapping[Key, NodeState], seen: ClusterState) -> Iterator[Step]:
+def _rerun_steps(
+    key: ComponentNode, target: Target, settled: Mapping[ComponentNode, NodeState], seen: ClusterState
+) -> Iterator[Step]:
     """Start a vectorAdd; in the validator, delete the pod, and its DaemonSet starts another one."""
     wanted = vector_add_of(key[0], target, seen)
     if wanted is None:
         return
     if (pod := wanted.pod) is not None:
         is_replaced = digest_of(pod) != wanted.content or is_kept(settled.get((DRIVER, target.name)))
-        has_run = pod["metadata"]["uid"] in seen.observed.void or verdicts.verdict_of(pod) is not None
+        has_run = pod["metadata"]["uid"] in seen.observed.void_pod_uids or verdicts.verdict_of(pod) is not None
         if has_run and not is_replaced:
             yield _removal_step(key, pod)
         return
@@ -177,7 +179,7 @@ def _rerun_steps(key: Key, target: Target, settled: Mapping[Key, NodeState], see
         yield StartPod(key, ref_of(manifest), manifest)
 
 
-def _removal_step(key: Key, pod: Manifest) -> RemovePod:
+def _removal_step(key: ComponentNode, pod: Manifest) -> RemovePod:
     return RemovePod(key, ref_of(pod), pod["metadata"]["uid"])
 
 
@@ -198,7 +200,7 @@ class StepExecutor:
         rollout: RolloutController,
         crashes: Crashes,
         *,
-        rejected: dict[Key, str],
+        rejected: dict[ComponentNode, str],
         on_end: Callable[[], None],
         on_written: Callable[[Manifest], None],
     ) -> None:
@@ -231,7 +233,7 @@ class StepExecutor:
     @property
     def in_flight_moves(self) -> dict[str, StateTransition]:
         """The nodes with a state transition in flight."""
-        return {step.move.node: step.move for step in self._running if isinstance(step, TransitionNode)}
+        return {step.transition.node: step.transition for step in self._running if isinstance(step, TransitionNode)}
 
     def start(self, step: Step, now: float) -> None:
         """Start a step, unless it is running or the watch may not have shown its effect yet."""
@@ -267,7 +269,7 @@ class StepExecutor:
     def _execute(self, step: Step) -> None:
         match step:
             case PatchNode() | TransitionNode():
-                self._on_written(self._cluster.merge(step.ref, step.patch()))
+                self._on_written(self._cluster.merge_patch(step.ref, step.patch()))
             case StartPod():
                 self._create_pod(step)
             case RemovePod():

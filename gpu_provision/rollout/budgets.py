@@ -87,12 +87,14 @@ def admit(snapshot: Snapshot, policy: Policy, candidates: Sequence[FleetNode]) -
     fleet, leaving = policy.fleet, tuple(node for node in candidates if node.is_leaving)
     canaries = admit_canaries(snapshot, fleet.canary, [node for node in candidates if not node.is_leaving])
     broken = failed_nodes(snapshot)
-    if canaries.barrier is HoldReason.FAILURES or len(broken) >= fleet.stop_after_failures:
-        return Admission(HoldReason.FAILURES, canaries.waits or f"the rollout stopped: {', '.join(broken)} failed")
+    if canaries.hold_reason is HoldReason.FAILURES or len(broken) >= fleet.stop_after_failures:
+        return Admission(
+            HoldReason.FAILURES, canaries.wait_reason or f"the rollout stopped: {', '.join(broken)} failed"
+        )
     if fleet.maintenance_window is not None and not fleet.maintenance_window.is_open(snapshot.now):
         opening = fleet.maintenance_window.next_opening(snapshot.now)
         return Admission(HoldReason.WINDOW, "the maintenance window is closed", opening)
-    if canaries.barrier is HoldReason.CANARIES:
+    if canaries.hold_reason is HoldReason.CANARIES:
         return replace(canaries, admitted=(*leaving, *canaries.admitted))
     return Admission(HoldReason.NOTHING, admitted=tuple(candidates))
 
@@ -102,9 +104,9 @@ def failed_nodes(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(
         node.name
         for node in snapshot.nodes
-        if node.state is UpgradeState.FAILED and not node.left_out
+        if node.state is UpgradeState.FAILED and not node.exclusion_reason
         if not node.is_leaving
-        if node.annotations.get(states.TARGET, node.wanted.digest) == node.wanted.digest
+        if node.annotations.get(states.TARGET, node.desired.digest) == node.desired.digest
     )
 
 
@@ -122,7 +124,7 @@ def allocate_slots(
     fleet, domains = _budgets(snapshot, policy)
     admitted, waits = {node.name for node in gate.admitted}, dict[str, str]()
     starting = tuple(_take_slots(gate.admitted, fleet, domains, waits))
-    closed = {node.name: gate.waits for node in candidates if node.name not in admitted}
+    closed = {node.name: gate.wait_reason for node in candidates if node.name not in admitted}
     return starting, closed | waits
 
 

@@ -24,7 +24,7 @@ class NodeDecision:
     """The next actions of one node."""
 
     actions: tuple[snapshot.Action, ...] = ()
-    waits: str = ""  # why the node waits; empty if it does not
+    wait_reason: str = ""  # why the node waits; empty if it does not
     until: float = inf  # deadline of the wait, in unix seconds
     is_candidate: bool = False  # whether the node waits only for a slot
 
@@ -47,7 +47,7 @@ def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
     return enter_state(node, UpgradeState.FAILED, now, reason)
 
 
-def withdraw(node: FleetNode, reason: str) -> NodeDecision:
+def remove_rollout_state(node: FleetNode, reason: str) -> NodeDecision:
     """Remove everything that a rollout has written on a node, and the rollout's cordon."""
     cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
     return act(snapshot.release_node(node, cordon, reason)) if predicates.has_rollout_metadata(node) else IDLE
@@ -68,10 +68,10 @@ def remove_from_node(node: FleetNode, domain: BudgetDomain, now: float) -> NodeD
     match node.state:
         case UpgradeState.UNKNOWN | UpgradeState.DONE:  # a node with an obstacle gets no label
             obstacle = start_obstacle(node, domain)
-            return NodeDecision(waits=obstacle) if obstacle else _join_queue(node, now)
+            return NodeDecision(wait_reason=obstacle) if obstacle else _join_queue(node, now)
         case UpgradeState.UPGRADE_REQUIRED:
             obstacle = start_obstacle(node, domain)
-            return NodeDecision(waits=obstacle, is_candidate=not obstacle)
+            return NodeDecision(wait_reason=obstacle, is_candidate=not obstacle)
         case UpgradeState.POD_RESTART_REQUIRED:
             return _remove_stack(node, domain, now)
         case UpgradeState.VALIDATION_REQUIRED | UpgradeState.UNCORDON_REQUIRED:
@@ -99,16 +99,16 @@ def _remove_stack(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
         case StackPresence.ENDING if now >= until:
             return fail(node, now, f"pods of the stack have not ended after {domain.restart_seconds} s")
         case StackPresence.ENDING:
-            return NodeDecision(waits=waits, until=until)
+            return NodeDecision(wait_reason=waits, until=until)
         case _:
-            return withdraw(node, "the stack is off the node")
+            return remove_rollout_state(node, "the stack is off the node")
 
 
 def compare_driver(node: FleetNode, now: float) -> NodeDecision:
     """Compare the driver with the desired one; resume an upgrade whose label was removed."""
     driver, is_cordoned = node.driver, predicates.owns_cordon(node)
     if not is_cordoned and (missing := _comparison_obstacle(node)):
-        return NodeDecision(waits=missing)
+        return NodeDecision(wait_reason=missing)
     if predicates.upgrade_reason(node):
         return _join_queue(node, now)
     if is_cordoned:
@@ -116,7 +116,11 @@ def compare_driver(node: FleetNode, now: float) -> NodeDecision:
     if node.state is UpgradeState.DONE:
         return IDLE
     is_ready = driver is not None and driver.is_ready
-    return enter_state(node, UpgradeState.DONE, now) if is_ready else NodeDecision(waits="the driver is not ready yet")
+    return (
+        enter_state(node, UpgradeState.DONE, now)
+        if is_ready
+        else NodeDecision(wait_reason="the driver is not ready yet")
+    )
 
 
 def _comparison_obstacle(node: FleetNode) -> str:
@@ -143,13 +147,13 @@ def _uid_of_driver(node: FleetNode) -> str | None:
 def check_queue(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Check whether a queued node waits only for a slot."""
     if node.driver is None:
-        return NodeDecision(waits="has no driver pod")
-    if node.annotations.get(states.TARGET) != node.wanted.digest or states.BEGAN_WITH not in node.annotations:
+        return NodeDecision(wait_reason="has no driver pod")
+    if node.annotations.get(states.TARGET) != node.desired.digest or states.BEGAN_WITH not in node.annotations:
         return act(_adopt_label(node, now))
     if not predicates.upgrade_reason(node):
         return _skip_upgrade(node, now)
     obstacle = start_obstacle(node, domain)
-    return NodeDecision(waits=obstacle, is_candidate=not obstacle)
+    return NodeDecision(wait_reason=obstacle, is_candidate=not obstacle)
 
 
 def start_obstacle(node: FleetNode, domain: BudgetDomain) -> str:
@@ -218,7 +222,7 @@ def wait_for_jobs(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
     until = deadline(node, domain.policy.wait_for_completion.timeout_seconds)
     if not running or now >= until:
         return enter_state(node, UpgradeState.POD_DELETION_REQUIRED, now)
-    return NodeDecision(waits=f"jobs: {predicates.name_pods(running)}", until=until)
+    return NodeDecision(wait_reason=f"jobs: {predicates.name_pods(running)}", until=until)
 
 
 def delete_pods(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
@@ -265,7 +269,7 @@ def _eviction_problem(leaving: tuple[Pod, ...], rules: PodDeletion | UpgradeDrai
     if obstacles := [text for pod in leaving if (text := predicates.eviction_obstacle(pod, rules, key))]:
         return "; ".join(obstacles)
     late = f"not gone after {rules.timeout_seconds} s ({key}.timeout_seconds)"
-    return f"{late}: {predicates.name_pods(leaving, predicates.with_refusal)}" if is_over else ""
+    return f"{late}: {predicates.name_pods(leaving, predicates.describe_refusal)}" if is_over else ""
 
 
 def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecision:
@@ -274,7 +278,7 @@ def _evict(node: FleetNode, leaving: tuple[Pod, ...], until: float) -> NodeDecis
         for pod in leaving
         if not pod.is_terminating
     )
-    return NodeDecision(evictions, f"pods to go: {predicates.name_pods(leaving, predicates.with_refusal)}", until)
+    return NodeDecision(evictions, f"pods to go: {predicates.name_pods(leaving, predicates.describe_refusal)}", until)
 
 
 _MAX_RESTARTS = 10  # the reference's limit
@@ -315,7 +319,7 @@ def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeD
 
 def _wait_until(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
     if now < until:
-        return NodeDecision(waits=waits, until=until)
+        return NodeDecision(wait_reason=waits, until=until)
     return fail(node, now, f"{waits}, {now - (node.state_since() or now):.0f} s after {node.state.value}")
 
 
@@ -337,7 +341,7 @@ def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
         ready = enter_state(node, UpgradeState.UNCORDON_REQUIRED, now)
         return ready if node.offers_gpus else _wait_until(node, "the device plugin does not offer the GPUs", until, now)
     waiting = _wait_until(node, "the validation has not ended", until, now)
-    return waiting if waiting.actions else NodeDecision(validation_actions(node), waiting.waits, until)
+    return waiting if waiting.actions else NodeDecision(validation_actions(node), waiting.wait_reason, until)
 
 
 def uncordon(node: FleetNode, now: float) -> NodeDecision:
@@ -361,8 +365,8 @@ def recover(node: FleetNode, now: float) -> NodeDecision:
     driver = node.driver
     if driver is None or driver.is_terminating:
         return IDLE
-    tried = node.annotations.get(states.TARGET, node.wanted.digest)
-    if node.has_flag(states.REQUESTED) or (tried != node.wanted.digest and not predicates.is_current(node)):
+    tried = node.annotations.get(states.TARGET, node.desired.digest)
+    if node.has_flag(states.REQUESTED) or (tried != node.desired.digest and not predicates.is_current(node)):
         return act(retry(node, now))
     # A driver that failed its validation is not validated again without a change.
     failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED

@@ -47,7 +47,7 @@ def pod_of(
         labels=own,
         use=gpu_use_of(manifest, claims),
         is_daemon=_MIRROR in (metadata.get("annotations") or {}) or bool(owner and owner["kind"] == "DaemonSet"),
-        is_over=phase(manifest) in {"Succeeded", "Failed"},
+        is_finished=phase(manifest) in {"Succeeded", "Failed"},
         has_empty_dir=any("emptyDir" in volume for volume in manifest["spec"].get("volumes") or ()),
         tolerates_cordons=any(map(_tolerates_cordons, manifest["spec"].get("tolerations") or ())),
         is_terminating=bool(metadata.get("deletionTimestamp")),
@@ -107,7 +107,9 @@ class ClusterObjects:
     budgets: Sequence[Manifest] = ()  # PodDisruptionBudgets
     claims: Sequence[Manifest] | None = ()  # ResourceClaims; None if pods have claims that could not be read
     refusals: Mapping[str, str] = field(default_factory=dict)  # uid of a pod -> the last answer to its eviction
-    proofs: Mapping[str, ValidationResult] = field(default_factory=dict)  # node -> result for its current driver
+    validation_results: Mapping[str, ValidationResult] = field(
+        default_factory=dict
+    )  # node -> result for its current driver
 
 
 _Each = Callable[[Mapping[str, object], Callable[[str], FleetNode]], Mapping[str, FleetNode]]
@@ -133,11 +135,11 @@ def observe(
     def inputs_of(name: str) -> tuple[object, ...]:
         there = pods.get(name, ())
         refused = [answers.get(pod["metadata"]["uid"]) for pod in there] if answers else ()
-        return nodes[name], declared[name], there, refused, seen.proofs.get(name), seen.budgets, seen.claims
+        return nodes[name], declared[name], there, refused, seen.validation_results.get(name), seen.budgets, seen.claims
 
     def read(name: str) -> FleetNode:
         of = partial(pod_of, budgets=budgets, claims=claims, refusals=answers)
-        return _fleet_node(nodes[name], declared[name], pods.get(name, ()), of, seen.proofs.get(name))
+        return _fleet_node(nodes[name], declared[name], pods.get(name, ()), of, seen.validation_results.get(name))
 
     order = sorted((name for name in declared if name in nodes), key=lambda name: declared[name].position)
     fleet = each({name: inputs_of(name) for name in order}, read).values() if each else map(read, order)
@@ -167,7 +169,7 @@ def _fleet_node(
     return FleetNode(
         name=metadata["name"],
         domain=desired.domain,
-        wanted=snapshot.DesiredContent(digest, desired.version),
+        desired=snapshot.DesiredContent(digest, desired.version),
         position=desired.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
@@ -176,10 +178,10 @@ def _fleet_node(
         cordoned_by=writer_of(metadata)[0],
         is_ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
         driver=_driver_pod(own, others),
-        proof=proof,
+        validation_result=proof,
         pods=others,
         offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own),
-        left_out=desired.left_out,
+        exclusion_reason=desired.left_out,
         is_template_observed=desired.is_template_observed,
         stack=desired.stack,
     )
@@ -220,5 +222,5 @@ def _driver_pod(own: Iterable[Manifest], others: Iterable[Pod]) -> snapshot.Driv
         is_terminating=bool(metadata.get("deletionTimestamp")),
         restarts=max((each.get("restartCount", 0) for each in unready), default=0),
         has_owner=bool(metadata.get("ownerReferences")),
-        is_held_up=bool(gave_up) and any(pod.use is not GpuUse.NONE and not pod.is_over for pod in others),
+        is_held_up=bool(gave_up) and any(pod.use is not GpuUse.NONE and not pod.is_finished for pod in others),
     )

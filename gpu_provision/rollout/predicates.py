@@ -17,7 +17,7 @@ _CORDONED_BY_THE_REFERENCE = (EARLY | LATE | {UpgradeState.FAILED}) - {UpgradeSt
 
 def is_current(node: FleetNode) -> bool:
     """Whether the driver pod has the desired installation digest."""
-    return node.driver is not None and node.driver.digest == node.wanted.digest
+    return node.driver is not None and node.driver.digest == node.desired.digest
 
 
 def is_forced(node: FleetNode) -> bool:
@@ -35,7 +35,7 @@ def upgrade_reason(node: FleetNode) -> str:
     if node.driver is None:
         return ""
     if not is_current(node):
-        return f"desired driver {node.wanted.version}" if node.wanted.version else "driver configuration changed"
+        return f"desired driver {node.desired.version}" if node.desired.version else "driver configuration changed"
     if is_forced(node):
         return "the driver pod has crashed" if node.driver.has_crashed else "a restart was asked for"
     if node.annotations.get(states.SAFE_LOAD):
@@ -50,19 +50,19 @@ def is_untouched(node: FleetNode) -> bool:
 
 def validation_failure(node: FleetNode) -> str:
     """Return why the validation of the current driver pod failed; empty if it has passed, or not ended."""
-    proof = node.proof
+    proof = node.validation_result
     if proof is None:
         return ""
     if not proof.passed:
         return f"the validation failed: {proof.reason}" if proof.reason else "the validation failed"
-    if proof.version and node.wanted.version and proof.version != node.wanted.version:
-        return f"driver {proof.version} is loaded, desired: {node.wanted.version}"
+    if proof.version and node.desired.version and proof.version != node.desired.version:
+        return f"driver {proof.version} is loaded, desired: {node.desired.version}"
     return ""
 
 
 def is_validated(node: FleetNode) -> bool:
     """Whether the current driver pod has the desired content and a passed validation."""
-    return is_current(node) and node.proof is not None and not validation_failure(node)
+    return is_current(node) and node.validation_result is not None and not validation_failure(node)
 
 
 def is_healthy(node: FleetNode) -> bool:
@@ -99,14 +99,14 @@ def gpu_pods(node: FleetNode) -> tuple[Pod, ...]:
     A DaemonSet's pod that only may use GPUs, such as a monitor with the runtime class, does not count, as an eviction
     does not remove it. Nor does a pod whose claim could not be read: the claim may be to a network card.
     """
-    alive = (pod for pod in node.pods if not pod.is_over and pod.use not in _UNKNOWN)
+    alive = (pod for pod in node.pods if not pod.is_finished and pod.use not in _UNKNOWN)
     return tuple(pod for pod in alive if not pod.is_daemon or pod.use in _CERTAIN)
 
 
 def possible_gpu_pods(node: FleetNode) -> tuple[Pod, ...]:
     """Return the pods that are not evicted although they may use GPUs: the suspects if a driver cannot be unloaded."""
     certain = gpu_pods(node)
-    return tuple(pod for pod in node.pods if pod.use is not GpuUse.NONE and not pod.is_over and pod not in certain)
+    return tuple(pod for pod in node.pods if pod.use is not GpuUse.NONE and not pod.is_finished and pod not in certain)
 
 
 def awaited_jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
@@ -115,13 +115,13 @@ def awaited_jobs(node: FleetNode, policy: UpgradePolicy) -> tuple[Pod, ...]:
     if not selector:
         return ()
     selects = parse_selector(selector)
-    return tuple(pod for pod in node.pods if not pod.is_over and selects(pod.labels))
+    return tuple(pod for pod in node.pods if not pod.is_finished and selects(pod.labels))
 
 
 def pods_to_drain(node: FleetNode, drain: UpgradeDrain) -> tuple[Pod, ...]:
     """Return the pods that a drain of the node evicts."""
     selects = parse_selector(drain.pod_selector)
-    alive = (pod for pod in node.pods if not pod.is_over and not pod.is_daemon)
+    alive = (pod for pod in node.pods if not pod.is_finished and not pod.is_daemon)
     return tuple(pod for pod in alive if selects(pod.labels) and pod.labels.get(states.DRAIN_SKIP) != "true")
 
 
@@ -155,7 +155,7 @@ def name_pods(pods: Iterable[Pod], say: Callable[[Pod], str] = str) -> str:
     return join_limited(map(say, pods), 3)
 
 
-def with_refusal(pod: Pod) -> str:
+def describe_refusal(pod: Pod) -> str:
     """Return a pod's name with the API server's refusal of its eviction, or that the pod is terminating."""
     return f"{pod}: {pod.refusal or 'is still terminating'}" if pod.refusal or pod.is_terminating else str(pod)
 

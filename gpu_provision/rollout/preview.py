@@ -34,15 +34,15 @@ from gpu_provision.rollout.states import UpgradeState
 def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
     """Return the rollout of the next run, which retries failed nodes."""
     moves = {move.node: move for move in state_machine.retry_failed(snapshot)}
-    seen = replace(snapshot, nodes=tuple(_apply_move(node, moves.get(node.name)) for node in snapshot.nodes))
+    seen = replace(snapshot, nodes=tuple(_apply_transition(node, moves.get(node.name)) for node in snapshot.nodes))
     under_way = tuple(node.name for node in seen.nodes if node.is_under_way)
     seen = _complete_upgrades(seen, under_way)
     waves: list[Wave] = []
     marked = set(moves)
     while True:
-        seen, decision, written = _settle_marks(seen, policy)
+        seen, decision, written = _settle_transitions(seen, policy)
         marked |= written
-        started = tuple(move for move in _transitions(decision) if move.to is UpgradeState.CORDON_REQUIRED)
+        started = tuple(move for move in _transitions(decision) if move.state is UpgradeState.CORDON_REQUIRED)
         opening = seen.now if seen.now > snapshot.now else None
         if decision.queue and started and not any(node.is_leaving for node in decision.queue):
             # No successful upgrade blocks another one, so these are the remaining ones.
@@ -61,7 +61,7 @@ def plan_waves(snapshot: Snapshot, policy: Policy) -> Schedule:
             return Schedule(
                 under_way=under_way,
                 waves=tuple(waves),
-                skipped=tuple({**decision.failures, **decision.waits}.items()),
+                skipped=tuple({**decision.failures, **decision.wait_reasons}.items()),
                 marked=tuple(node.name for node in snapshot.nodes if node.name in staying),
                 stop_after=policy.fleet.stop_after_failures,
             )
@@ -71,11 +71,13 @@ def _node_names(waves: Iterable[Wave]) -> Iterator[str]:
     return (outlook.node for wave in waves for outlook in wave.nodes)
 
 
-def _settle_marks(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
+def _settle_transitions(seen: Snapshot, policy: Policy) -> tuple[Snapshot, Decision, set[str]]:
     """Apply all transitions that do not start a node; return also the names of their nodes."""
     decision, written = state_machine.decide(seen, policy), set[str]()
-    while marks := {move.node: move for move in _transitions(decision) if move.to is not UpgradeState.CORDON_REQUIRED}:
-        seen = replace(seen, nodes=tuple(_apply_move(node, marks.get(node.name)) for node in seen.nodes))
+    while marks := {
+        move.node: move for move in _transitions(decision) if move.state is not UpgradeState.CORDON_REQUIRED
+    }:
+        seen = replace(seen, nodes=tuple(_apply_transition(node, marks.get(node.name)) for node in seen.nodes))
         decision = state_machine.decide(seen, policy)
         written |= marks.keys()
     return seen, decision, written
@@ -85,7 +87,7 @@ def _transitions(decision: Decision) -> Iterator[StateTransition]:
     return (action for action in decision.actions if isinstance(action, StateTransition))
 
 
-def _apply_move(node: FleetNode, move: StateTransition | None) -> FleetNode:
+def _apply_transition(node: FleetNode, move: StateTransition | None) -> FleetNode:
     return apply_transition(node, move) if move else node
 
 
@@ -94,7 +96,7 @@ def _complete_upgrades(
 ) -> Snapshot:
     moved = {name: (moves or {}).get(name) for name in names}
     now = (
-        _complete_upgrade(_apply_move(node, moved[node.name]), seen.now) if node.name in moved else node
+        _complete_upgrade(_apply_transition(node, moved[node.name]), seen.now) if node.name in moved else node
         for node in seen.nodes
     )
     return replace(seen, nodes=tuple(now))
@@ -111,8 +113,8 @@ def _complete_upgrade(node: FleetNode, now: float) -> FleetNode:
         labels={**node.labels, states.STATE: UpgradeState.DONE.value},
         annotations={**kept, states.SINCE: str(int(now))},
         is_cordoned=node.is_cordoned and not predicates.owns_cordon(node),
-        driver=DriverPod(uid=f"next-{node.name}", digest=node.wanted.digest, is_ready=True),
-        proof=None,
+        driver=DriverPod(uid=f"next-{node.name}", digest=node.desired.digest, is_ready=True),
+        validation_result=None,
         pods=(),
     )
 

@@ -46,7 +46,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     use: GpuUse = GpuUse.NONE
     is_daemon: bool = False  # whether a DaemonSet or the kubelet recreates it on the same node at once
-    is_over: bool = False  # whether it has succeeded or failed
+    is_finished: bool = False  # whether it has succeeded or failed
     has_empty_dir: bool = False
     tolerates_cordons: bool = False  # whether its successor may start on the same, cordoned node
     is_terminating: bool = False
@@ -117,7 +117,7 @@ class FleetNode:
 
     name: str
     domain: str  # of nodes that share limits; a key of ``Policy.domains``
-    wanted: DesiredContent
+    desired: DesiredContent
     position: int = 0  # its place in the inventory
     revision: str = ""  # the Node's resourceVersion; decisions are valid for this one only
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -126,10 +126,10 @@ class FleetNode:
     cordoned_by: str = ""  # field manager of ``spec.unschedulable``; empty if unknown
     is_ready: bool = True
     driver: DriverPod | None = None
-    proof: ValidationResult | None = None
+    validation_result: ValidationResult | None = None
     pods: tuple[Pod, ...] = ()  # pods on it that are not of the stack
     offers_gpus: bool = True  # whether pods can request its GPUs; true without a device plugin of the stack
-    left_out: str = ""  # why this run does not change the node, which still counts in limits
+    exclusion_reason: str = ""  # why this run does not change the node, which still counts in limits
     is_template_observed: bool = True
     stack: StackPresence = StackPresence.STAYS
     state: UpgradeState = field(init=False, repr=False, compare=False)  # computed once, for speed
@@ -145,7 +145,7 @@ class FleetNode:
     @property
     def is_under_way(self) -> bool:
         """Whether this run upgrades the node."""
-        return self.state in states.UPGRADING and not self.left_out
+        return self.state in states.UPGRADING and not self.exclusion_reason
 
     @property
     def is_leaving(self) -> bool:
@@ -205,8 +205,8 @@ class HoldReason(StrEnum):
 class Admission:
     """The nodes that may start."""
 
-    barrier: HoldReason
-    waits: str = ""  # why the others wait
+    hold_reason: HoldReason
+    wait_reason: str = ""  # why the others wait
     until: float = inf  # when the others may start by themselves, in unix seconds
     # The candidates that may start, in order; as canaries if these are the barrier.
     admitted: tuple[FleetNode, ...] = ()
@@ -226,7 +226,7 @@ class StateTransition:
 
     node: str
     revision: str
-    to: UpgradeState
+    state: UpgradeState
     cordon: Cordon = Cordon.KEEP
     annotations: tuple[tuple[str, str | None], ...] = ()  # None removes
     reason: str = ""
@@ -262,7 +262,7 @@ class Validate:
 class RollBack:
     """Roll the fleet back to the content ``to``."""
 
-    to: str
+    target: str
     reason: str
 
 
@@ -281,7 +281,7 @@ def transition_to(
 ) -> StateTransition:
     """Return the transition of a node into a state, with the annotations of that state."""
     notes: dict[str, str | None] = dict.fromkeys(states.STATE_ANNOTATIONS)
-    notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.wanted.digest}
+    notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.desired.digest}
     match to:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
             notes[states.JOBS_SINCE] = str(int(now))
@@ -309,14 +309,14 @@ def write_annotations(
     """Return a transition that writes only the annotations that differ."""
     changed = {key: value for key, value in notes.items() if node.annotations.get(key) != value}
     return StateTransition(
-        node=node.name, revision=node.revision, to=to, annotations=tuple(sorted(changed.items())), reason=reason
+        node=node.name, revision=node.revision, state=to, annotations=tuple(sorted(changed.items())), reason=reason
     )
 
 
 def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
     """Return the node as it is after the write of a transition."""
-    labels = {**node.labels, states.STATE: action.to.value}
-    if action.to is UpgradeState.UNKNOWN:
+    labels = {**node.labels, states.STATE: action.state.value}
+    if action.state is UpgradeState.UNKNOWN:
         del labels[states.STATE]
     notes = {**node.annotations, **dict(action.annotations)}
     return replace(

@@ -16,7 +16,7 @@ from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.rollout import budgets, node_steps, predicates, states
 from gpu_provision.rollout.budgets import admit, failed_nodes
 from gpu_provision.rollout.canary import soaking_canaries
-from gpu_provision.rollout.node_steps import IDLE, NodeDecision, act, withdraw
+from gpu_provision.rollout.node_steps import IDLE, NodeDecision, act, remove_rollout_state
 from gpu_provision.rollout.snapshot import (
     NO_DRIVER,
     Action,
@@ -53,9 +53,11 @@ def _extend_transition(move: StateTransition, node: FleetNode, domain: BudgetDom
     waits_for_jobs = bool(domain.policy.wait_for_completion.pod_selector)
     # A job may start before the cordon, so the wait for jobs needs a snapshot of the cordoned node. So do the restart
     # of the driver and evictions, which are no transitions.
-    while move.to in UNDER_WAY and not (move.cordon is Cordon.SET and waits_for_jobs):
+    while move.state in UNDER_WAY and not (move.cordon is Cordon.SET and waits_for_jobs):
         match decide_node(reached, domain, now).actions:
-            case (StateTransition() as following,) if following.to in _PASSABLE and following.to is not reached.state:
+            case (StateTransition() as following,) if (
+                following.state in _PASSABLE and following.state is not reached.state
+            ):
                 reached = apply_transition(reached, following)
                 move = _join_transitions(node, move, following)
             case _:
@@ -84,15 +86,17 @@ def decide_node(  # noqa: PLR0911 - one case after the other
     node: FleetNode, domain: BudgetDomain, now: float, *, is_soaking: bool = False
 ) -> NodeDecision:
     """Return the next actions of a node. ``is_soaking``: whether it is a canary in its soak time."""
-    if node.left_out:
-        return NodeDecision(waits=node.left_out if predicates.upgrade_reason(node) or node.state in UNDER_WAY else "")
+    if node.exclusion_reason:
+        return NodeDecision(
+            wait_reason=node.exclusion_reason if predicates.upgrade_reason(node) or node.state in UNDER_WAY else ""
+        )
     if node.state in FOREIGN_STATES:
-        return NodeDecision(waits=f"{states.STATE} is {node.labels[states.STATE]}, which another program manages")
-    if node.wanted == NO_DRIVER and predicates.is_free(node):
-        return withdraw(node, predicates.upgrade_reason(node) or "has a host driver")
+        return NodeDecision(wait_reason=f"{states.STATE} is {node.labels[states.STATE]}, which another program manages")
+    if node.desired == NO_DRIVER and predicates.is_free(node):
+        return remove_rollout_state(node, predicates.upgrade_reason(node) or "has a host driver")
     if not domain.policy.auto_upgrade and node.state not in LATE:
         return _keep_driver(node)
-    if repair := _repair_marks(node, now):
+    if repair := _repair_metadata(node, now):
         return repair
     if is_soaking and not predicates.is_healthy(node):
         return node_steps.fail_canary(node, now)
@@ -131,17 +135,16 @@ def _decide_by_state(node: FleetNode, domain: BudgetDomain, now: float) -> NodeD
 
 def _keep_driver(node: FleetNode) -> NodeDecision:
     """Keep the driver, and remove everything that a rollout wrote; the GPU Operator leaves all cordons."""
-    if (decision := withdraw(node, "auto_upgrade is off")).actions:
+    if (decision := remove_rollout_state(node, "auto_upgrade is off")).actions:
         return decision
     if node.is_leaving:
-        return NodeDecision(
-            waits=f"auto_upgrade is off, and pods use its GPUs: {predicates.name_pods(predicates.losing_pods(node))}"
-        )
+        pods = predicates.name_pods(predicates.losing_pods(node))
+        return NodeDecision(wait_reason=f"auto_upgrade is off, and pods use its GPUs: {pods}")
     reason = predicates.upgrade_reason(node)
-    return NodeDecision(waits=f"{reason}, but auto_upgrade is off") if reason else IDLE
+    return NodeDecision(wait_reason=f"{reason}, but auto_upgrade is off") if reason else IDLE
 
 
-def _repair_marks(node: FleetNode, now: float) -> NodeDecision | None:
+def _repair_metadata(node: FleetNode, now: float) -> NodeDecision | None:
     """Repair what another client has changed; the clock of the state continues."""
     state, since = node.state, node.state_since()
     if predicates.inherits_cordon(node):
@@ -178,7 +181,7 @@ class Decision:
 
     phase: RolloutPhase
     actions: tuple[Action, ...] = ()  # in any order; the next decision repeats those that were not executed
-    waits: Mapping[str, str] = field(default_factory=dict)  # node -> why it waits
+    wait_reasons: Mapping[str, str] = field(default_factory=dict)  # node -> why it waits
     until: float = inf  # when to decide again without an event, in unix seconds; inf for never
     failures: Mapping[str, str] = field(default_factory=dict)  # node -> why it failed
     queue: tuple[FleetNode, ...] = ()  # the nodes that wait only for slots, in order; includes starting ones
@@ -203,30 +206,30 @@ def decide(snapshot: Snapshot, policy: Policy, writing: Mapping[str, StateTransi
     ready = (node for node in snapshot.nodes if decisions[node.name].is_candidate)
     # No node starts before waits and failures are written; otherwise the order of nodes, and the limit of failures,
     # would depend on the order of writes.
-    is_open = not any(move.to in _MARKED_FIRST for move in moves)
+    is_open = not any(move.state in _MARKED_FIRST for move in moves)
     candidates = tuple(sorted(ready, key=lambda node: budgets.sort_key(node, policy.fleet.order))) if is_open else ()
     opened = admit(snapshot, policy, candidates)
     starting, held = budgets.allocate_slots(snapshot, policy, candidates, opened)
-    mark = snapshot.target if opened.barrier is HoldReason.CANARIES else None
+    mark = snapshot.target if opened.hold_reason is HoldReason.CANARIES else None
     actions = (
         *acting,
         *(node_steps.start(node, snapshot.now, None if node.is_leaving else mark) for node in starting),
         *(() if writing else _roll_back(snapshot, policy, opened)),  # ends the run, so after all writes
     )
-    waits = {name: each.waits for name, each in decisions.items() if each.waits} | held
+    waits = {name: each.wait_reason for name, each in decisions.items() if each.wait_reason} | held
     return Decision(
         phase=_phase(snapshot, (*actions, *writing), waits, opened if candidates else None),
         actions=actions,
-        waits=waits,
+        wait_reasons=waits,
         until=min([*(each.until for each in decisions.values()), opened.until if candidates else inf]),
         failures=_failures(snapshot.nodes),
-        queue=candidates if opened.barrier is HoldReason.NOTHING else (),
+        queue=candidates if opened.hold_reason is HoldReason.NOTHING else (),
     )
 
 
 def retry_failed(snapshot: Snapshot) -> tuple[StateTransition, ...]:
     """Return the transitions of a new run that retry failed nodes."""
-    failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.left_out)
+    failed_here = (node for node in snapshot.nodes if node.state is UpgradeState.FAILED and not node.exclusion_reason)
     return tuple(node_steps.retry(node, snapshot.now) for node in failed_here)
 
 
@@ -243,9 +246,9 @@ def _apply_pending(snapshot: Snapshot, writing: Mapping[str, StateTransition]) -
 
 def _roll_back(snapshot: Snapshot, policy: Policy, opened: Admission) -> Iterator[RollBack]:
     """Yield the rollback that the policy requires; a failed rollback is not rolled back."""
-    wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.barrier is HoldReason.FAILURES
+    wanted = policy.fleet.on_failure is OnFailure.ROLLBACK and opened.hold_reason is HoldReason.FAILURES
     if wanted and snapshot.previous and not snapshot.is_rolling_back:
-        yield RollBack(to=snapshot.previous, reason=f"failed: {', '.join(failed_nodes(snapshot))}")
+        yield RollBack(target=snapshot.previous, reason=f"failed: {', '.join(failed_nodes(snapshot))}")
 
 
 def _phase(
@@ -253,10 +256,10 @@ def _phase(
 ) -> RolloutPhase:
     if actions or any(node.is_under_way for node in snapshot.nodes):
         return RolloutPhase.ROLLING
-    if opened is not None and opened.barrier is HoldReason.CANARIES and opened.until < inf:
+    if opened is not None and opened.hold_reason is HoldReason.CANARIES and opened.until < inf:
         return RolloutPhase.SOAKING
     if opened is not None:
-        return _HELD_BY.get(opened.barrier, RolloutPhase.HELD)
+        return _HELD_BY.get(opened.hold_reason, RolloutPhase.HELD)
     if waits:
         return RolloutPhase.HELD
     return RolloutPhase.FAILED if _failures(snapshot.nodes) else RolloutPhase.DONE

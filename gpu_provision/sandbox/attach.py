@@ -18,7 +18,7 @@ from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credenti
 from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
 from gpu_provision.sandbox.fleet import Fleet, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
-from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.logs import ADDRESS, ContainerLogs, LogKey, kubelet_server
 from gpu_provision.sandbox.kubelet.machine import Simulation
 from gpu_provision.sandbox.kubelet.node import SIMULATED
 
@@ -48,7 +48,7 @@ async def attach(
     """
     async with HttpApi(credentials) as api, asyncio.TaskGroup() as group:
         await _check(api, credentials, beside_others=beside_others)
-        api.pause = fleet.timings.scaled(fleet.timings.retry)  # from here on, nodes outlive an API server that is away
+        api.pause = fleet.timings.scale(fleet.timings.retry)  # from here on, nodes outlive an API server that is away
         async with _open_simulation(api, fleet, certificate, group) as simulation:
             await run_nodes(simulation, fleet, registered=registered)
 
@@ -85,7 +85,7 @@ async def _open_simulation(
         group.create_task(post())
         yield build_simulation(api, fleet, lambda *log: texts.put_nowait(log))
         return
-    kept = KeptLogs()
+    kept = ContainerLogs()
 
     def status_of(namespace: str, pod: str, container: str) -> Mapping[str, Any]:
         found = simulation.pods.objects.get((namespace, pod)) or {}

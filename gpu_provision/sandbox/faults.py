@@ -51,11 +51,11 @@ class NodeFaults:
 
     all: tuple[NodeFault, ...] = ()
 
-    def of(self, kind: str, node: str) -> NodeFault | None:
+    def find(self, kind: str, node: str) -> NodeFault | None:
         """Return the first fault of this kind for this node."""
-        return self.on_image(kind, node, "")
+        return self.find_for_image(kind, node, "")
 
-    def on_image(self, kind: str, node: str, image: str) -> NodeFault | None:
+    def find_for_image(self, kind: str, node: str, image: str) -> NodeFault | None:
         """Return the first fault of this kind for this node whose ``image``, if any, is part of the image's name."""
         found = (fault for fault in self.all if fault.kind == kind and fault.applies_to(node))
         return next((fault for fault in found if str(fault.get("image", "")) in image), None)

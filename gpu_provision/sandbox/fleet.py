@@ -29,7 +29,7 @@ KERNELS = {
 }
 """The kernel that a machine runs if the fleet does not say."""
 
-_MOST_MACHINES = 5000
+_MAX_MACHINES = 5000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -71,7 +71,7 @@ class Timings:
     termination: float = 0.2
     lease: float = 10.0
 
-    def scaled(self, seconds: float) -> float:
+    def scale(self, seconds: float) -> float:
         """Return a duration as this fleet lives it."""
         return seconds / self.speed
 
@@ -223,7 +223,7 @@ _FLEET_KEYS: dict[str, Check] = {
 }
 _NODE_KEYS: dict[str, Check] = {
     "name": _TEXT,
-    "count": (lambda value: _is_count(value) and 0 < value <= _MOST_MACHINES, f"1 to {_MOST_MACHINES}"),
+    "count": (lambda value: _is_count(value) and 0 < value <= _MAX_MACHINES, f"1 to {_MAX_MACHINES}"),
     "os": _matches("[a-z]+[0-9][0-9.]*$", "such as ubuntu22.04"),
     "kernel": _TEXT,
     "architecture": _matches("(amd64|arm64)$", "amd64 or arm64"),
@@ -268,7 +268,7 @@ class _Reader:
         self.source, self.lines = source, lines
         self.problems: list[SandboxProblem] = []
 
-    def complain(self, code: str, path: Location, what: str, evidence: Any = "", fix: str = "") -> None:
+    def add_problem(self, code: str, path: Location, what: str, evidence: Any = "", fix: str = "") -> None:
         line = next((self.lines[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.lines), 1)
         where = f"{self.source}:{line} {'.'.join(map(str, path))}".rstrip()
         self.problems.append(SandboxProblem(code=code, what=what, where=where, evidence=str(evidence)[:80], fix=fix))
@@ -276,15 +276,15 @@ class _Reader:
     def check(self, entry: Any, keys: Mapping[str, Check], path: Location) -> dict[str, Any]:
         """Return the entry's good keys; the others become problems."""
         if not isinstance(entry, dict):
-            self.complain("GP703", path, "this has to be a mapping", repr(entry))
+            self.add_problem("GP703", path, "this has to be a mapping", repr(entry))
             return {}
         good: dict[str, Any] = {}
         for key, value in entry.items():
             if key not in keys:
                 fix = suggest(str(key), keys, f"known here: {', '.join(sorted(keys))}")
-                self.complain("GP702", (*path, key), f"there is no key {key!r} here", key, fix)
+                self.add_problem("GP702", (*path, key), f"there is no key {key!r} here", key, fix)
             elif not keys[key][0](value):
-                self.complain("GP703", (*path, key), f"expected {keys[key][1]}", repr(value))
+                self.add_problem("GP703", (*path, key), f"expected {keys[key][1]}", repr(value))
             else:
                 good[key] = value
         return good
@@ -292,11 +292,11 @@ class _Reader:
     def fleet(self, name: str, document: Any) -> Fleet:
         good = self.check(document, _FLEET_KEYS, ())
         if not good.get("nodes"):
-            self.complain("GP703", ("nodes",), "a fleet has at least one node", fix="add nodes: [{name: gpu-1}]")
+            self.add_problem("GP703", ("nodes",), "a fleet has at least one node", fix="add nodes: [{name: gpu-1}]")
         machines = [m for i, entry in enumerate(good.get("nodes", ())) for m in self.machines(entry, ("nodes", i))]
         for known, times in Counter(machine.name for machine in machines).items():
             if times > 1:
-                self.complain("GP705", ("nodes",), f"{times} nodes are called {known}", known)
+                self.add_problem("GP705", ("nodes",), f"{times} nodes are called {known}", known)
         faults, problems = parse_faults(good.get("faults", []), f"{self.source} faults")
         self.problems += problems
         return Fleet(
@@ -319,12 +319,12 @@ class _Reader:
                 names = []
             if len(set(names)) < count:
                 what = "with count, the name has to number the nodes"
-                self.complain("GP703", (*path, "name"), what, pattern, "gpu-{:03}")
+                self.add_problem("GP703", (*path, "name"), what, pattern, "gpu-{:03}")
                 return []
         bad = next((name for name in names if not _NAME.fullmatch(name)), None)
         if bad is not None:
             fix = "use lower case letters, digits, '-' and '.'; with count, a pattern such as gpu-{:03}"
-            self.complain("GP703", (*path, "name"), "a node's name is a DNS name", repr(bad), fix)
+            self.add_problem("GP703", (*path, "name"), "a node's name is a DNS name", repr(bad), fix)
             return []
         kernel = KERNELS.get(good.get("os", "ubuntu22.04"), "6.1.0-generic")
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in good.items()}
@@ -338,5 +338,5 @@ class _Reader:
         name = good.get("model", "")
         if name not in models():
             fix = suggest(name, models(), f"known: {', '.join(models())}", cutoff=0.3)
-            self.complain("GP704", (*path, "model"), "this GPU model is not known", name, fix)
+            self.add_problem("GP704", (*path, "model"), "this GPU model is not known", name, fix)
         return {"gpu": models().get(name), "gpus": good.get("count", 1)}

@@ -19,7 +19,7 @@ Change = Callable[[Object | None, Object | None], None]
 
 _log = logging.getLogger(__name__)
 _GONE = 410
-_FIRST_DELAY, _LONGEST_DELAY = 0.05, 10.0
+_FIRST_DELAY, _MAX_DELAY = 0.05, 10.0
 _SHORT_WATCH = 1.0
 _EVENTS_PER_TURN = 20
 
@@ -111,11 +111,11 @@ class Informer:
         for key, obj in self.objects.items():
             index.put(key, obj)
 
-    def by(self, name: str, index_key: Hashable) -> list[Object]:
+    def by_index(self, name: str, index_key: Hashable) -> list[Object]:
         """Return the objects that the index ``name`` finds under ``index_key``."""
         return [self.objects[key] for key in self._indexes[name].members(index_key)]
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Return once the first list is in."""
         await self._synced.wait()
 
@@ -153,7 +153,7 @@ class Informer:
                 _log.log(level, "%s: %s; listing again", self.resource.plural, refusal)
             except Exception as error:  # noqa: BLE001  the transport decides what it raises; all mean "again"
                 _log.warning("%s: %r; listing again", self.resource.plural, error)
-            await asyncio.sleep(min(_FIRST_DELAY * 2**failures, _LONGEST_DELAY))
+            await asyncio.sleep(min(_FIRST_DELAY * 2**failures, _MAX_DELAY))
             failures = min(failures + 1, 10)
 
     async def _relist(self) -> str:
@@ -176,7 +176,7 @@ class Informer:
             count = 0
             async for event in self._api.watch(self.resource, version, **self._narrowed):
                 end_if_cancelled()
-                self._take(event)
+                self._handle_event(event)
                 version = event.object["metadata"].get("resourceVersion", version)
                 count += 1
                 failures = 0
@@ -185,7 +185,7 @@ class Informer:
             if count == 0 and time.monotonic() - started < _SHORT_WATCH:
                 return failures
 
-    def _take(self, event: ObjectEvent) -> None:
+    def _handle_event(self, event: ObjectEvent) -> None:
         version = _version(event.object)
         self._version = max(self._version, version)
         if event.type == "BOOKMARK":
@@ -209,14 +209,14 @@ class Informer:
         if at is not None and not obj["metadata"].get("deletionTimestamp"):
             obj = {**obj, "metadata": {**obj["metadata"], "deletionTimestamp": at}}
         self.objects[key] = obj
-        self._tell(key, known, obj)
+        self._notify_handlers(key, known, obj)
 
     def _drop(self, key: Key, last: Object | None = None) -> None:
         known = self.objects.pop(key)
         self._deleting.pop(known["metadata"].get("uid", ""), None)
-        self._tell(key, last or known, None)
+        self._notify_handlers(key, last or known, None)
 
-    def _tell(self, key: Key, old: Object | None, new: Object | None) -> None:
+    def _notify_handlers(self, key: Key, old: Object | None, new: Object | None) -> None:
         for index in self._indexes.values():
             index.put(key, new)
         for handler in self._handlers:

@@ -48,7 +48,7 @@ def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandb
         NoAnswerError: It runs and does not answer (GP715).
     """
     home = _directory(fleet, directory)
-    with _exclusive(home):
+    with _lifecycle_lock(home):
         sandbox = _wait_for_answer(home) if is_running(home) else None
         if sandbox is None:
             _start(fleet, home)
@@ -65,7 +65,7 @@ def down(fleet: str | Path = "default", *, directory: Path | None = None) -> boo
     home = _directory(fleet, directory)
     if not home.is_dir():
         return False
-    with _exclusive(home):
+    with _lifecycle_lock(home):
         return _end(home)
 
 
@@ -74,12 +74,12 @@ def reset(fleet: str | Path = "default", *, directory: Path | None = None) -> No
     home = _directory(fleet, directory)
     if not home.exists():
         return
-    with _exclusive(home):
+    with _lifecycle_lock(home):
         _end(home)
         try:
             shutil.rmtree(home)
         except OSError as error:
-            raise _unusable(home, error) from error
+            raise _unusable_directory_error(home, error) from error
 
 
 def find_running(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox | None:
@@ -94,7 +94,7 @@ def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
     from gpu_provision.sandbox.apiserver import auth  # noqa: PLC0415 - costs the server's own imports
 
     path = sandbox.directory / f"kubeconfig-{quote(user, safe='')}"
-    with _exclusive(sandbox.directory):
+    with _lifecycle_lock(sandbox.directory):
         token = auth.Tokens(sandbox.directory / "tokens.json").token(user)
         authority = sandbox.directory / "certificates" / "ca.crt"
         auth.write_kubeconfig(
@@ -115,13 +115,13 @@ def _directory(fleet: str | Path, directory: Path | None) -> Path:
 
 
 @contextmanager
-def _exclusive(home: Path) -> Iterator[None]:
+def _lifecycle_lock(home: Path) -> Iterator[None]:
     """Keep other processes from starting or ending the same sandbox meanwhile."""
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         lock = (home.parent / f".{home.name}.lock").open("w", encoding="utf-8")
     except OSError as error:
-        raise _unusable(home, error) from error
+        raise _unusable_directory_error(home, error) from error
     with lock:
         if not wait_until(lambda: try_lock(lock.fileno()), START_SECONDS):
             what = f"another process has been starting or ending this sandbox for {START_SECONDS:.0f} s"
@@ -151,9 +151,9 @@ def _start(fleet: str | Path, home: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _not_ready(home) from None
+        raise _not_ready_error(home) from None
     except OSError as error:
-        raise _unusable(home, error) from error
+        raise _unusable_directory_error(home, error) from error
     if launched.returncode and not is_running(home):
         evidence = launched.stderr.decode(errors="replace").strip()[-_TAIL:]
         what = "the sandbox's process could not be started"
@@ -167,7 +167,7 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
     if not is_running(home):
         return None
     if sandbox is None:
-        raise _not_ready(home)
+        raise _not_ready_error(home)
     wait_until(lambda: not is_running(home) or not _connection_problem(sandbox), _ANSWER_SECONDS)
     silence = _connection_problem(sandbox)
     if not silence:
@@ -235,12 +235,12 @@ def _with_log(home: Path, code: str, what: str, fix: str) -> SandboxError:
     return SandboxError(SandboxProblem(code=code, what=what, where=str(log), evidence=evidence, fix=fix))
 
 
-def _not_ready(home: Path) -> SandboxError:
+def _not_ready_error(home: Path) -> SandboxError:
     fix = "try again, or start over with: gpu-provision sandbox reset"
     return _with_log(home, "GP710", f"the sandbox was not ready after {START_SECONDS:.0f} s", fix)
 
 
-def _unusable(home: Path, error: OSError) -> SandboxError:
+def _unusable_directory_error(home: Path, error: OSError) -> SandboxError:
     fix = "set GPU_PROVISION_SANDBOX_DIR to a directory that you may write"
     what = "the sandbox's directory cannot be used"
     return SandboxError(SandboxProblem(code="GP712", what=what, where=str(home), evidence=str(error), fix=fix))

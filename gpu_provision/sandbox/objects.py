@@ -26,7 +26,7 @@ def key_of(obj: Object) -> Key:
     return metadata.get("namespace") or "", metadata["name"]
 
 
-def at(value: Any, *path: str) -> Any:
+def value_at(value: Any, *path: str) -> Any:
     """Return what lies under a path of keys, or None."""
     for key in path:
         if not isinstance(value, dict):
@@ -111,7 +111,7 @@ def _compare(value: str | None, values: Collection[str]) -> int:
         return 0
 
 
-def is_met(operator: str, value: str | None, values: Collection[str]) -> bool:
+def matches_operator(operator: str, value: str | None, values: Collection[str]) -> bool:
     """Whether a label's value meets a requirement; an unknown operator is never met."""
     check = _OPERATORS.get(operator)
     return check is not None and check(value, values)
@@ -119,7 +119,7 @@ def is_met(operator: str, value: str | None, values: Collection[str]) -> bool:
 
 def requirement_matches(requirement: Mapping[str, Any], labels: Labels) -> bool:
     """Whether the labels meet one ``{key, operator, values}``."""
-    return is_met(requirement["operator"], labels.get(requirement["key"]), requirement.get("values") or ())
+    return matches_operator(requirement["operator"], labels.get(requirement["key"]), requirement.get("values") or ())
 
 
 def includes_labels(wanted: Labels | None, labels: Labels) -> bool:
@@ -205,7 +205,7 @@ def is_deleting(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def created(obj: Object) -> str:
+def creation_timestamp(obj: Object) -> str:
     """Return metadata.creationTimestamp; RFC 3339 texts sort by age."""
     return obj["metadata"].get("creationTimestamp") or ""
 

@@ -35,7 +35,7 @@ from gpu_provision.sandbox.state import (
 
 _log = logging.getLogger(__name__)
 _ALREADY_RUNNING = 3
-_LONGEST_LOG = 5_000_000
+_MAX_LOG_BYTES = 5_000_000
 _LOOKERS_SECONDS = 0.5  # a process that asks whether a sandbox runs holds the lock for a moment
 
 
@@ -54,7 +54,7 @@ async def run_sandbox(directory: Path, fleet: Fleet, *, port: int = 0) -> None:
 
 
 async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asyncio.Event) -> None:
-    api = server.api.as_manager("kubelet")
+    api = server.api.with_manager("kubelet")
 
     def write_log(of: LogKey, text: str) -> None:
         server.api.append_log(of.namespace, of.pod, of.uid, of.container, text, restart=of.restart)
@@ -120,7 +120,7 @@ def _lock(directory: Path) -> IO[str] | None:
 def _detach(directory: Path) -> None:
     """Go on in a process of its own, without a terminal; the lock goes with it."""
     log = directory / LOG_FILE
-    if log.exists() and log.stat().st_size > _LONGEST_LOG:
+    if log.exists() and log.stat().st_size > _MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
     if os.fork():
         os._exit(0)

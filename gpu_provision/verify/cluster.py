@@ -55,12 +55,12 @@ def selected_nodes(inventory: Inventory, live: Iterable[Manifest]) -> tuple[Decl
     return tuple(DeclaredNode(name=name, pool=pool) for name, pool in sorted(claimed) if name not in names)
 
 
-def asks_cluster(inventory: Inventory) -> bool:
+def needs_cluster(inventory: Inventory) -> bool:
     """Whether only the cluster knows all nodes of this inventory."""
     return any(pool.node_selector for pool in inventory.pools.values())
 
 
-def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:
+def validation_problem(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:
     """Say why ``driver_validation`` or ``device_plugin_validation`` does not hold on a node today.
 
     Empty if it does, None if none is declared there.
@@ -74,7 +74,7 @@ def why_not_validated(inventory: Inventory, cluster: GpuCluster, component: str,
     record = {}
     with suppress(NotFoundError):
         record = cluster.get(f"/api/v1/namespaces/{cluster.namespace}/configmaps/{inventory.name}-validations")
-    observed = ObservedState(cluster="", facts=facts, pods=pods, passed=validations_of(record.get("data") or {}))
+    observed = ObservedState(cluster="", facts=facts, pods=pods, verdicts=validations_of(record.get("data") or {}))
     target = next(each for each in context.targets if each.name == node)
     state = evaluate_node(target, cluster_state(context, desired, observed)).get(component)
     return state.reason if state else None
@@ -94,11 +94,11 @@ class GpuCluster:
 
     def get(self, path: str, **query: str) -> Any:
         """Return the JSON at a path. Raises UnreachableError, ForbiddenError, InvalidError."""
-        return json.loads(self._cluster.fetch(path, [*query.items()], accept="application/json"))
+        return json.loads(self._cluster.get_raw(path, [*query.items()], accept="application/json"))
 
     def text(self, path: str, **query: str) -> str:
         """Return the text at a path, such as a pod's log. Raises like `get`."""
-        found = self._cluster.fetch(path, [*query.items()], accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS)
+        found = self._cluster.get_raw(path, [*query.items()], accept="*/*", retry_seconds=FIRST_CONTACT_SECONDS)
         return found.decode(errors="replace")
 
     def nodes(self) -> list[Manifest]:

@@ -76,13 +76,13 @@ def gpu_cluster(gpu_inventory: Inventory) -> GpuCluster:
 @pytest.fixture
 def gpu_node(request: pytest.FixtureRequest) -> DeclaredNode:
     """A node with a GPU: its ``name``, ``pool``, declared ``gpus``."""
-    return _noted(request)
+    return _record_node(request)
 
 
 @pytest.fixture
 def inventory_node(request: pytest.FixtureRequest) -> DeclaredNode:
     """A node of the inventory, with or without a GPU."""
-    return _noted(request)
+    return _record_node(request)
 
 
 @pytest.fixture
@@ -147,18 +147,18 @@ def _inventory(config: pytest.Config) -> Inventory:
 
 def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
     """Return the nodes; those that only the cluster knows are left out if it does not answer, which tests then say."""
-    from gpu_provision.verify.cluster import asks_cluster, listed_nodes, open_cluster, selected_nodes
+    from gpu_provision.verify.cluster import listed_nodes, needs_cluster, open_cluster, selected_nodes
 
     inventory = _inventory(config)
     nodes = [*listed_nodes(inventory)]
-    if in_cluster and asks_cluster(inventory):
+    if in_cluster and needs_cluster(inventory):
         with suppress(ProvisionError):
             nodes += selected_nodes(inventory, open_cluster(inventory).nodes())
     limit = config.getoption("--gpu-limit")
     return [node for node in nodes if not limit or node.name in limit.split(",")]
 
 
-def _noted(request: pytest.FixtureRequest) -> DeclaredNode:
+def _record_node(request: pytest.FixtureRequest) -> DeclaredNode:
     """Return the test's node, and note its name: JUnit XML has it as a property."""
     node: DeclaredNode = request.param
     request.node.user_properties.append(("node", node.name))

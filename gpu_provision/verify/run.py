@@ -17,7 +17,7 @@ from typing import IO
 
 from gpu_provision import files
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError, visible
+from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError, escape_control_characters
 from gpu_provision.model.progress import Event, State
 
 
@@ -48,16 +48,16 @@ class Verification:
 
     checks: tuple[Check, ...]
 
-    def of(self, *outcomes: CheckOutcome) -> tuple[Check, ...]:
+    def checks_with(self, *outcomes: CheckOutcome) -> tuple[Check, ...]:
         """Return the checks that ended so."""
         return tuple(check for check in self.checks if check.outcome in outcomes)
 
     @property
     def exit_code(self) -> ExitCode:
         """0 if nothing failed, 1 if something did, 69 if a host or the cluster did not answer and nothing failed."""
-        if self.of(CheckOutcome.FAILED):
+        if self.checks_with(CheckOutcome.FAILED):
             return ExitCode.FAILED
-        return ExitCode.UNREACHABLE if self.of(CheckOutcome.UNREACHABLE) else ExitCode.OK
+        return ExitCode.UNREACHABLE if self.checks_with(CheckOutcome.UNREACHABLE) else ExitCode.OK
 
 
 COMPONENT = "verification"  # component of the events
@@ -97,10 +97,10 @@ def verify(wanted: VerifyOptions, listen: Callable[[Event], None] = lambda _: No
             listen(Event(component=COMPONENT, node=check.node, state=state, message=message))
         status = process.wait()
         if wanted.junit and files.is_file(path := Path(wanted.junit)):  # pytest escapes only what XML forbids
-            files.write_atomic(path, visible(path.read_text(encoding="utf-8")))
+            files.write_atomic(path, escape_control_characters(path.read_text(encoding="utf-8")))
         if status not in _RAN and not (status == _NONE_FOUND and wanted.nodes):
             output.seek(0)
-            raise RunFailedError(_not_run(status, output.read().decode(errors="replace")))
+            raise RunFailedError(_not_run_finding(status, output.read().decode(errors="replace")))
     return Verification(checks=tuple(checks))
 
 
@@ -146,7 +146,7 @@ def _pytest(wanted: VerifyOptions, output: IO[bytes]) -> Iterator[tuple[subproce
                 process.kill()
 
 
-def _not_run(status: int, output: str) -> Finding:
+def _not_run_finding(status: int, output: str) -> Finding:
     lines: Sequence[str] = [line for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("ERROR", "E  "))]
     return Finding(

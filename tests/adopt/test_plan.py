@@ -20,7 +20,7 @@ from tests.data_file import document
 
 
 def dispositions(done: Adoption) -> dict[str, Disposition]:
-    return {f"{item.ref.kind} {item.ref.name}": item.fate for item in done.objects}
+    return {f"{item.ref.kind} {item.ref.name}": item.disposition for item in done.objects}
 
 
 def error_codes(done: Adoption) -> set[str]:
@@ -137,7 +137,7 @@ def test_what_an_inventory_cannot_take_over_stands_against_it(
 
 def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:
     done = adoption_of(tmp_path, operator_install(policies=(), objects={}, pods=()))
-    assert done.is_over
+    assert done.is_complete
     assert {item.code for item in done.findings} == {"GP360"}
 
 
@@ -183,7 +183,7 @@ def driver_of(folder: Path, case: Mapping[str, Any], **driver: Any) -> RunningDr
 def test_the_charts_driver_is_current_under_a_like_inventory(tmp_path: Path) -> None:
     """It keeps running, and gets every label that DaemonSet, plans and rollouts select by."""
     kept = driver_of(tmp_path, {})
-    assert (kept.keeps, kept.differs) == (True, ())
+    assert (kept.is_kept, kept.differences) == (True, ())
     assert kept.labels[labels.DRIVER_GROUP] == "ubuntu24.04"
     assert kept.labels[labels.COMPONENT] == "driver"
     assert len(kept.labels[labels.DIGEST] or "") == 16
@@ -209,18 +209,19 @@ def test_marks_of_the_cluster_policy_alone_go(tmp_path: Path) -> None:
 def test_what_reaches_the_installation_is_a_difference(tmp_path: Path, case: dict[str, Any]) -> None:
     """The DaemonSet adopts the driver as outdated, and a rollout restarts it."""
     driver = driver_of(tmp_path, case)
-    assert driver.keeps is ("difference" not in case), driver.differs
-    assert case.get("difference", "") in "; ".join(driver.differs)
+    assert driver.is_kept is ("difference" not in case), driver.differences
+    assert case.get("difference", "") in "; ".join(driver.differences)
     assert driver.labels.keys() & {labels.DIGEST, labels.INSTALLATION} == (
-        {labels.DIGEST, labels.INSTALLATION} if driver.keeps else set()
+        {labels.DIGEST, labels.INSTALLATION} if driver.is_kept else set()
     )
     assert driver.labels[labels.DRIVER_GROUP] == "ubuntu24.04"
 
 
 def test_another_driver_in_the_inventory_is_a_difference(tmp_path: Path) -> None:
     """Another kind of kernel modules, or another version."""
-    assert "KERNEL_MODULE_TYPE is 'auto', desired: 'open'" in driver_of(tmp_path, {}, kernel_module_type="open").differs
-    assert "driver:580.126.20-ubuntu24.04" in driver_of(tmp_path, {}, version="580.126.20").differs[0]
+    differences = driver_of(tmp_path, {}, kernel_module_type="open").differences
+    assert "KERNEL_MODULE_TYPE is 'auto', desired: 'open'" in differences
+    assert "driver:580.126.20-ubuntu24.04" in driver_of(tmp_path, {}, version="580.126.20").differences[0]
 
 
 def test_a_driver_that_is_ours_already_is_not_compared(tmp_path: Path) -> None:

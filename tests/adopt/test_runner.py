@@ -12,7 +12,7 @@ import pytest
 from gpu_provision.adopt import runner
 from gpu_provision.adopt.discovery import DRIVER_APP, REVISION
 from gpu_provision.adopt.plan import Disposition
-from gpu_provision.adopt.runner import AdoptionRunner, check, required_permissions, unseen_nodes
+from gpu_provision.adopt.runner import AdoptionRunner, check, nodes_without_features, required_permissions
 from gpu_provision.components import labels, nfd
 from gpu_provision.components.nfd import NODE_FEATURE
 from gpu_provision.inventory import load
@@ -61,8 +61,8 @@ def worker(node: str, status: dict[str, Any], *, owner: str = "DaemonSet", compo
     ids=["nothing runs", "silent", "cannot start", "the master", "another component"],
 )
 def test_a_node_without_node_feature_is_missing(pods: tuple[Manifest, ...], reason: str) -> None:
-    assert unseen_nodes(["b", "a"], index_by_ref([feature("a")]), index_by_ref(pods)) == {"b": reason}
-    assert unseen_nodes(["a"], index_by_ref([feature("a")]), index_by_ref(pods)) == {}
+    assert nodes_without_features(["b", "a"], index_by_ref([feature("a")]), index_by_ref(pods)) == {"b": reason}
+    assert nodes_without_features(["a"], index_by_ref([feature("a")]), index_by_ref(pods)) == {}
 
 
 LEFT_BEHIND = {
@@ -75,10 +75,12 @@ LEFT_BEHIND = {
 def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
     """The ClusterPolicy is last: its absence marks a complete adoption."""
     adoption, deleted = adoption_of(tmp_path, operator_install()), list[str]()
-    removed = tuple(item for item in adoption.of(Disposition.REMOVED) if "node-feature-discovery" not in item.ref.name)
+    removed = tuple(
+        item for item in adoption.objects_with(Disposition.REMOVED) if "node-feature-discovery" not in item.ref.name
+    )
     cluster: Any = SimpleNamespace(
         list=lambda kind, **_: SimpleNamespace(items=[LEFT_BEHIND] if kind == REVISION else []),
-        merge=lambda *_: None,  # the scale of the operator, which has stopped
+        merge_patch=lambda *_: None,  # the scale of the operator, which has stopped
         delete=lambda ref, **_: deleted.append(ref.kind),
         get=lambda _: None,
     )

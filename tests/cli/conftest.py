@@ -53,7 +53,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         if isinstance(fakes.plan, Plan):
             planned(fakes.plan)
         fakes.applied += 1
-        fakes.arguments = {"on_hosts": on_hosts, "part": part, "take_over": job.take_over, "back_to": job.back_to}
+        own = {"take_over": job.take_over, "rollback_to": job.rollback_to}
+        fakes.arguments = {"on_hosts": on_hosts, "part": part, **own}
         return answer(fakes.result)
 
     def unlock(_: object, *, agreed: Callable[[LockHolder], bool], **__: object) -> tuple[LockHolder | None, bool]:

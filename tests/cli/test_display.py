@@ -153,7 +153,7 @@ def test_what_is_said_stays_above_the_picture(live: bool, order: list[str]) -> N
     display = Display(stream, live=live, clock=Clock())
     display(WAITING)
     display.tick()
-    display.say("a plan")
+    display.print_message("a plan")
     display.tick()
     assert [stream.screen[0], stream.screen[-1]] == order
 

@@ -101,7 +101,7 @@ def test_differences_are_2_only_when_asked_for(run: Run, fakes: Fakes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("origin", "code"), [(Origin.DRIFT, 2), (Origin.EITHER, 2), (Origin.NOT_READY, 2), (Origin.PENDING, 0)]
+    ("origin", "code"), [(Origin.DRIFT, 2), (Origin.UNKNOWN, 2), (Origin.NOT_READY, 2), (Origin.PENDING, 0)]
 )
 def test_what_is_pending_is_no_drift(run: Run, fakes: Fakes, origin: Origin, code: int) -> None:
     """A merge that is not applied yet is no reason to page; a host that differs is."""

@@ -18,7 +18,7 @@ from gpu_provision.api.results import StackPlan
 from gpu_provision.api.selection import select_components
 from gpu_provision.cli import plan_file
 from gpu_provision.cli.options import find_inventory, load_inventory
-from gpu_provision.cli.plan_file import load_plan, seal
+from gpu_provision.cli.plan_file import load_plan, seal_digest
 from gpu_provision.components import requirements
 from gpu_provision.inventory import load
 from gpu_provision.model import codes
@@ -81,7 +81,7 @@ def test_plan_files_of_the_right_seal_and_any_shape(document: dict[str, Any], tm
         found = fuzzing.mutate_value(dice, document)
         if not isinstance(found, dict) or dice.random() < 0.05:
             return found
-        return {**found, "seal": seal(found)}
+        return {**found, "seal": seal_digest(found)}
 
     def read(found: Any) -> None:
         path = tmp_path / "plan.json"
@@ -95,7 +95,7 @@ def test_a_malformed_plan_file_is_reported_with_the_place(document: dict[str, An
     """A seal is soon made; what was sealed has to be a plan."""
     del document["plan"]["changes"][1]["object"]["kind"]
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps({**document, "seal": seal(document)}))
+    path.write_text(json.dumps({**document, "seal": seal_digest(document)}))
     with pytest.raises(ProvisionError) as caught:
         load_plan(path)
     (finding,) = caught.value.findings

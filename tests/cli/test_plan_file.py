@@ -82,7 +82,7 @@ def saved(run: Run, fakes: Fakes, tmp_path: Path) -> Path:
 
 def edited(path: Path, *, sealed: bool = True, **parts: Any) -> Path:
     document = {**json.loads(path.read_text()), **parts}
-    path.write_text(json.dumps({**document, "seal": plan_file.seal(document)} if sealed else document))
+    path.write_text(json.dumps({**document, "seal": plan_file.seal_digest(document)} if sealed else document))
     return path
 
 

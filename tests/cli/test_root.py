@@ -10,7 +10,7 @@ import click
 import pytest
 import yaml
 
-from gpu_provision.api.jobs import as_read_only
+from gpu_provision.api.jobs import read_only_listener
 from gpu_provision.api.selection import select_nodes
 from gpu_provision.cli import output, plan_file, root
 from gpu_provision.cli.root import SuggestingGroup
@@ -201,7 +201,7 @@ def test_a_rollback_says_that_the_file_names_other_versions(run: Run, fakes: Fak
     assert "Back to the versions of run 1" in shown.err
     done = run("rollback", "1", "-i", SANDBOX)
     assert (done.code, fakes.applied) == (ExitCode.OK, 1)
-    assert fakes.arguments["back_to"] == 1
+    assert fakes.arguments["rollback_to"] == 1
     assert "gpu-provision diff 1" in done.out
 
 
@@ -252,6 +252,6 @@ def test_hosts_that_are_only_read_make_no_progress() -> None:
     """A plan that calls a host ready, of which it has just said that it is not, is not believed again."""
     heard: list[Event] = []
     for state in (State.PROGRESSING, State.READY, State.FAILED):
-        as_read_only(heard.append)(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
+        read_only_listener(heard.append)(Event(component="host_prerequisites", node="t4-1", state=state, message="x"))
     expected = [("", State.PROGRESSING), ("", State.PROGRESSING), ("host_prerequisites", State.FAILED)]
     assert [(event.component, event.state) for event in heard] == expected

@@ -19,7 +19,7 @@ from gpu_provision.components.targets import (
     unassigned_nodes,
 )
 from gpu_provision.hosts.facts.gpus import Driver
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Gpu, Inventory, NodePool, OperatingSystem
@@ -38,7 +38,7 @@ DECLARED = {
 def test_inventory_host_and_labels_decide_together(declared: str, host: str, labels: str, expected: str) -> None:
     """``driver.enabled`` first, then the host as it was read, then what is written on the node."""
     facts = CASES["hosts"][host]
-    read = None if facts is None else HostRecord(driver=Driver(**facts)).driver.usable
+    read = None if facts is None else HostFacts(driver=Driver(**facts)).driver.usable
     result = choose_driver(DECLARED[declared], read=read, labels=CASES["labels"][labels])
     whose = "host" if result.on_host else "container"
     assert " ".join(filter(None, (whose, result.version, result.basis))) == expected

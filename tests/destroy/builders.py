@@ -12,7 +12,7 @@ OURS = "gpu-provision"
 
 
 def stack(**fields: Any) -> StackIdentity:
-    given: dict[str, Any] = {"name": "prod", "declared": {}, "brings_nfd": False, "is_alone": True}
+    given: dict[str, Any] = {"name": "prod", "declared": {}, "brings_nfd": False, "is_only_stack": True}
     return StackIdentity(**{**given, **fields})
 
 

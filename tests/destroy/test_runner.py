@@ -33,7 +33,7 @@ def train(cluster: KubeClient, name: str, *, is_protected: bool = False) -> Obje
     spec = {"nodeName": "gpu-1", "containers": [container]}
     ref = ref_of(cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    cluster.merge(ref, {"status": status}, part="status")
+    cluster.merge_patch(ref, {"status": status}, part="status")
     if is_protected:
         budget = {
             "apiVersion": "policy/v1",

@@ -35,7 +35,7 @@ class _Server:
         self.requests, self.retry_seconds = 0, 60.0
         self.answer: ProvisionError | None = None
 
-    def merge(self, _ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
+    def merge_patch(self, _ref: ObjectRef, change: Mapping[str, Any]) -> Manifest:
         self._ask()
         if self.data is None:
             raise NotFoundError(FULL)

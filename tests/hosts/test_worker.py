@@ -133,7 +133,7 @@ class Odd(Diary):
     """Gives an answer that cannot be sent."""
 
     def membership(self, node: str) -> HostMembership:  # noqa: ARG002 - it is the same for all
-        return HostMembership(role=NodeRole.MEMBER, why=threading.Lock())  # type: ignore[arg-type]
+        return HostMembership(role=NodeRole.MEMBER, unknown_reason=threading.Lock())  # type: ignore[arg-type]
 
 
 def test_answer_that_cannot_be_sent_fails_its_host(

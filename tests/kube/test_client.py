@@ -62,11 +62,11 @@ def test_the_last_lines_of_a_log_are_read(cluster: KubeClient, server: Running) 
     pod = cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     text = "one\ntwo\nTest PASSED\n"
     server.run(_append(server, pod["metadata"]["uid"], text))
-    assert cluster.log(ref_of(pod), "main", lines=2) == ("two", "Test PASSED")
+    assert cluster.read_log(ref_of(pod), "main", lines=2) == ("two", "Test PASSED")
     with pytest.raises(NotFoundError):
-        cluster.log(ref_of(pod)._replace(name="none"), "main")
+        cluster.read_log(ref_of(pod)._replace(name="none"), "main")
     server.run(_append(server, pod["metadata"]["uid"], "x" * (3 << 20)))
-    [line] = cluster.log(ref_of(pod), "main", lines=1)
+    [line] = cluster.read_log(ref_of(pod), "main", lines=1)
     assert len(line) == client._LOG_BYTES
 
 

@@ -101,13 +101,13 @@ def test_a_refused_credential_is_replaced_once_for_all_threads(clock: Clock) -> 
     login = Login(issuer)
     refused = login.credential()
     clock.now += 60
-    threads = [threading.Thread(target=login.other_than, args=(refused,)) for _ in range(8)]
+    threads = [threading.Thread(target=login.replace_refused, args=(refused,)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert issuer.asked == 2
-    assert login.other_than(refused).authorization == "2"
+    assert login.replace_refused(refused).authorization == "2"
 
 
 def test_a_credential_shows_nothing_secret() -> None:
@@ -330,7 +330,7 @@ def test_a_plugin_gets_the_terminal_and_shows_its_question(
     login: LogIn, server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as the page of a device login; what the command waits for is said first."""
-    monkeypatch.setattr(credentials, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(credentials, "_HINT_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(credentials, "_INTERACTIVE_SECONDS", 30)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     entered = tmp_path / "entered"
@@ -342,7 +342,7 @@ def test_a_plugin_gets_the_terminal_and_shows_its_question(
         if "AB-12" in text:
             entered.write_text("yes\n")
 
-    monkeypatch.setattr(credentials, "_tell", show)
+    monkeypatch.setattr(credentials, "_write_stderr", show)
     question = ["echo code AB-12 >&2", f"read answer < {entered}"]
     assert login(*question, _answer(token=server.server.tokens.token())).list(NODES).resource_version
     assert shown[0] == "Waiting for the credential plugin aws, at most 30 s.\n"

@@ -149,20 +149,20 @@ def test_an_object_that_a_write_returned_is_there_at_once(following: Following, 
     cache = following()
     written = mine(request, "written")
     written["metadata"]["resourceVersion"] = "1"
-    cache.note(written)
+    cache.record_write(written)
     assert names(cache) == {"written"}
-    cache.note(config_map("of-another-selector"))
+    cache.record_write(config_map("of-another-selector"))
     assert names(cache) == {"written"}
 
 
 def test_older_versions_than_what_is_there_are_left_out(answering: Callable[..., KubeClient]) -> None:
     """Events of a predecessor of the same name, and writes that a watch has overtaken."""
     with InformerCache(answering(EMPTY), [Scope(CONFIG_MAP)], patience=30) as cache:
-        cache.note(_of_version("again", "10"))
-        cache._take(cache._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
-        cache.note({**_of_version("again", "9"), "data": {"a": "old"}})
+        cache.record_write(_of_version("again", "10"))
+        cache._handle_event(cache._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "8"), "8"))
+        cache.record_write({**_of_version("again", "9"), "data": {"a": "old"}})
         assert [item["metadata"]["resourceVersion"] for item in cache.list(CONFIG_MAP).values()] == ["10"]
-        cache._take(cache._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
+        cache._handle_event(cache._watched[Scope(CONFIG_MAP)], WatchEvent("DELETED", _of_version("again", "11"), "11"))
         assert names(cache) == set()
 
 
@@ -220,7 +220,7 @@ def test_heartbeat_is_taken_and_wakes_no_reader() -> None:
         for version, (kind, value, wakes) in zip("234", events, strict=True):
             cache.wait(0)
             item = {**_of_version("beating", version), "data": {"a": value, "beat": version}}
-            cache._take(cache._watched[scope], WatchEvent(kind, item, version))
+            cache._handle_event(cache._watched[scope], WatchEvent(kind, item, version))
             assert [each["metadata"]["resourceVersion"] for each in cache.list(scope).values()] == [version]
             assert cache.wait(0) is wakes
 
@@ -230,7 +230,7 @@ def test_copies_are_shared_with_a_reader_who_waits_by_himself(
 ) -> None:
     """What he follows besides ends with him, the rest does not."""
     cache, other = following(), Scope(CONFIG_MAP, f"other={request.node.name}")
-    with cache.shared() as reader:
+    with cache.new_reader() as reader:
         cache.wait(0)
         assert reader.wait(0), "he has not looked yet"
         cluster.create(mine(request, "for-both"))
@@ -243,7 +243,7 @@ def test_copies_are_shared_with_a_reader_who_waits_by_himself(
     eventually(lambda: not _workers(other), "the end of its worker")
     cluster.create(mine(request, "after-him"))
     eventually(lambda: names(cache) == {"for-both", "after-him"}, "the next creation")
-    with cache.shared() as reader:
+    with cache.new_reader() as reader:
         reader.watch(other)
         assert [ref.name for ref in reader.list(other)] == ["beside"]
 

@@ -71,7 +71,7 @@ def held_by(cluster: KubeClient, ref: ObjectRef, holder: str) -> Manifest:
 
 @pytest.mark.parametrize(
     "holder",
-    [None, "", process_identity(), f"root@here pid 1 start 0 on {module._place()}"],
+    [None, "", process_identity(), f"root@here pid 1 start 0 on {module._process_location()}"],
     ids=["no lease", "no holder", "this process", "a dead process"],  # the same in every worker of pytest-xdist
 )
 def test_free_lease_is_taken_at_once(
@@ -107,11 +107,11 @@ def test_locks_of_a_dead_leader_are_inherited(
     assert elector.acquire(live)
     clock[0] += 6.5
     assert elector.acquire(live) == 0.0
-    assert elector.inherited_in(ELSEWHERE) == 2.5
-    assert elector.inherited_in("a command line") is None
-    assert elector.inherited_in("") is None
+    assert elector.takeover_delay(ELSEWHERE) == 2.5
+    assert elector.takeover_delay("a command line") is None
+    assert elector.takeover_delay("") is None
     clock[0] += 2.5
-    assert elector.inherited_in(ELSEWHERE) == 0.0
+    assert elector.takeover_delay(ELSEWHERE) == 0.0
 
 
 def test_locks_of_a_leader_that_gave_back_are_watched(
@@ -123,7 +123,7 @@ def test_locks_of_a_leader_that_gave_back_are_watched(
     live = held_by(cluster, ref, "")
     clock[0] += 60
     assert elector.acquire(live) == 0.0
-    assert elector.inherited_in(ELSEWHERE) is None
+    assert elector.takeover_delay(ELSEWHERE) is None
 
 
 @pytest.mark.parametrize("left", [0.0, 0.2, None], ids=["arrived", "on its way", "unknown"])
@@ -138,7 +138,7 @@ def test_lock_of_the_leader_before_us_is_not_watched(
     monkeypatch.setattr(lock, "TIMING", Timing(0.6, 0.4))
     stack, elector, messages = inventory(), elect(), list[str]()
     stack = replace(stack, cluster=replace(stack.cluster, namespace=ref.namespace))
-    monkeypatch.setattr(elector, "inherited_in", lambda holder: left if holder == ELSEWHERE else None)
+    monkeypatch.setattr(elector, "takeover_delay", lambda holder: left if holder == ELSEWHERE else None)
     elector.acquire(None)
     held_by(cluster, lock_ref(stack), ELSEWHERE)
     cluster.leadership = elector
@@ -178,7 +178,7 @@ def test_killed_process_is_dead_before_its_parent_knows() -> None:
     """The next run must not wait for the parent of the killed one. Of other machines nothing is known."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         start = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        holder = f"root@here pid {process.pid} start {start} on {module._place()}"
+        holder = f"root@here pid {process.pid} start {start} on {module._process_location()}"
         assert holder_is_alive_here(holder)
         assert not holder_is_dead(holder)
         process.kill()

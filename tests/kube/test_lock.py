@@ -102,7 +102,7 @@ def test_lock_of_a_dead_holder_is_taken(cluster: KubeClient, stack: Inventory, h
     """Here at once, also if its process id belongs to another process by now; elsewhere after its lease."""
     if holder == "here":
         here, _, rest = process_identity().partition(" pid ")
-        holder = f"{here} pid {rest.partition(' ')[0]} start 1 on {lease_module._place()}"
+        holder = f"{here} pid {rest.partition(' ')[0]} start 1 on {lease_module._process_location()}"
     cluster.create(lease(stack, holder))
     waits: list[str] = []
     with WriteLock(cluster, stack, on_wait=waits.append):
@@ -291,7 +291,7 @@ def test_unlock_takes_a_living_runs_lock_only_by_force(
 
 def test_label_on_the_lease_does_not_take_it(cluster: KubeClient, stack: Inventory) -> None:
     with WriteLock(cluster, stack, on_wait=quiet) as ours:
-        live = cluster.label(lock_ref(stack), "", {"seen": "by-an-administrator"})
+        live = cluster.patch_labels(lock_ref(stack), "", {"seen": "by-an-administrator"})
         before = live["metadata"]["resourceVersion"]
         eventually(lambda: (cluster.get(lock_ref(stack)) or live)["metadata"]["resourceVersion"] != before, "a renewal")
         assert ours.lost is None

@@ -109,9 +109,9 @@ def is_alive(number: str) -> bool:
 def test_file_error_is_what_the_shell_said(shell: NodeShell, tmp_path: Path) -> None:
     away = str(tmp_path / "away" / "file")
     with pytest.raises(OSError, match=r"[Nn]o such file|nonexistent"):
-        shell.put(away, 1_000_000, [b"x" * 1_000_000], within=plain)
+        shell.write_file(away, 1_000_000, [b"x" * 1_000_000], within=plain)
     with pytest.raises(OSError, match=r"[Nn]o such file|cannot open"):
-        shell.get(away, io.BytesIO().write, within=plain)
+        shell.read_file(away, io.BytesIO().write, within=plain)
 
 
 def test_helper_pod_is_bound_to_the_node_and_bears_everything(shell: NodeShell, server: NodeServer) -> None:

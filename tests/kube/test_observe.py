@@ -12,7 +12,7 @@ import pytest
 
 from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.observe import (
-    Listed,
+    ListedObjects,
     ResourceClaims,
     find_absent,
     node_facts,
@@ -105,7 +105,7 @@ def test_where_a_stack_is_new_the_names_of_all_objects_are_known(cluster: KubeCl
 
 def test_where_there_is_no_namespace_nothing_is_read_in_it(cluster: KubeClient) -> None:
     stack = inventory()
-    listed: Listed = {}
+    listed: ListedObjects = {}
     wanted = [ref._replace(namespace="none") for ref in WANTED]
     before = cluster.requests
     seen = observe(cluster, stack, ClusterFacts(), wanted, TOP._replace(namespace="none"), listed)
@@ -154,9 +154,9 @@ def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: KubeClient) -> None:
     cluster.create({**secret, "data": {"gridd.conf": "QT0x"}})
     first = digest()
     assert len(first) == 32
-    cluster.merge(ref, {"metadata": {"labels": {"touched": "yes"}}})
+    cluster.merge_patch(ref, {"metadata": {"labels": {"touched": "yes"}}})
     assert digest() == first
-    cluster.merge(ref, {"data": {"gridd.conf": "QT0y"}})
+    cluster.merge_patch(ref, {"data": {"gridd.conf": "QT0y"}})
     second = digest()
     cluster.delete(ref)
     cluster.create({**secret, "data": {"gridd.conf": "QT0y"}})
@@ -185,7 +185,7 @@ class Server:
     def __init__(self, version: str = "", *, refuses: bool = False) -> None:
         self.version, self.refuses, self.lists = version, refuses, list[Kind]()
 
-    def served(self, version: str) -> frozenset[str]:
+    def served_resources(self, version: str) -> frozenset[str]:
         return frozenset({"resourceclaims"} if version == self.version else ())
 
     def list(self, kind: Kind) -> ObjectList:
@@ -208,15 +208,15 @@ def test_claims_are_read_where_a_pod_has_a_new_one() -> None:
     """In whichever version the server has them."""
     server = Server("resource.k8s.io/v1beta1")
     claims = claims_of(server)
-    assert (claims.of([pod()]), server.lists) == ((), [])
-    found = claims.of([pod(), pod("mine")])
+    assert (claims.list_for_pods([pod()]), server.lists) == ((), [])
+    found = claims.list_for_pods([pod(), pod("mine")])
     assert found is not None
     assert [claim["metadata"]["name"] for claim in found] == ["mine"]
-    assert claims.of([pod("mine")]) is found
-    claims.of([pod("another")])
+    assert claims.list_for_pods([pod("mine")]) is found
+    claims.list_for_pods([pod("another")])
     assert server.lists == [Kind("resource.k8s.io/v1beta1", "ResourceClaim")] * 2
 
 
 def test_server_without_claims_or_rights_leaves_a_doubt() -> None:
-    assert claims_of(Server()).of([pod("mine")]) is None
-    assert claims_of(Server("resource.k8s.io/v1", refuses=True)).of([pod("mine")]) is None
+    assert claims_of(Server()).list_for_pods([pod("mine")]) is None
+    assert claims_of(Server("resource.k8s.io/v1", refuses=True)).list_for_pods([pod("mine")]) is None

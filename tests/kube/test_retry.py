@@ -166,7 +166,7 @@ def _apply(cluster: KubeClient, live: Manifest) -> Manifest:
 WRITES: dict[str, Write] = {
     "create": lambda cluster, live: cluster.create(config_map(f"{live['metadata']['name']}-2", data={"a": "2"})),
     "replace": lambda cluster, live: cluster.replace({**live, "data": {"a": "2"}}),
-    "merge": lambda cluster, live: cluster.merge(
+    "merge": lambda cluster, live: cluster.merge_patch(
         ref_of(live), {"metadata": _version(live), "data": {"a": "2", "b": None}}
     ),
     "apply": _apply,
@@ -192,7 +192,7 @@ def test_replace_that_another_writer_overwrote_is_a_conflict(cluster: KubeClient
     live = made(cluster, "overwritten", data={"a": "1"})
     other = KubeClient(cluster._client, name="other", server=cluster.server)
     with pytest.raises(ConflictError):
-        lossy(lambda: other.merge(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
+        lossy(lambda: other.merge_patch(ref_of(live), {"data": {"a": "3"}})).replace({**live, "data": {"a": "2"}})
 
 
 @pytest.mark.parametrize("is_created_again", [False, True])
@@ -279,5 +279,5 @@ def test_silence_lasts_from_its_first_failure_to_the_next_answer(answering: Answ
         with pytest.raises(UnreachableError):
             cluster.version()
         assert cluster.health.silent_seconds > 0
-    assert cluster.served("none") == frozenset()
+    assert cluster.served_resources("none") == frozenset()
     assert cluster.health.silent_seconds == 0, "a refusal is an answer, too"

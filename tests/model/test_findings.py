@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpu_provision.model.findings import Finding, RunFailedError, one_line, visible
+from gpu_provision.model.findings import Finding, RunFailedError, escape_control_characters, one_line
 from gpu_provision.model.progress import LockHolder
 from tests.hostile import TEXTS, find_control_characters
 
@@ -19,19 +19,19 @@ def test_a_finding_tells_where_what_evidence_and_fix() -> None:
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)
 def test_a_control_character_is_shown_as_its_escape(text: str, shown: str) -> None:
-    assert visible(text) == one_line(text) == visible(shown) == shown
+    assert escape_control_characters(text) == one_line(text) == escape_control_characters(shown) == shown
 
 
 def test_no_character_of_unicode_is_left_that_steers() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
-    assert find_control_characters(visible(every)) == set()
+    assert find_control_characters(escape_control_characters(every)) == set()
 
 
 @pytest.mark.parametrize("text", ["", "a\tb\nc\n", "Größe 5 µm, 日本語, 😀, \u200d", r"C:\x1b", "\ufeffa"])
 def test_ordinary_text_stays(text: str) -> None:
     """A line ending of Windows is a newline."""
-    assert visible(text) == text == visible(text.replace("\n", "\r\n"))
-    assert (visible("a\r\nb\rc"), one_line("a\r\nb")) == ("a\nb\\rc", r"a\nb")
+    assert escape_control_characters(text) == text == escape_control_characters(text.replace("\n", "\r\n"))
+    assert (escape_control_characters("a\r\nb\rc"), one_line("a\r\nb")) == ("a\nb\\rc", r"a\nb")
 
 
 @pytest.mark.parametrize(("text", "shown"), TEXTS.values(), ids=TEXTS)

@@ -62,14 +62,14 @@ def test_our_cordon_for_another_purpose_is_left_alone_too(cluster: KubeClient) -
 def test_a_cordon_in_between_is_seen(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another tool cordons between our look and our write, which then does not count."""
     made(cluster, "contended")
-    merge = cluster.merge
+    merge = cluster.merge_patch
 
     def late(node: ObjectRef, change: Mapping[str, Any]) -> Manifest:
         merge(node, {"spec": {"unschedulable": True}})
-        monkeypatch.setattr(cluster, "merge", merge)
+        monkeypatch.setattr(cluster, "merge_patch", merge)
         return merge(node, change)
 
-    monkeypatch.setattr(cluster, "merge", late)
+    monkeypatch.setattr(cluster, "merge_patch", late)
     assert not drain.cordon(cluster, "contended", WHY)
     assert CORDONED not in facts(cluster, "contended").annotations
 
@@ -87,7 +87,7 @@ def running(cluster: KubeClient, name: str) -> Manifest:
     metadata, spec = {"name": name, "namespace": "default", "labels": {"app": name}}, {"containers": [CONTAINER]}
     made = cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "nodeName": "no"}})
     ready = [{"type": "Ready", "status": "True"}]
-    return cluster.merge(ref_of(made), {"status": {"phase": "Running", "conditions": ready}}, part="status")
+    return cluster.merge_patch(ref_of(made), {"status": {"phase": "Running", "conditions": ready}}, part="status")
 
 
 CONTAINER = {"name": "c", "image": "i"}

@@ -59,7 +59,7 @@ def test_a_cluster_that_does_not_answer_is_not_known(tmp_path: Path) -> None:
     missing = ClusterConfig(kubeconfig=str(tmp_path / "none"))
     standing = NodeMaintenance(replace(inventory(), cluster=missing)).membership("worker")
     assert standing.role is NodeRole.UNKNOWN
-    assert "kubeconfig" in standing.why
+    assert "kubeconfig" in standing.unknown_reason
 
 
 @pytest.fixture(autouse=True)
@@ -156,8 +156,8 @@ def test_a_cordon_of_a_rollout_outlives_a_reboot(cluster: KubeClient, guard: Nod
     ref = node(cluster, "upgraded")
     marks = {"annotations": {states.CORDONED: states.MANAGER}, "labels": {states.STATE: "upgrade-failed"}}
     status = {"nodeInfo": {"bootID": BOOT}, "conditions": [{"type": "Ready", "status": "True"}]}
-    cluster.merge(ref, {"metadata": marks, "spec": {"unschedulable": True}})
-    cluster.merge(ref, {"status": status}, part="status")
+    cluster.merge_patch(ref, {"metadata": marks, "spec": {"unschedulable": True}})
+    cluster.merge_patch(ref, {"status": status}, part="status")
     guard.cordon_and_drain("upgraded", Drain(), lambda _: None)
     guard.wait_and_uncordon("upgraded", BOOT, 30, lambda _: None)
     live = cluster.read(ref)

@@ -19,7 +19,7 @@ from celpy import json_to_cel
 from gpu_provision.inventory.document import SourceError, read_source
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.operator.crd import RULES_KEY, Schema, spec_schema, supports_cel_rules
-from gpu_provision.operator.stack import HOME, inventory_of, namespace_changed, stack_of
+from gpu_provision.operator.stack import NAMESPACE_ANNOTATION, inventory_of, namespace_changed, stack_of
 from gpu_provision.sandbox.apiserver.custom_resources import to_json_schema
 from tests.operator.conftest import REPOSITORY, store_form, stored_stack
 from tests.operator.rule_cases import CASES, SECRET, Case, stack
@@ -71,7 +71,7 @@ def findings(stack: dict[str, Any], before: dict[str, Any] | None = None) -> set
     """Return the findings of loader and controller for a stack in the namespace of the previous one."""
     inventory, found = inventory_of(stack)
     home = inventory_of(before)[0] if before else None
-    annotations = {HOME: home.cluster.namespace} if home else {}
+    annotations = {NAMESPACE_ANNOTATION: home.cluster.namespace} if home else {}
     moved = inventory and namespace_changed({"metadata": {"name": "prod", "annotations": annotations}}, inventory)
     return {finding.what for finding in (*found, *filter(None, [moved]))}
 

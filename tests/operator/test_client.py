@@ -49,28 +49,28 @@ def test_a_plan_names_who_declares_what_it_would_change(by_flux: KubeClient) -> 
 def test_rollback_is_annotated_until_another_spec(by_flux: KubeClient) -> None:
     """Regardless of a remaining change after the takeover."""
 
-    def declared(more: str, back_to: int = 0) -> int:
-        return rollback_run(apply_stack(by_flux, compare(by_flux, more), force=True, back_to=back_to))
+    def declared(more: str, rollback_to: int = 0) -> int:
+        return rollback_run(apply_stack(by_flux, compare(by_flux, more), force=True, rollback_to=rollback_to))
 
-    assert declared(stop_after(7), back_to=3) == 3
+    assert declared(stop_after(7), rollback_to=3) == 3
     assert declared(stop_after(8)) == 0
-    assert declared(stop_after(9), back_to=4) == 4
-    edited = by_flux.merge(ref_of(compare(by_flux).live), {"spec": {"rollout": {"stop_after_failures": 5}}})
+    assert declared(stop_after(9), rollback_to=4) == 4
+    edited = by_flux.merge_patch(ref_of(compare(by_flux).live), {"spec": {"rollout": {"stop_after_failures": 5}}})
     assert rollback_run(edited) == 0
-    assert declared("", back_to=6) == 6
+    assert declared("", rollback_to=6) == 6
 
 
 def test_status_may_change_between_look_and_write(by_flux: KubeClient) -> None:
     """Also for removed fields. A concurrent change of the spec is a conflict."""
     stack, with_more = ref_of(compare(by_flux).live), {"rollout": {"stop_after_failures": 2}, "history": {"keep": 5}}
-    by_flux.merge(stack, {"spec": with_more})
+    by_flux.merge_patch(stack, {"spec": with_more})
     resource = compare(by_flux, stop_after(7))
-    by_flux.merge(stack, {"status": {"observedGeneration": 1}}, part="status")
+    by_flux.merge_patch(stack, {"status": {"observedGeneration": 1}}, part="status")
     assert "keep" not in apply_stack(by_flux, resource, force=True)["spec"].get("history", {})
 
-    by_flux.merge(stack, {"spec": with_more})
+    by_flux.merge_patch(stack, {"spec": with_more})
     resource = compare(by_flux, stop_after(7))
-    by_flux.merge(stack, {"spec": {"rollout": {"stop_after_failures": 4}}})
+    by_flux.merge_patch(stack, {"spec": {"rollout": {"stop_after_failures": 4}}})
     with pytest.raises(ConflictError):
         apply_stack(by_flux, resource, force=True)
 

@@ -40,7 +40,9 @@ def test_all_that_a_status_says_has_a_place(failed: bool) -> None:  # noqa: FBT0
     found = evaluate_states(seen)
     if failed:
         found = {key: replace(state, state=State.FAILED, reason="for a reason") for key, state in found.items()}
-    status = json.loads(json.dumps(status_of(StackObservation(generation=3, seen=seen, states=found), {}, NOW)))
+    status = json.loads(
+        json.dumps(status_of(StackObservation(generation=3, cluster_state=seen, states=found), {}, NOW))
+    )
     schema = schema_of("status")
     assert prune(status, schema) == status
     problems = schema["properties"]["nodes"]["properties"]["problems"]

@@ -15,7 +15,8 @@ from tests import fuzzing
 from tests.operator.conftest import INVENTORIES, data_of
 
 STACKS = [stacks.stack_of(data_of(file)) for file in INVENTORIES]
-ANNOTATIONS = {stacks.BACK_TO: "3 7", stacks.HOME: "gpu-operator-resources", stacks.LED_BY: "kube-system/x"}
+KEYS = (stacks.ROLLBACK_ANNOTATION, stacks.NAMESPACE_ANNOTATION, stacks.LEASE_ANNOTATION)
+ANNOTATIONS = dict(zip(KEYS, ("3 7", "gpu-operator-resources", "kube-system/x"), strict=True))
 STORED = {"uid": "u", "generation": 7, "creationTimestamp": "2026-11-22T09:00:00Z"}
 
 

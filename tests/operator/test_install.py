@@ -16,7 +16,7 @@ from gpu_provision.operator.client import add_finalizer, remove_finalizer
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, RULES_KEY, definition
 from gpu_provision.operator.install import install, skew_findings
 from gpu_provision.operator.manifests import InstallOptions
-from gpu_provision.operator.stack import DEFAULT_LEASE, HOME, LED_BY, stack_of
+from gpu_provision.operator.stack import DEFAULT_LEASE, LEASE_ANNOTATION, NAMESPACE_ANNOTATION, stack_of
 from gpu_provision.sandbox.apiserver.errors import Cause
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
@@ -80,16 +80,17 @@ def test_a_stack_is_held_once_with_where_it_is_installed(cluster: KubeClient) ->
     stack = ref_of(cluster.create(stack_of({"name": "main"})))
     add_finalizer(cluster, stack, "gpus")
     first = cluster.read(stack)["metadata"]
-    assert first["annotations"][HOME] == "gpus"
+    assert first["annotations"][NAMESPACE_ANNOTATION] == "gpus"
     add_finalizer(cluster, stack, "elsewhere")
     assert cluster.read(stack)["metadata"] == first
-    cluster.merge(stack, {"metadata": {"annotations": {HOME: None}}})
+    cluster.merge_patch(stack, {"metadata": {"annotations": {NAMESPACE_ANNOTATION: None}}})
     add_finalizer(cluster, stack, "gpus")
-    assert cluster.read(stack)["metadata"]["annotations"][HOME] == "gpus"
+    assert cluster.read(stack)["metadata"]["annotations"][NAMESPACE_ANNOTATION] == "gpus"
     add_finalizer(cluster, stack, "gpus", "elsewhere/leader")
-    assert cluster.read(stack)["metadata"]["annotations"] == {HOME: "gpus", LED_BY: "elsewhere/leader"}
+    both = {NAMESPACE_ANNOTATION: "gpus", LEASE_ANNOTATION: "elsewhere/leader"}
+    assert cluster.read(stack)["metadata"]["annotations"] == both
     add_finalizer(cluster, stack, "gpus")
-    assert cluster.read(stack)["metadata"]["annotations"] == {HOME: "gpus"}
+    assert cluster.read(stack)["metadata"]["annotations"] == {NAMESPACE_ANNOTATION: "gpus"}
     cluster.delete(stack)
     assert cluster.get(stack)
     remove_finalizer(cluster, stack)

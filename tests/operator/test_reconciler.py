@@ -24,7 +24,7 @@ class Worker(SimpleNamespace):
         super().__init__(now=0.0, silence=0.0, runs=0, statuses=[], notes=[], waits=[])
         nothing = frozenset[str]()
         seen = Observation(cast("Any", None), {}, objects=frozenset({EDITED}), edited=nothing, steps=nothing)
-        self.figures = SimpleNamespace(record_needs=lambda *_: None)
+        self.metrics = SimpleNamespace(record_needs=lambda *_: None)
         self.observe, self.next_deadline = lambda _: seen, lambda _: float("inf")
         clock = SimpleNamespace(monotonic=lambda: self.now, thread_time=lambda: 0.0, sleep=lambda _: None)
         monkeypatch.setattr(reconciler, "time", clock)

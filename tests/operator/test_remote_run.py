@@ -15,7 +15,7 @@ from gpu_provision.model.plan import DestroyResult
 from gpu_provision.operator import remote_run
 from gpu_provision.operator.client import get_stack
 from gpu_provision.operator.remote_run import TAKEOVER_SECONDS, LeaderMonitor
-from gpu_provision.operator.stack import LED_BY, lease_of
+from gpu_provision.operator.stack import LEASE_ANNOTATION, lease_of
 from tests.operator.conftest import SANDBOX
 
 LEASE = lease_of(None)
@@ -66,7 +66,7 @@ def test_lease_that_is_given_back_is_no_renewal(look: Look) -> None:
 
 def test_stack_names_the_lease_of_its_controllers() -> None:
     """For controllers in another namespace."""
-    stack = {"metadata": {"name": "main", "annotations": {LED_BY: "elsewhere/gpu-provision-operator"}}}
+    stack = {"metadata": {"name": "main", "annotations": {LEASE_ANNOTATION: "elsewhere/gpu-provision-operator"}}}
     assert lease_of(stack) == LEASE._replace(namespace="elsewhere")
 
 

@@ -11,9 +11,9 @@ from gpu_provision import render
 from gpu_provision.inventory import load
 from gpu_provision.model.inventory import ClusterConfig
 from gpu_provision.operator.stack import (
-    BACK_TO,
-    HOME,
-    LED_BY,
+    LEASE_ANNOTATION,
+    NAMESPACE_ANNOTATION,
+    ROLLBACK_ANNOTATION,
     inventory_of,
     lease_of,
     namespace_of,
@@ -33,17 +33,17 @@ from tests.operator.rule_cases import POOL
 )
 def test_rollback_holds_until_the_stack_is_changed(annotation: str, run: int) -> None:
     """The annotation may have any text."""
-    assert rollback_run({"metadata": {"generation": 7, "annotations": {BACK_TO: annotation}}}) == run
+    assert rollback_run({"metadata": {"generation": 7, "annotations": {ROLLBACK_ANNOTATION: annotation}}}) == run
     assert rollback_run({"metadata": {"generation": 7, "annotations": rollback_annotation(run, 7)}}) == run
 
 
 @pytest.mark.parametrize("name", ["a\n", "../secrets/x", "a/b", "$(id)", "", "a?watch=1", "A"])
 def test_an_annotation_that_is_no_name_becomes_no_path(name: str) -> None:
     """Namespace and lease of a stack become parts of API paths."""
-    annotations = {HOME: name, LED_BY: f"ns/{name}"}
+    annotations = {NAMESPACE_ANNOTATION: name, LEASE_ANNOTATION: f"ns/{name}"}
     assert namespace_of({"metadata": {"annotations": annotations}}) == ""
     assert lease_of({"metadata": {"annotations": annotations}}) == lease_of(None)
-    assert lease_of({"metadata": {"annotations": {LED_BY: f"{name}/lease"}}}) == lease_of(None)
+    assert lease_of({"metadata": {"annotations": {LEASE_ANNOTATION: f"{name}/lease"}}}) == lease_of(None)
 
 
 def test_stored_stack_means_the_same_as_its_inventory(file: Path) -> None:

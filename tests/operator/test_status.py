@@ -23,7 +23,7 @@ from gpu_provision.operator.status import (
     rollback_problem,
     status_of,
 )
-from gpu_provision.planning.states import Key, evaluate_states
+from gpu_provision.planning.states import ComponentNode, evaluate_states
 from tests.planning.builders import GPU_NODES, Stack, labelled, with_node
 
 NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
@@ -31,12 +31,12 @@ NOW, LATER = "2026-11-22T09:00:00Z", "2026-11-22T10:00:00Z"
 
 def status(stack: Stack, before: dict[str, Any] | None = None, now: str = NOW, **changes: Any) -> dict[str, Any]:
     seen = stack.situation
-    known: dict[Key, NodeState] = evaluate_states(seen) | changes.pop("states", {})
-    observation = StackObservation(generation=3, release="26.7.0", seen=seen, states=known, **changes)
+    known: dict[ComponentNode, NodeState] = evaluate_states(seen) | changes.pop("states", {})
+    observation = StackObservation(generation=3, release="26.7.0", cluster_state=seen, states=known, **changes)
     return status_of(observation, before or {}, now)
 
 
-def failed(node: str = "t4-1") -> dict[Key, NodeState]:
+def failed(node: str = "t4-1") -> dict[ComponentNode, NodeState]:
     return {("driver", node): NodeState(component="driver", node=node, state=State.FAILED, reason="it does not build")}
 
 
@@ -50,11 +50,11 @@ def without_nfd() -> Stack:
 def without_nodes() -> dict[str, Any]:
     seen = Stack().situation
     empty = replace(seen, context=replace(seen.context, targets=()))
-    return status_of(StackObservation(generation=1, seen=empty, states={}), {}, NOW)
+    return status_of(StackObservation(generation=1, cluster_state=empty, states={}), {}, NOW)
 
 
 OVERLAP = StackProblem(Reason.OVERLAP, "stack a owns t4-1")
-IDLE, WORKING, WELL, SILENT = Reason.IDLE, Reason.WORKING, Reason.WELL, Reason.NO_FEATURES
+IDLE, WORKING, WELL, SILENT = Reason.IDLE, Reason.PROGRESSING, Reason.AVAILABLE, Reason.NO_FEATURES
 CONDITIONS: dict[str, tuple[dict[str, Any], str, tuple[Reason, ...]]] = {
     "as declared": (status(Stack()), "Ready", (Reason.READY, IDLE, WELL)),
     "in a run": (status(Stack(), is_working=True), "Progressing", (WORKING, WORKING, WELL)),
@@ -164,7 +164,9 @@ def test_a_status_names_so_many_nodes_and_counts_the_others() -> None:
         targets=tuple(replace(pool, name=node.name, facts=node) for node in nodes),
     )
     broken = {key: state for name in names for key, state in failed(name).items()}
-    found = status_of(StackObservation(generation=1, seen=replace(seen, context=context), states=broken), {}, NOW)
+    found = status_of(
+        StackObservation(generation=1, cluster_state=replace(seen, context=context), states=broken), {}, NOW
+    )
     assert len(found["nodes"]["problems"]) == MAX_PROBLEMS
     assert found["nodes"]["summary"] == f"0/{len(names)}"
 
@@ -177,7 +179,7 @@ def test_a_status_comes_to_a_verdict() -> None:
     """An active run may repair an earlier failure; an older generation is ignored."""
     trying, problem = stack_of(states=failed(), is_working=True), StackProblem(Reason.INVALID, "no such release")
     stacks = (trying, stack_of(generation=4), {"metadata": {"generation": 1}})
-    assert [evaluate_status(each).phase for each in stacks] == [StackPhase.WORKING, *[StackPhase.UNSEEN] * 2]
+    assert [evaluate_status(each).phase for each in stacks] == [StackPhase.WORKING, *[StackPhase.NOT_OBSERVED] * 2]
     assert evaluate_status(stack_of(problem=problem)).summary == "InvalidSpec: no such release"
 
 

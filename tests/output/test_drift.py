@@ -38,7 +38,7 @@ def test_who_did_it_stands_beside_what_they_did(golden: Golden) -> None:
         found = difference("DaemonSet", action=Action.WAIT, origin=Origin.NOT_READY)
         return replace(found, notes=(reason,), nodes=nodes)
 
-    gone = difference("Service", action=Action.CREATE, origin=Origin.EITHER)
+    gone = difference("Service", action=Action.CREATE, origin=Origin.UNKNOWN)
     slow = waiting("ImagePullBackOff", "t4-2"), waiting("no PCI bus", "t4-10", "t4-9")
     found = of(gone, difference("DaemonSet", IMAGE, REPLICAS), *slow)
     golden("drift", drift_text(found, hosts="~ t4-1\n    load x", changed_hosts=1))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.hosts.result import HostsResult
-from gpu_provision.model.progress import Outside, State
+from gpu_provision.model.progress import OutsideState, State
 from gpu_provision.output import status
 from gpu_provision.output.text import Style
 from tests.output import samples
@@ -71,7 +71,7 @@ def test_an_expected_driver_that_is_missing_is_not_loaded() -> None:
     gpu, cpu = (replace(row, driver="") for row in samples.STATUS.nodes)
     own = replace(gpu, driver="550.90.07", driver_on_host=True)
     host, uncounted = replace(gpu, driver_on_host=True), replace(gpu, gpus=None)
-    rows = [gpu, cpu, replace(gpu, state=Outside.UNDECLARED), host, uncounted, own]
+    rows = [gpu, cpu, replace(gpu, state=OutsideState.UNDECLARED), host, uncounted, own]
     lines = status.nodes(rows).splitlines()[1:]
     assert ["not loaded" in line for line in lines] == [True, False, False, False, True, False]
     assert "550.90.07 (host)" in lines[-1]
@@ -95,7 +95,7 @@ def test_the_stack_is_ready_when_its_gpu_nodes_are() -> None:
     node, without_gpu = samples.STATUS.nodes
     assert not status.is_ready(samples.STATUS)
     assert status.is_ready(replace(ready, nodes=(node, replace(without_gpu, state=State.PENDING))))
-    assert status.is_ready(replace(ready, nodes=(replace(node, state=Outside.UNDECLARED),)))
+    assert status.is_ready(replace(ready, nodes=(replace(node, state=OutsideState.UNDECLARED),)))
     assert not status.is_ready(replace(ready, nodes=(replace(node, state=State.LEAVING),)))
 
 

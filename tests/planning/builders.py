@@ -22,7 +22,7 @@ from gpu_provision.model.cluster import (
 )
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
-from gpu_provision.planning.applyset import digest_of, selects
+from gpu_provision.planning.applyset import digest_of, matches_node
 from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
@@ -161,7 +161,7 @@ class Stack:
         for items in self.desired.values():
             for item in items:
                 for node in nodes if item["kind"] == "DaemonSet" else ():
-                    if selects(item, node.labels):
+                    if matches_node(item, node.labels):
                         yield daemon_pod(item, node.name)
 
     def validations(self) -> list[Manifest]:
@@ -171,7 +171,7 @@ class Stack:
     def daemonset(self, component: str, node: str = "t4-1") -> Manifest:
         found = next(facts for facts in self.context.facts.nodes if facts.name == node)
         return next(
-            item for item in self.desired[component] if item["kind"] == "DaemonSet" and selects(item, found.labels)
+            item for item in self.desired[component] if item["kind"] == "DaemonSet" and matches_node(item, found.labels)
         )
 
     def pod(self, component: str, node: str) -> Manifest:
@@ -202,7 +202,7 @@ class Stack:
             members=self.members,
             namespaces=frozenset({self.context.namespace}),
             pods=self.pods,
-            passed=self.passed,
+            verdicts=self.passed,
         )
 
     @property

@@ -19,8 +19,8 @@ from gpu_provision.model.specs import SecretKey
 from gpu_provision.planning.applyset import applyset_id, kinds_of
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import (
-    MOST_OF_OBJECT,
-    MOST_OF_VALUES,
+    MAX_OBJECT_LENGTH,
+    MAX_VALUES_LENGTH,
     find_references,
     inventory_findings,
     missing_findings,
@@ -81,10 +81,10 @@ def test_the_reported_number_of_nodes_fits(length: int, fits: int) -> None:
     """As the API server counts: values alone, and the whole with its book of fields."""
     names = [target.name for target in context_of(length, fits).targets]
     record = observe.validations_manifest(inventory(), {("device_plugin_validation", name): _LONGEST for name in names})
-    assert sum(map(len, record["data"].values())) < MOST_OF_VALUES
+    assert sum(map(len, record["data"].values())) < MAX_VALUES_LENGTH
     book = {f"f:{name}": {} for name in names}
     data = sum(len(key) + len(value) for key, value in record["data"].items())
-    assert data + len(json.dumps(book, separators=(",", ":"))) < MOST_OF_OBJECT
+    assert data + len(json.dumps(book, separators=(",", ":"))) < MAX_OBJECT_LENGTH
 
 
 NAMESPACE = "operands"

@@ -168,7 +168,7 @@ def test_the_right_to_patch_pods_is_asked_for_with_reason(account: As) -> None:
 def test_service_accounts_are_given_rights_as_such(server: Running, tmp_path: Path) -> None:
     server.server.write_kubeconfig(tmp_path / "kubeconfig", "system:serviceaccount:ci:robot")
     with pytest.raises(ForbiddenError) as caught:
-        Session(STACK, _cluster=connect(str(tmp_path / "kubeconfig"))).reading()
+        Session(STACK, _cluster=connect(str(tmp_path / "kubeconfig"))).cluster_plan()
     assert "--service-account ci:robot | kubectl apply" in caught.value.findings[0].fix
 
 

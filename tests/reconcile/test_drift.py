@@ -75,7 +75,7 @@ def test_a_field_of_another_client_is_drift_and_names_them() -> None:
 
 def test_a_field_that_is_gone_has_no_owner_and_may_be_either() -> None:
     difference = difference_of(workload("a", arguments=("-v",)), owned(workload("a"), gpu_provision=("image", "name")))
-    assert difference.origin is Origin.EITHER
+    assert difference.origin is Origin.UNKNOWN
 
 
 @pytest.mark.parametrize(("applied", "origin"), [("same", Origin.DRIFT), ("other", Origin.PENDING)])
@@ -131,7 +131,7 @@ WAS_THERE = {ObjectRef("v1", "Service", "n", "x"): workload("a")}
     ("action", "known", "origin"),
     [
         (Action.CREATE, KnownState(live={}), Origin.PENDING),
-        (Action.CREATE, KnownState(live=LIVE), Origin.EITHER),
+        (Action.CREATE, KnownState(live=LIVE), Origin.UNKNOWN),
         (Action.CREATE, KnownState(live=LIVE, applied=WAS_THERE), Origin.DRIFT),
         (Action.CREATE, KnownState(live=LIVE, applied={}), Origin.PENDING),
         (Action.DELETE, KnownState(live=LIVE), Origin.PENDING),
@@ -177,7 +177,7 @@ def drift_of(monkeypatch: pytest.MonkeyPatch) -> Any:
         reading = ClusterPlan(context, desired, observed, plan(context, desired, observed))
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}} for each in context.facts.nodes]
         cluster = SimpleNamespace(list=lambda _: SimpleNamespace(items=nodes))
-        return read_drift(cast("Session", SimpleNamespace(cluster=cluster, reading=lambda: reading)))
+        return read_drift(cast("Session", SimpleNamespace(cluster=cluster, cluster_plan=lambda: reading)))
 
     return drift_of
 

@@ -12,7 +12,7 @@ from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import ClusterState, Key
+from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.planning.verdicts import parse_verdict
 from gpu_provision.reconcile import evidence
 from gpu_provision.reconcile.evidence import MAX_LOGS, Crashes, Validations
@@ -31,7 +31,7 @@ class Logs:
     def __init__(self, *lines: str) -> None:
         self.lines, self.asked = lines, list[tuple[str, bool]]()
 
-    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
+    def read_log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
         assert (container, lines) == ("ctr", 30)
         self.asked.append((ref.name, previous))
         if not self.lines:
@@ -54,11 +54,11 @@ def situation(*pods: dict[str, Any]) -> ClusterState:
     return cast("ClusterState", SimpleNamespace(pods=by_key))
 
 
-def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) -> dict[Key, NodeState]:
+def waiting(*nodes: str, reason: str = WAITS, state: State = State.PROGRESSING) -> dict[ComponentNode, NodeState]:
     return {("driver", node): NodeState(component="driver", node=node, state=state, reason=reason) for node in nodes}
 
 
-def crash_reasons(crashes: Crashes, seen: ClusterState, states: dict[Key, NodeState]) -> list[str]:
+def crash_reasons(crashes: Crashes, seen: ClusterState, states: dict[ComponentNode, NodeState]) -> list[str]:
     """Read all that is unread, and return the reasons."""
     for step in [*crashes.start_reading(states, seen)]:
         crashes.read_log(step)
@@ -153,7 +153,7 @@ def test_a_passed_validation_is_recorded_before_its_pod_ends(*, is_old: bool) ->
     pod = validation_pod(pod_of(stack), "Succeeded")
     stack.put(pod)
     seen = stack.situation
-    made.collect(replace(seen, observed=replace(seen.observed, void=frozenset({pod["metadata"]["uid"]}))))
+    made.collect(replace(seen, observed=replace(seen.observed, void_pod_uids=frozenset({pod["metadata"]["uid"]}))))
     assert (made.passed, made.evidence) == ({}, {})
     made.collect(stack.situation)
     verdict = parse_verdict(made.passed[PLUGIN])
@@ -182,7 +182,7 @@ def test_a_repeated_validation_is_removed_from_the_record(monkeypatch: pytest.Mo
     monkeypatch.setattr(evidence.observe, "write_validations", lambda *arguments: written.append(arguments[2]))
     stack = Stack()
     for revalidate in (False, True):
-        observed = replace(stack.observed, passed={} if revalidate else stack.passed)
+        observed = replace(stack.observed, verdicts={} if revalidate else stack.passed)
         reading: Any = SimpleNamespace(context=stack.context, observed=observed, revalidate=revalidate)
         Validations(cast("KubeClient", None), reading).forget_repeated()
     assert written == [{}]

@@ -44,7 +44,7 @@ class Showing(InformerCache):
         name = fields.partition(",")[0].removeprefix("metadata.name=")
         return {ref: each for ref, each in self.objects.items() if ref.type == kind and name in {"", ref.name}}
 
-    def shared(self) -> InformerCache:
+    def new_reader(self) -> InformerCache:
         return self
 
 
@@ -70,14 +70,14 @@ def test_only_changed_inputs_are_evaluated() -> None:
         asked.append(name)
         return [name.upper()]
 
-    first = memo.of({"a": [1], "b": [2]}, work)
-    again = memo.of({"a": [1], "b": [3]}, work)
+    first = memo.get_all({"a": [1], "b": [2]}, work)
+    again = memo.get_all({"a": [1], "b": [3]}, work)
     assert again == first == {"a": ["A"], "b": ["B"]}
     assert again["b"] is first["b"]
-    assert copy(memo).of({"a": [1]}, work) == {"a": ["A"]}
+    assert copy(memo).get_all({"a": [1]}, work) == {"a": ["A"]}
     assert asked == ["a", "b", "b"]
-    memo.of({}, work)
-    memo.of({"a": [1]}, work)
+    memo.get_all({}, work)
+    memo.get_all({"a": [1]}, work)
     assert asked == ["a", "b", "b", "a"]
 
 
@@ -253,8 +253,8 @@ def test_the_plan_of_a_run_is_made_of_live_copies() -> None:
 def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     """A run reports no ready state again, and the observer continues in another thread."""
     world = World()
-    seen = world.observer.observe(0.0).seen
-    live = world.observer.live(world.observer.read(cast("KubeClient", Asked())))
+    seen = world.observer.observe(0.0).cluster_state
+    live = world.observer.live_state(world.observer.read(cast("KubeClient", Asked())))
     assert live.ready == {key: state for key, state in evaluate_states(seen).items() if state.state is State.READY}
     assert live.ready
     node = node_object("late")
@@ -262,7 +262,7 @@ def test_a_run_starts_from_what_is_known_and_keeps_it_apart() -> None:
     among = live.situations.build(live.cache, dict(world.objects), {})
     assert among.observed.facts.nodes != seen.observed.facts.nodes
     del world.objects[ref_of(node)]
-    assert world.observer.observe(0.0).seen == seen
+    assert world.observer.observe(0.0).cluster_state == seen
 
 
 def config_map(**data: str) -> Manifest:
@@ -331,6 +331,6 @@ def test_a_run_of_a_controller_repeats_failed_validations() -> None:
     world = World()
     failed = validation_pod(world.stack.validations()[0], "Failed")
     world.stack.put(failed)
-    live = world.observer.live(reading_of(world.stack))
+    live = world.observer.live_state(reading_of(world.stack))
     seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
-    assert seen.observed.void == {failed["metadata"]["uid"]}
+    assert seen.observed.void_pod_uids == {failed["metadata"]["uid"]}

@@ -9,7 +9,7 @@ import pytest
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.hosts import ImageAnswer, ImageState, Preflight
+from gpu_provision.model.hosts import ImageAvailability, ImageLookup, Preflight
 from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import PreflightReport, preflight
@@ -25,12 +25,12 @@ class World:
     def __init__(self) -> None:
         self.hosts = HostsResult()
         self.nodes: tuple[NodeFacts, ...] = (NODE,)
-        self.image = ImageState.PRESENT
+        self.image = ImageAvailability.PRESENT
         self.asked: list[tuple[str, str]] = []
 
-    def ask(self, image: str, architecture: str) -> ImageAnswer:
+    def ask(self, image: str, architecture: str) -> ImageLookup:
         self.asked.append((image, architecture))
-        return ImageAnswer(image, self.image, "answer of the registry")
+        return ImageLookup(image, self.image, "answer of the registry")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_findings_of_hosts_stay_as_they_are(world: World) -> None:
 
 def test_managed_nodes_are_judged_by_cluster_and_registry(world: World) -> None:
     """No connection is made to them."""
-    world.image = ImageState.ABSENT
+    world.image = ImageAvailability.ABSENT
     found = judged(stack())
     assert codes(found) == [("GP660", "t4-1")]
     assert found.findings[0].evidence == "answer of the registry"

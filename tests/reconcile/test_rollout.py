@@ -57,7 +57,7 @@ def test_a_transition_is_one_patch_of_the_observed_node(
 ) -> None:
     """State, memory and cordon never part; a write in between makes the server refuse. No label has an empty value."""
     memory = ((states.REASON, "no"), (states.SINCE, None))
-    move = StateTransition(node="n1", revision="7", to=state, cordon=cordon, annotations=memory)
+    move = StateTransition(node="n1", revision="7", state=state, cordon=cordon, annotations=memory)
     patch = TransitionNode(KEY, ObjectRef("v1", "Node", "", "n1"), move).patch()
     metadata = {"resourceVersion": "7", "labels": {states.STATE: label}, "annotations": dict(memory)}
     assert patch == {"metadata": metadata, **spec}
@@ -81,7 +81,7 @@ STARTING = DriverPod(uid="2", digest="new", is_ready=False)
 
 
 def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
-    node = FleetNode(name="n1", domain="d", wanted=DesiredContent("new"), labels={STATE: label}, driver=driver)
+    node = FleetNode(name="n1", domain="d", desired=DesiredContent("new"), labels={STATE: label}, driver=driver)
     return Snapshot(now=0, target="t", nodes=(node,))
 
 
@@ -97,7 +97,7 @@ def test_a_driver_stands_where_its_node_and_the_fleet_stand(case: list[str]) -> 
     """What only a user's wish holds back is no failure; what needs a person is one."""
     label, driver, phase, expected, reason = case
     seen = fleet(label, {"OLD": OLD, "NEW": NEW, "STARTING": STARTING}.get(driver))
-    assert state(seen, Phase[phase], waits={"n1": "why not"}) == (State[expected], reason)
+    assert state(seen, Phase[phase], wait_reasons={"n1": "why not"}) == (State[expected], reason)
 
 
 def test_a_failure_is_final_and_an_end_needs_no_watch() -> None:
@@ -153,7 +153,7 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(case: list[Any]) -> 
     """Its labels are not written yet only while no pod would lose a GPU, and after the marks of its rollout."""
     labels, is_used, phase, fields, auto_upgrade, expected, reason = case
     pods = (Pod(namespace="default", name="train", uid="3", use=GpuUse.REQUEST),) if is_used else ()
-    node = FleetNode(name="n1", domain="d", wanted=NO_DRIVER, labels=labels, pods=pods, stack=StackPresence.LABELLED)
+    node = FleetNode(name="n1", domain="d", desired=NO_DRIVER, labels=labels, pods=pods, stack=StackPresence.LABELLED)
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     found = leaving_state(node, Decision(phase=Phase[phase], **fields), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
     assert (found.state, found.reason) == (State[expected], reason)

@@ -24,7 +24,7 @@ class Fake:
         self.asked: list[ObjectRef] = []
         self.merged: list[object] = []
 
-    def merge(self, ref: ObjectRef, patch: object) -> None:
+    def merge_patch(self, ref: ObjectRef, patch: object) -> None:
         self.asked.append(ref)
         self.merged.append(patch)
 

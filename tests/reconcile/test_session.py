@@ -48,7 +48,7 @@ class FakeCluster:
             raise self._events
         return self._events
 
-    def log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
+    def read_log(self, ref: ObjectRef, container: str, *, lines: int, previous: bool) -> tuple[str, ...]:
         del ref, container, lines, previous
         raise ProvisionError(Finding(code="GP305", what="the container has not started"))
 
@@ -114,7 +114,7 @@ def test_the_log_of_a_wait_is_the_cause_at_the_end() -> None:
     """Its log is not read once more."""
     words = "the driver cannot be built for the kernel that the node runs: ERROR: failed to build for kernel 5"
     state = NodeState(component="driver", node="t4-1", state=State.FAILED, reason=f"{words} (not ready after 9 s)")
-    log = CrashLog("driver-x", Crash("ctr", 1, "exit 1", is_over=True), ("ERROR: failed to build for kernel 5",))
+    log = CrashLog("driver-x", Crash("ctr", 1, "exit 1", has_restarted=True), ("ERROR: failed to build for kernel 5",))
     (found,) = explain(cast("KubeClient", None), outcome_of(state, crash_logs={("driver", "t4-1"): log}))
     assert (found.code, found.where) == ("GP501", "node t4-1, pod driver-x")
     assert found.evidence == "ERROR: failed to build for kernel 5 (not ready after 9 s)"
@@ -165,7 +165,7 @@ def _interrupted(make: Callable[..., Any]) -> BaseException:
 
     with pytest.raises(KeyboardInterrupt) as caught:
         run.wait_for("driver", interrupt)
-    assert run.is_over, "it had its time to end"
+    assert run.is_done, "it had its time to end"
     return caught.value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.model.progress import Event, NodeState, State, Transition
-from gpu_provision.planning.states import Key
+from gpu_provision.planning.states import ComponentNode
 from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.reconcile import states
 from gpu_provision.reconcile.states import (
@@ -25,7 +25,7 @@ def settler() -> DeadlineTracker:
     return DeadlineTracker(requires=REQUIRES, timeouts={"driver": 60, "toolkit": 10})
 
 
-def raw(**found: Found) -> dict[Key, NodeState]:
+def raw(**found: Found) -> dict[ComponentNode, NodeState]:
     """States on node ``a``; the parts that are not per node are ready."""
     known = {(name, ""): NodeState(component=name, node="", state=State.READY) for name in REQUIRES}
     for name, (state, reason) in found.items():

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_provision.components.labels import DRIVER_VERSION, NOT_VALIDATED
 from gpu_provision.model.cluster import ClusterFacts
-from gpu_provision.model.progress import NodeStatus, Outside, State
+from gpu_provision.model.progress import NodeStatus, OutsideState, State
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile.status import component_rows, node_rows
 from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, with_spec
@@ -114,7 +114,7 @@ def test_a_node_that_left_is_never_ready() -> None:
     )
     gone = Stack(stack.inventory, with_label(fleet(), "t4-1", **STALE))
     row = row_of(gone, "t4-1")
-    assert (row.state, row.driver, row.reason) == (Outside.UNDECLARED, "", "not in the inventory")
+    assert (row.state, row.driver, row.reason) == (OutsideState.UNDECLARED, "", "not in the inventory")
     without_gpu = tuple(replace(each, pool="cpu") if each.name == "t4-1" else each for each in NODES)
     row = row_of(Stack(inventory(nodes=without_gpu), labelled()), "t4-1")
     assert (row.pool, row.state) == ("cpu", State.LEAVING)

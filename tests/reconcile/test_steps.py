@@ -18,7 +18,7 @@ from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.specs import StartupTaintSpec
-from gpu_provision.planning.states import LABELS_PENDING, Key, cluster_state, evaluate_states
+from gpu_provision.planning.states import LABELS_PENDING, ComponentNode, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.reconcile.evidence import Crashes
 from gpu_provision.reconcile.steps import (
@@ -41,7 +41,7 @@ LATER = "2026-11-21T08:00:00Z"
 
 def steps(stack: Stack, *void: Manifest) -> list[Step]:
     """Return the next steps; ``void`` are pods whose vectorAdd runs again."""
-    observed = replace(stack.observed, void=frozenset(pod["metadata"]["uid"] for pod in void))
+    observed = replace(stack.observed, void_pod_uids=frozenset(pod["metadata"]["uid"] for pod in void))
     seen = cluster_state(stack.context, stack.desired, observed)
     return list(next_actions(seen, evaluate_states(seen)))
 
@@ -228,7 +228,9 @@ def finding(evidence: str) -> Finding:
 
 
 def executor(
-    delete: Callable[..., None], rejected: dict[Key, str] | None = None, on_end: Callable[[], None] = lambda: None
+    delete: Callable[..., None],
+    rejected: dict[ComponentNode, str] | None = None,
+    on_end: Callable[[], None] = lambda: None,
 ) -> StepExecutor:
     cluster: Any = SimpleNamespace(delete=delete)
     rollout: Any = None
@@ -237,7 +239,7 @@ def executor(
 
 
 NODE = ObjectRef("v1", "Node", "", "t4-1")
-MOVE = StateTransition(node="t4-1", revision="7", to=UpgradeState.CORDON_REQUIRED)
+MOVE = StateTransition(node="t4-1", revision="7", state=UpgradeState.CORDON_REQUIRED)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_a_written_object_is_noted_for_the_next_iteration(step: Step, *, is_ther
             raise AlreadyExistsError(finding("exists"))
         return item
 
-    cluster: Any = SimpleNamespace(create=create, get=lambda _: item, merge=lambda *_: item)
+    cluster: Any = SimpleNamespace(create=create, get=lambda _: item, merge_patch=lambda *_: item)
     rest: Any = None
     made = StepExecutor(cluster, rest, rest, rejected={}, on_end=lambda: None, on_written=shown.append)
     with made:
@@ -291,8 +293,8 @@ def test_a_step_is_not_repeated_before_its_effect_can_be_seen() -> None:
     ],
     ids=["another client was faster", "it has changed", "rejected for good", "anything else ends the run"],
 )
-def test_a_step_that_is_answered_with_an_error(error: Exception, reasons: dict[Key, str] | None) -> None:
-    rejected: dict[Key, str] = {}
+def test_a_step_that_is_answered_with_an_error(error: Exception, reasons: dict[ComponentNode, str] | None) -> None:
+    rejected: dict[ComponentNode, str] = {}
 
     def fail(*_: object, **__: object) -> None:
         raise error

@@ -43,7 +43,7 @@ EMPTYING = {UpgradeState.CORDON_REQUIRED, UpgradeState.WAIT_FOR_JOBS_REQUIRED}
 
 def starts(decision: Decision) -> list[str]:
     moves = [action for action in decision.actions if isinstance(action, StateTransition)]
-    return [action.node for action in moves if action.to is UpgradeState.CORDON_REQUIRED]
+    return [action.node for action in moves if action.state is UpgradeState.CORDON_REQUIRED]
 
 
 class Rules:
@@ -84,7 +84,7 @@ class Rules:
                 self._move(nodes[action.node], action)
                 fresh = action.cordon is Cordon.SET and nodes[action.node].state is UpgradeState.UPGRADE_REQUIRED
                 waits_for_jobs = self.world.policy.domains[nodes[action.node].domain].policy.wait_for_completion
-                blind = fresh and waits_for_jobs.pod_selector and action.to not in EMPTYING
+                blind = fresh and waits_for_jobs.pod_selector and action.state not in EMPTYING
                 assert not blind, "jobs that came before the cordon have not been seen"
 
     @staticmethod
@@ -96,14 +96,14 @@ class Rules:
         """How a write ends is known only afterwards."""
         acting = {action.node for action in decision.actions if not isinstance(action, RollBack)}
         assert not acting & self.world.writing.keys(), "a node goes one step at a time"
-        to = {move.to for move in self.world.writing.values()}
+        to = {move.state for move in self.world.writing.values()}
         assert not fresh or not to & {UpgradeState.FAILED, UpgradeState.UPGRADE_REQUIRED}, "who waits or failed is open"
         assert not to or not any(isinstance(action, RollBack) for action in decision.actions)
 
     def _limits(self, seen: Snapshot, nodes: dict[str, FleetNode], fresh: list[str]) -> None:
         fleet = self.world.policy.fleet
         if fresh:  # those whose start is on its way have their slots as well
-            fresh = [*fresh, *(name for name, move in self.world.writing.items() if move.to in ACTIVE)]
+            fresh = [*fresh, *(name for name, move in self.world.writing.items() if move.state in ACTIVE)]
         self._within(seen.nodes, fresh, fleet.max_parallel_upgrades, fleet.max_unavailable)
         for name, domain in self.world.policy.domains.items():
             members = [node for node in seen.nodes if node.domain == name]
@@ -165,7 +165,7 @@ class Rules:
         assert node.state in {UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED}, "not the time to evict"
         assert node.is_cordoned, "an eviction from a node that takes new pods is for nothing"
         assert not pod.is_daemon
-        assert not pod.is_over
+        assert not pod.is_finished
         if node.state is UpgradeState.POD_DELETION_REQUIRED:
             assert pod.use is not GpuUse.NONE, f"{pod} does not use a GPU"
             assert pod.owner or policy.pod_deletion.force
@@ -180,7 +180,9 @@ class Rules:
         assert node.state is UpgradeState.POD_RESTART_REQUIRED, "not the time to restart a driver"
         assert node.driver is not None
         forced = node.has_flag(states.FORCED) or node.has_flag(states.REQUESTED)
-        assert forced or node.driver.digest != node.wanted.digest, "a driver that is as wanted is restarted for nothing"
+        assert forced or node.driver.digest != node.desired.digest, (
+            "a driver that is as wanted is restarted for nothing"
+        )
         assert not [pod for pod in node.pods if uses_gpu(pod)], "GPU work loses its driver"
         assert node.is_cordoned
 
@@ -195,19 +197,19 @@ class Rules:
         machine = self.world.machines[node.name]
         if machine.leaves:
             no_stack = not machine.has_labels and machine.driver is None
-            is_over = action.to is UpgradeState.UNKNOWN
+            is_over = action.state is UpgradeState.UNKNOWN
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
             assert not is_over or no_stack or given_up or node.state not in ACTIVE, "given back with the stack on it"
-            assert action.to not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing has to be proven"
+            assert action.state not in {UpgradeState.VALIDATION_REQUIRED, UpgradeState.DONE}, "nothing has to be proven"
         elif node.state is UpgradeState.FAILED:
             allowed = {UpgradeState.FAILED, UpgradeState.VALIDATION_REQUIRED, UpgradeState.UPGRADE_REQUIRED}
             given_up = not self.world.policy.domains[node.domain].policy.auto_upgrade
-            assert given_up or action.to in allowed, "validation is never skipped on recovery"
-        if action.to is UpgradeState.FAILED and node.state is not UpgradeState.FAILED:
+            assert given_up or action.state in allowed, "validation is never skipped on recovery"
+        if action.state is UpgradeState.FAILED and node.state is not UpgradeState.FAILED:
             assert action.reason
             notes = {**node.annotations, **dict(action.annotations)}
             assert notes[states.REASON] == action.reason
-        if action.to is UpgradeState.DONE and node.state in ACTIVE:
+        if action.state is UpgradeState.DONE and node.state in ACTIVE:
             untouched = node.driver is not None and node.driver.uid == node.annotations.get(states.BEGAN_WITH)
             assert untouched or self.world.is_proven(machine), "a driver that has proven nothing"
             assert untouched or self.world.offers_gpus(machine), "given back before pods can have its GPUs"
@@ -222,7 +224,7 @@ def is_away(node: FleetNode) -> bool:
 
 def failed_now(node: FleetNode) -> bool:
     is_failed = node.state is UpgradeState.FAILED and not node.is_leaving
-    return is_failed and node.annotations.get(states.TARGET) == node.wanted.digest
+    return is_failed and node.annotations.get(states.TARGET) == node.desired.digest
 
 
 def uses_gpu(pod: Pod) -> bool:
@@ -231,7 +233,7 @@ def uses_gpu(pod: Pod) -> bool:
     One with a claim that could not be read stays: it may be to a network card.
     """
     hint = pod.use not in {GpuUse.REQUEST, GpuUse.CLAIM}
-    return pod.use not in {GpuUse.NONE, GpuUse.SOME_CLAIM} and not pod.is_over and not (pod.is_daemon and hint)
+    return pod.use not in {GpuUse.NONE, GpuUse.SOME_CLAIM} and not pod.is_finished and not (pod.is_daemon and hint)
 
 
 def judge_the_end(world: World, decision: Decision) -> None:
@@ -251,7 +253,7 @@ def judge_the_end(world: World, decision: Decision) -> None:
 
 
 def _judge_one(world: World, machine: Machine, policy: UpgradePolicy, decision: Decision) -> None:
-    waits = decision.waits.get(machine.name, "")
+    waits = decision.wait_reasons.get(machine.name, "")
     if machine.is_foreign:
         assert machine.cordoned_by, "another client wants it cordoned"
     if machine.is_forgotten:
@@ -297,7 +299,7 @@ def states_of(found: World, node: str = "node-1") -> list[str]:
     """Return the states that a node went through, with the moment at which the stack's labels went."""
     actions = (action for decision in found.decisions for action in decision.actions)
     of_node = (each for each in actions if isinstance(each, StateTransition | RemoveLabels) and each.node == node)
-    return [each.to.value if isinstance(each, StateTransition) else "labels off" for each in of_node]
+    return [each.state.value if isinstance(each, StateTransition) else "labels off" for each in of_node]
 
 
 def ended(found: World) -> World:

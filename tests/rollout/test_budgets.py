@@ -53,7 +53,7 @@ def test_a_cordoned_node_uses_up_the_limit_but_may_start() -> None:
     found = world(4, node_3=cordoned)
     assert first_starts(found) == ["node-3"]
     found.run()
-    assert found.decisions[-1].waits["node-1"] == "no more than 1 of shared unavailable (max_unavailable)"
+    assert found.decisions[-1].wait_reasons["node-1"] == "no more than 1 of shared unavailable (max_unavailable)"
     assert cordoned.cordoned_by == "kubectl-cordon"
 
 
@@ -74,13 +74,13 @@ def test_the_limit_of_the_fleet_holds_over_all_pools() -> None:
     assert first_starts(world(4, parallel=1, away=1, **own_pool())) == ["node-1", "node-3"]
     capped = world(4, parallel=1, away=1, fleet=RolloutPolicy(max_parallel_upgrades=1), **own_pool())
     assert first_starts(capped) == ["node-1"]
-    assert capped.decisions[-1].waits["node-3"] == "1 at a time in the fleet (max_parallel_upgrades)"
+    assert capped.decisions[-1].wait_reasons["node-3"] == "1 at a time in the fleet (max_parallel_upgrades)"
     few = world(4, parallel=1, away=1, fleet=RolloutPolicy(max_unavailable="25%"), **own_pool())
     assert first_starts(few) == ["node-1"]
 
 
 def node(name: str, position: int = 0, *pods: Pod) -> FleetNode:
-    return FleetNode(name=name, domain="d", wanted=DesiredContent("x"), position=position, pods=pods)
+    return FleetNode(name=name, domain="d", desired=DesiredContent("x"), position=position, pods=pods)
 
 
 TEXT = """

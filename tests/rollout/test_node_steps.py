@@ -62,7 +62,7 @@ def test_a_pod_that_may_not_be_evicted_keeps_the_stack(work: Work, policy: Upgra
     """The node is not written to, whatever the reason is."""
     found = world(leaving(work), policy=policy)
     found.run()
-    assert reason in found.decisions[-1].waits["node-1"]
+    assert reason in found.decisions[-1].wait_reasons["node-1"]
     assert not found.writes
     assert found.machines["node-1"].has_labels
     assert found.machines["node-1"].driver is not None
@@ -151,10 +151,10 @@ def test_a_node_back_with_its_own_driver_is_given_back() -> None:
     """No driver of the stack comes to it that could prove itself: what the rollout wrote goes, and its cordon."""
     marks = {states.CORDONED: states.MANAGER, states.TARGET: NO_DRIVER.digest}
     labels = {states.STATE: "pod-deletion-required"}
-    node = FleetNode(name="n", domain="d", wanted=NO_DRIVER, labels=labels, annotations=marks, is_cordoned=True)
+    node = FleetNode(name="n", domain="d", desired=NO_DRIVER, labels=labels, annotations=marks, is_cordoned=True)
     (move,) = decide_node(node, BudgetDomain(), BEGINNING).actions
     assert isinstance(move, StateTransition)
-    assert (move.to, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
+    assert (move.state, move.cordon) == (UpgradeState.UNKNOWN, Cordon.LIFT)
     assert dict(move.annotations) == dict.fromkeys(marks)
 
 

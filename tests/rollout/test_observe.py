@@ -72,7 +72,7 @@ def test_nodes_come_in_the_order_of_the_inventory() -> None:
 def test_the_driver_is_compared_by_its_installation() -> None:
     """The rest of the pod template may differ without a restart."""
     found = seen_node(stack_pod("driver", digest="old"))
-    assert found.wanted == DesiredContent("new", "560")
+    assert found.desired == DesiredContent("new", "560")
     assert found.driver == DriverPod(uid="driver-1", digest="old", is_ready=True)
     assert installation_digest({"spec": {"containers": [{"name": "d"}]}}) == ""
 
@@ -193,8 +193,8 @@ def test_state_data_and_refusals_are_reported() -> None:
         pod(metadata={"deletionTimestamp": "2026-11-21T08:00:00Z"}, volumes=[{"name": "d", "emptyDir": {}}]),
         refusals={"u-1": "no"},
     )
-    assert (found.is_terminating, found.has_empty_dir, found.refusal, found.is_over) == (True, True, "no", False)
-    assert pod_of(pod(status={"phase": "Succeeded"})).is_over
+    assert (found.is_terminating, found.has_empty_dir, found.refusal, found.is_finished) == (True, True, "no", False)
+    assert pod_of(pod(status={"phase": "Succeeded"})).is_finished
 
 
 def test_budgets_cover_selected_pods_of_their_namespace() -> None:

@@ -164,7 +164,7 @@ def test_a_node_without_a_driver_pod_stops_no_other(fleet: list[Machine], policy
     alone.run()
     beside.run()
     assert {name: end for name, end in ends(beside).items() if name != "node-99"} == ends(alone)
-    assert "no driver pod" in beside.decisions[-1].waits["node-99"]
+    assert "no driver pod" in beside.decisions[-1].wait_reasons["node-99"]
 
 
 @CASES

@@ -55,7 +55,7 @@ def test_a_node_that_is_left_out_is_not_touched() -> None:
     assert found.restarts == ["node-3"]
     assert states.STATE not in fresh.labels
     assert failed.labels == {states.STATE: "upgrade-failed"}
-    assert found.decisions[-1].waits == {"node-1": "is left out", "node-2": "is left out"}
+    assert found.decisions[-1].wait_reasons == {"node-1": "is left out", "node-2": "is left out"}
     assert not retry_failed(found.snapshot())
 
 
@@ -65,7 +65,7 @@ def test_a_node_that_is_left_out_counts_all_the_same() -> None:
     found = ended(world(busy, Machine(name="node-2"), policy=ONE))
     assert not found.restarts
     assert found.decisions[-1].phase is RolloutPhase.HELD
-    assert "max_parallel_upgrades" in found.decisions[-1].waits["node-2"]
+    assert "max_parallel_upgrades" in found.decisions[-1].wait_reasons["node-2"]
 
 
 JOB = {"labels": {"job": "yes"}}
@@ -125,7 +125,7 @@ def test_a_node_that_cannot_be_emptied_is_not_even_cordoned(work: Work, words: s
     """The reference cordons it, evicts what it can, and fails half way. It stops no other node."""
     node, other = fleet_of(2, work=[work, Work(name="web")])
     found = ended(world(node, other))
-    assert words in found.decisions[-1].waits["node-1"]
+    assert words in found.decisions[-1].wait_reasons["node-1"]
     assert found.decisions[-1].phase is RolloutPhase.HELD
     assert (node.cordoned_by, node.work[1].gone, other.state) == ("", NEVER, UpgradeState.DONE)
 
@@ -247,7 +247,7 @@ def test_a_failed_node_has_a_reason_and_its_cordon(node: dict[str, Any], words: 
     assert found.decisions[-1].failures == {"node-1": reason(failed)}
     assert failed.cordoned_by == "gpu-provision"
     assert found.decisions[-1].phase is RolloutPhase.PAUSED
-    assert found.decisions[-1].waits == {"node-2": "the rollout stopped: node-1 failed"}
+    assert found.decisions[-1].wait_reasons == {"node-2": "the rollout stopped: node-1 failed"}
     assert found.restarts == ["node-1"] * is_restarted
 
 
@@ -353,8 +353,8 @@ class TestCanaries:
             found.step()
         assert found.restarts == ["node-1"]
         assert nodes[0].annotations[states.CANARY] == "fleet-560"
-        assert "canaries go first: node-1" in {decision.waits.get("node-2") for decision in found.decisions}
-        assert "canaries have to stay well for 600 s more: node-1" in found.decisions[-1].waits["node-2"]
+        assert "canaries go first: node-1" in {decision.wait_reasons.get("node-2") for decision in found.decisions}
+        assert "canaries have to stay well for 600 s more: node-1" in found.decisions[-1].wait_reasons["node-2"]
         ended(found)
         assert found.restarts == ["node-1", "node-2", "node-3"]
         assert found.now >= BEGINNING + 600
@@ -372,7 +372,7 @@ class TestCanaries:
         found = ended(world(*nodes, policy=NO_LIMIT, fleet=RolloutPolicy(canary=Canary(soak_seconds=600))))
         assert reason(nodes[0]) == "did not stay well as a canary: the driver is not ready"
         assert found.restarts == ["node-1"]
-        assert found.decisions[-1].waits == {"node-2": "canary node-1 failed"}
+        assert found.decisions[-1].wait_reasons == {"node-2": "canary node-1 failed"}
 
     def test_a_canary_that_is_not_ready_fails_once_and_recovers(self) -> None:
         """Its driver pod stays ready, as it does where the kubelet alone is away: that is no reason to try again."""
@@ -393,7 +393,7 @@ class TestCanaries:
         """They go on when it is well again."""
         nodes = fleet_of(20, trouble=Trouble.LATE)
         found = ended(world(*nodes, fleet=RolloutPolicy(canary=Canary(soak_seconds=30))))
-        assert found.decisions[-1].waits["node-20"] == "canaries are not well: node-1"
+        assert found.decisions[-1].wait_reasons["node-20"] == "canaries are not well: node-1"
         assert found.decisions[-1].phase is RolloutPhase.HELD
         nodes[0].trouble = Trouble.NONE
         assert ended(found).decisions[-1].phase is RolloutPhase.DONE
@@ -417,7 +417,7 @@ class TestStarts:
         found = world(*nodes, fleet=RolloutPolicy(maintenance_window=window))
         found.run()
         closed = next(decision for decision in found.decisions if decision.phase is RolloutPhase.CLOSED)
-        assert closed.waits["node-1"] == "the maintenance window is closed"
+        assert closed.wait_reasons["node-1"] == "the maintenance window is closed"
         assert closed.until == BEGINNING + 4 * 3600
         assert found.now > BEGINNING + 28 * 3600, "eight nodes take two windows"
 
@@ -447,4 +447,4 @@ class TestStarts:
         found = world(node, Machine(name="node-2"))
         found.run()
         assert states_of(found) == []
-        assert label in found.decisions[-1].waits["node-1"]
+        assert label in found.decisions[-1].wait_reasons["node-1"]

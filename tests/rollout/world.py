@@ -156,7 +156,7 @@ class World:
         return FleetNode(
             name=machine.name,
             domain=machine.domain,
-            wanted=NO_DRIVER if machine.leaves else DesiredContent(self.content, self.content),
+            desired=NO_DRIVER if machine.leaves else DesiredContent(self.content, self.content),
             position=place,
             revision=str(machine.revision),
             labels=dict(machine.labels),
@@ -165,10 +165,10 @@ class World:
             cordoned_by=machine.cordoned_by if self.tells_managers else "",
             is_ready=machine.is_ready,
             driver=self._driver_pod(machine),
-            proof=self._proof(machine),
+            validation_result=self._proof(machine),
             pods=tuple(self._pod(machine, work) for work in machine.work if self.now < work.gone),
             offers_gpus=self.offers_gpus(machine),
-            left_out=machine.left_out,
+            exclusion_reason=machine.left_out,
             is_template_observed=machine.is_template_observed,
             stack=self._stack(machine) if machine.leaves else StackPresence.STAYS,
         )
@@ -189,7 +189,7 @@ class World:
             labels=work.labels,
             use=work.use,
             is_daemon=work.is_daemon,
-            is_over=self.now >= work.ends,
+            is_finished=self.now >= work.ends,
             has_empty_dir=work.has_empty_dir,
             tolerates_cordons=work.tolerates_cordons,
             is_terminating=work.gone < math.inf,
@@ -275,8 +275,8 @@ class World:
             return False  # 409: another resourceVersion
         assert len(action.reason) < 1000
         before = (dict(machine.labels), dict(machine.annotations), machine.cordoned_by)
-        machine.labels = {**machine.labels, states.STATE: action.to.value}
-        if not action.to.value:
+        machine.labels = {**machine.labels, states.STATE: action.state.value}
+        if not action.state.value:
             del machine.labels[states.STATE]
         for key, value in action.annotations:
             machine.annotations.pop(key, None)

@@ -18,7 +18,7 @@ from gpu_provision.sandbox.attach import attach
 from gpu_provision.sandbox.client import load_credentials
 from gpu_provision.sandbox.errors import SandboxError
 from gpu_provision.sandbox.fleet import Fleet, MachineSpec, Timings, models
-from gpu_provision.sandbox.kubelet.logs import ADDRESS, KeptLogs, LogKey, kubelet_server
+from gpu_provision.sandbox.kubelet.logs import ADDRESS, ContainerLogs, LogKey, kubelet_server
 
 FLEET = Fleet(
     name="test",
@@ -65,7 +65,7 @@ async def asked(port: int, path: str, context: ssl.SSLContext | None = None) -> 
 
 def test_the_kubelet_endpoint_serves_logs() -> None:
     """Whole, the last lines, with times, of the life before, and followed until the container ends."""
-    logs = KeptLogs()
+    logs = ContainerLogs()
     here = LogKey("n", "p", "uid", "c", 1)
     logs.append(here._replace(restart=0), "before\n")
     logs.append(here, "one\ntwo\n")
@@ -110,9 +110,9 @@ def test_the_kubelet_endpoint_shows_the_certificate_it_is_given(tmp_path: Path) 
     authority.configure_trust(verifying)
 
     async def scenario() -> None:
-        async with kubelet_server(KeptLogs(), lambda *_: {}, shown) as port:
+        async with kubelet_server(ContainerLogs(), lambda *_: {}, shown) as port:
             assert await asked(port, "/healthz", verifying) == (200, "ok")
-        async with kubelet_server(KeptLogs(), lambda *_: {}) as port:
+        async with kubelet_server(ContainerLogs(), lambda *_: {}) as port:
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await asked(port, "/healthz", verifying)
 

@@ -76,8 +76,8 @@ def test_listed_and_watched_objects_are_known_and_indexed() -> None:
     wanted = [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
     informer = follow(api, lambda _, events: events == wanted)
     assert list(informer.objects) == [("n", "a")]
-    assert informer.by("node", "x") == []
-    assert [obj["metadata"]["name"] for obj in informer.by("node", "y")] == ["a"]
+    assert informer.by_index("node", "x") == []
+    assert [obj["metadata"]["name"] for obj in informer.by_index("node", "y")] == ["a"]
     assert api.asked == ["5"]
 
 
@@ -115,15 +115,15 @@ def test_own_writes_are_observed_at_once() -> None:
     """``observe`` runs ahead of the watch, which may bring older events, and drops what that has overtaken."""
     informer = synced()
     informer.observe(pod("a", 7, labels={"new": "yes"}))
-    informer._take(ObjectEvent("MODIFIED", pod("a", 6)))
+    informer._handle_event(ObjectEvent("MODIFIED", pod("a", 6)))
     assert informer.objects["n", "a"]["metadata"]["labels"] == {"new": "yes"}
     informer.observe_deletion(informer.objects["n", "a"], "2026-01-01T00:00:00Z")
-    informer._take(ObjectEvent("MODIFIED", pod("a", 8)))
+    informer._handle_event(ObjectEvent("MODIFIED", pod("a", 8)))
     assert informer.objects["n", "a"]["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
-    informer._take(ObjectEvent("DELETED", pod("a", 9)))
+    informer._handle_event(ObjectEvent("DELETED", pod("a", 9)))
     informer.observe(pod("a", 8))
     assert informer.objects == {}
-    informer._take(ObjectEvent("ADDED", pod("a", 10, uid="next")))
+    informer._handle_event(ObjectEvent("ADDED", pod("a", 10, uid="next")))
     assert "deletionTimestamp" not in informer.objects["n", "a"]["metadata"]
 
 

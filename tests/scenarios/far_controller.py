@@ -11,7 +11,7 @@ from gpu_provision.kube import lease
 
 def start(kubeconfig: str) -> int:
     place = secrets.token_hex(4)
-    lease._place = lambda: place  # type: ignore[assignment]
+    lease._process_location = lambda: place  # type: ignore[assignment]
     return main(["operator", "run", "--port", "0", "--kubeconfig", kubeconfig])
 
 

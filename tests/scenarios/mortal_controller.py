@@ -58,7 +58,7 @@ def make_mortal(left: dict[bool, int], places: Sequence[str], deaths: int) -> No
 
     One write is on its way at a time, so that none comes after the last.
     """
-    send, alone = Connection._once, threading.Lock()
+    send, alone = Connection._send_once, threading.Lock()
 
     def once(self: Connection, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
         if verb == "GET" or ("dryRun", "All") in options.get("query", ()) or _QUESTION.search(path):
@@ -72,7 +72,7 @@ def make_mortal(left: dict[bool, int], places: Sequence[str], deaths: int) -> No
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer
 
-    Connection._once = once  # type: ignore[method-assign]
+    Connection._send_once = once  # type: ignore[method-assign]
 
 
 def live(kubeconfig: str, left: dict[bool, int], places: Sequence[str], deaths: int) -> None:

@@ -177,7 +177,7 @@ class Killed(SystemExit):
 @pytest.fixture
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Have what this process does from now on end after so many writes, as if it was killed: none is sent any more."""
-    send = Connection._once
+    send = Connection._send_once
     dead = re.sub(r"pid \d+", "pid 999999999", lock.process_identity())
     monkeypatch.setattr(lock, "process_identity", lambda: dead)
 
@@ -190,7 +190,7 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                 raise Killed
             return send(self, verb, path, *arguments, **options)
 
-        monkeypatch.setattr(Connection, "_once", once)
+        monkeypatch.setattr(Connection, "_send_once", once)
 
     return kill_after
 

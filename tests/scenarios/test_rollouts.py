@@ -284,8 +284,8 @@ class Noting(KubeClient):
         super().__init__(cluster._client, name=cluster.name, server=cluster.server)
         self._taken: list[tuple[str, str, Any]] = []
 
-    def _once(self, verb: str, path: str, place: Any, **options: Any) -> Any:
-        answer = super()._once(verb, path, place, **options)
+    def _send_once(self, verb: str, path: str, place: Any, **options: Any) -> Any:
+        answer = super()._send_once(verb, path, place, **options)
         if verb != "GET" and ("dryRun", "All") not in options.get("query", ()):
             self._taken.append((verb, path, options.get("body")))
         return answer
@@ -314,13 +314,13 @@ class Mortal(KubeClient):
         super().__init__(living._client, name=living.name, server=living.server)
         self._left = writes
 
-    def _once(self, verb: str, path: str, place: Any, **options: Any) -> Any:
+    def _send_once(self, verb: str, path: str, place: Any, **options: Any) -> Any:
         if self._left <= 0 and "/leases" not in path:
             raise Killed(Finding(code="GP500", what="killed"))
         is_free = "/leases" in path or path.endswith("-history") or ("dryRun", "All") in options.get("query", ())
         if verb != "GET" and not is_free:
             self._left -= 1
-        return super()._once(verb, path, place, **options)
+        return super()._send_once(verb, path, place, **options)
 
 
 @pytest.mark.real  # for the time it takes

@@ -124,12 +124,12 @@ def test_nodes_have_prerequisites_of_their_own_or_their_pools(inventory_file: Pa
 def test_nodes_that_pools_select_come_from_the_cluster(inventory_file: Path) -> None:
     """They have no SSH settings; those that are listed are not selected again."""
     inventory = load(inventory_file)
-    assert not nodes.asks_cluster(inventory)
+    assert not nodes.needs_cluster(inventory)
     text = inventory_file.read_text().replace(
         "  cpu:", "  spare: {gpu: {model: T4, count: 2}, node_selector: {x: y}}\n  cpu:"
     )
     inventory_file.write_text(text)
     inventory = load(inventory_file)
-    assert nodes.asks_cluster(inventory)
+    assert nodes.needs_cluster(inventory)
     found = nodes.selected_nodes(inventory, [named("good-1", x="y"), named("new-1", x="y"), named("other-1")])
     assert [(node.name, node.gpus, node.node) for node in found] == [("new-1", 2, None)]

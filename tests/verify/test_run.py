@@ -38,13 +38,13 @@ def test_every_host_is_judged_by_itself(inventory_file: Path) -> None:
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False), events.append)
     assert set(outcomes(found, "good-1").values()) == {CheckOutcome.PASSED}
     assert len(outcomes(found, "good-1")) == OURS
-    assert [check.sentence for check in found.of(CheckOutcome.FAILED)] == [
+    assert [check.sentence for check in found.checks_with(CheckOutcome.FAILED)] == [
         "the pci bus has the declared gpus",
         "nouveau is not loaded",
     ]
-    assert [check.node for check in found.of(CheckOutcome.FAILED)] == ["two-1", "held-1"]
-    assert {check.node for check in found.of(CheckOutcome.UNREACHABLE)} == {"away-1"}
-    assert {check.node for check in found.of(CheckOutcome.SKIPPED)} == {"alone-1"}
+    assert [check.node for check in found.checks_with(CheckOutcome.FAILED)] == ["two-1", "held-1"]
+    assert {check.node for check in found.checks_with(CheckOutcome.UNREACHABLE)} == {"away-1"}
+    assert {check.node for check in found.checks_with(CheckOutcome.SKIPPED)} == {"alone-1"}
     assert set(outcomes(found, "cpu-1")) == {"the pci bus has the declared gpus", "no reboot is pending"}
     assert found.exit_code is ExitCode.FAILED
     assert {event.node for event in events if event.state is State.FAILED} == {"two-1", "held-1", "away-1"}
@@ -59,8 +59,8 @@ def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sente
     prepared(inventory_file, "good-1")
     host_of(load(inventory_file), "good-1").run_test(damage)
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
-    assert [(check.sentence, check.reason) for check in found.of(CheckOutcome.FAILED)] == [(sentence, reason)]
-    assert len(found.of(CheckOutcome.PASSED)) == OURS - 1
+    assert [(check.sentence, check.reason) for check in found.checks_with(CheckOutcome.FAILED)] == [(sentence, reason)]
+    assert len(found.checks_with(CheckOutcome.PASSED)) == OURS - 1
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -74,7 +74,7 @@ def test_settings_that_differ_fail_with_both_values(inventory_file: Path) -> Non
     host.run_test("mkdir -p /proc/sys/vm; echo 65530 >/proc/sys/vm/max_map_count")
     host.run_test("echo 7 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
-    assert [failed.reason for failed in found.of(CheckOutcome.FAILED)] == [
+    assert [failed.reason for failed in found.checks_with(CheckOutcome.FAILED)] == [
         "vm.max_map_count is 65530, not 1; kernel.none is missing, not 1",
         "huge pages: 7 of 64 of 2Mi; 0 of 1 of 64Ki",
         "memlock is 8388608, not unlimited; stack is 8388608 or unlimited, not 8388608",
@@ -123,7 +123,7 @@ def test_users_own_tests_run_beside_ours(inventory_file: Path, tmp_path: Path) -
     )
     found = verify(wanted)
     assert outcomes(found, "good-1") == {"the host has its own name": CheckOutcome.PASSED}
-    assert [(check.node, check.reason) for check in found.of(CheckOutcome.FAILED)] == [
+    assert [(check.node, check.reason) for check in found.checks_with(CheckOutcome.FAILED)] == [
         ("two-1", "it is called \x9b2J otherwise")
     ]
     assert find_control_characters(junit.read_text(encoding="utf-8")) == set()

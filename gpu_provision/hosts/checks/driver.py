@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.gpus import Driver, PciDevice
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.model.findings import Finding
 
 _PACKAGES = ("nvidia-driver*", "nvidia-dkms*", "nvidia-kernel*", "nvidia-open*", "cuda-drivers*", "libnvidia-compute*",
@@ -97,9 +97,9 @@ def _name(driver: Driver) -> str:
     return f"driver {driver.version}" if driver.version else "parts of one"
 
 
-def _origin(host: HostRecord) -> str:
+def _origin(host: HostFacts) -> str:
     """Say how the host driver came there."""
-    packages = host.packages.matching(*_PACKAGES)
+    packages = host.packages.find_installed(*_PACKAGES)
     if any(package.name.startswith(("linux-modules-nvidia", "linux-objects-nvidia")) for package in packages):
         return "from the distribution's precompiled packages"
     if packages:
@@ -109,11 +109,11 @@ def _origin(host: HostRecord) -> str:
     return "of unknown origin"
 
 
-def _packages(host: HostRecord) -> str:
-    return ", ".join(f"{package.name} {package.version}" for package in host.packages.matching(*_PACKAGES))
+def _packages(host: HostFacts) -> str:
+    return ", ".join(f"{package.name} {package.version}" for package in host.packages.find_installed(*_PACKAGES))
 
 
-def _evidence(host: HostRecord) -> str:
+def _evidence(host: HostFacts) -> str:
     driver = host.driver
     own = "" if driver.in_container else driver.loaded
     parts = (
@@ -125,8 +125,8 @@ def _evidence(host: HostRecord) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _removal(host: HostRecord) -> str:
-    names = " ".join(package.name for package in host.packages.matching(*_PACKAGES))
+def _removal(host: HostFacts) -> str:
+    names = " ".join(package.name for package in host.packages.find_installed(*_PACKAGES))
     if names and host.packages.manager in _PURGE:
         return f"{_PURGE[host.packages.manager].format(names=names)}, then reboot"
     return "nvidia-uninstall, then reboot"

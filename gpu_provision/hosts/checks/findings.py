@@ -13,10 +13,10 @@ from gpu_provision.hosts.errors import fill
 from gpu_provision.model import codes
 from gpu_provision.model.codes import OS_DIFFERS, RUNTIME_WITHOUT_CDI
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.hosts import Expectation, ImageAnswer
+from gpu_provision.model.hosts import Expectation, ImageLookup
 
 if TYPE_CHECKING:  # the facts take a while, and most users of this module judge no host
-    from gpu_provision.hosts.facts.host import HostRecord
+    from gpu_provision.hosts.facts.host import HostFacts
 
 
 def apply_ignored(findings: Iterable[Finding], ignored: frozenset[str]) -> Iterable[Finding]:
@@ -48,8 +48,8 @@ class CheckedHost:
     """One machine: what is expected of it, what it is, and what the registry says about its driver image."""
 
     expected: Expectation
-    host: HostRecord
-    image: ImageAnswer | None = None  # none if the registry was not asked
+    host: HostFacts
+    image: ImageLookup | None = None  # none if the registry was not asked
 
     @property
     def driver_key(self) -> str:

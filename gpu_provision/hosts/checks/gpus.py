@@ -25,7 +25,7 @@ def gpu_count(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another number of GPUs than declared."""
     seen = subject.host.pci.gpus
     if seen and len(seen) != subject.expected.gpu_count:
-        yield subject.finding("gpu_count", _listed(seen), count=len(seen), s="" if len(seen) == 1 else "s")
+        yield subject.finding("gpu_count", _describe_gpus(seen), count=len(seen), s="" if len(seen) == 1 else "s")
 
 
 def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
     seen = subject.host.pci.gpus
     if seen and not subject.expected.gpu_count:
         are = "is a GPU" if len(seen) == 1 else f"are {len(seen)} GPUs"
-        yield subject.finding("gpu_undeclared", _listed(seen), are=are, count=len(seen))
+        yield subject.finding("gpu_undeclared", _describe_gpus(seen), are=are, count=len(seen))
 
 
 def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
     }
     others = [gpu for gpu, kind in kinds.items() if kind and wanted not in kind]
     if others:
-        yield subject.finding("gpu_model", _listed(others), seen=others[0].model.name)
+        yield subject.finding("gpu_model", _describe_gpus(others), seen=others[0].model.name)
 
 
 def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
@@ -56,10 +56,10 @@ def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
     if held := [gpu for gpu in gpus if gpu.driver in _OF_VIRTUAL_MACHINES]:
         addresses, driver = " ".join(gpu.address for gpu in held), held[0].driver
         counts = {"count": str(len(held)), "all": str(len(gpus))}
-        yield subject.finding("gpu_taken", _listed(held), driver=driver, addresses=addresses, **counts)
+        yield subject.finding("gpu_taken", _describe_gpus(held), driver=driver, addresses=addresses, **counts)
 
 
-def _listed(gpus: Iterable[PciDevice]) -> str:
+def _describe_gpus(gpus: Iterable[PciDevice]) -> str:
     """Return devices with their addresses, equal ones together: ``0000:10:00.0 0000:11:00.0 10de:2330 NVIDIA H100``."""
     alike: dict[str, list[str]] = {}
     for gpu in gpus:
@@ -84,7 +84,7 @@ def fabric_manager(subject: CheckedHost) -> Iterator[Finding]:
     host, switches = subject.host, subject.host.pci.nvswitches
     if not switches or subject.expected.driver_container:
         return
-    packages = host.packages.matching(*_PACKAGES)
+    packages = host.packages.find_installed(*_PACKAGES)
     version = host.driver.version
     fits = not packages or any(version and version in package.version for package in packages)
     if host.services.is_active(_UNIT) and fits:

@@ -7,10 +7,10 @@ from functools import cache
 from threading import Lock
 
 from gpu_provision.hosts.checks.findings import CheckedHost
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.inventory import hardware
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
+from gpu_provision.model.hosts import Expectation, ImageAvailability, ImageLookup
 from gpu_provision.registry import look_up_image
 
 _NVIDIAS = "/nvidia/driver"
@@ -20,8 +20,8 @@ _NVIDIAS = "/nvidia/driver"
 def driver_image(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a driver image that is absent or unknown."""
     answer = subject.image
-    if answer and answer.state is not ImageState.PRESENT:
-        is_known = answer.state in {ImageState.ABSENT, ImageState.OTHER_ARCHITECTURE}
+    if answer and answer.state is not ImageAvailability.PRESENT:
+        is_known = answer.state in {ImageAvailability.ABSENT, ImageAvailability.OTHER_ARCHITECTURE}
         kind = answer.state.value if is_known else "unknown"
         yield subject.finding(f"image.{kind}", answer.evidence, image=answer.reference)
 
@@ -42,7 +42,7 @@ def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def look_up_driver_image(expected: Expectation, record: HostRecord) -> ImageAnswer | None:
+def look_up_driver_image(expected: Expectation, record: HostFacts) -> ImageLookup | None:
     """Return what the registry says; None if it is not to be asked, or if there is nothing to ask for."""
     reference = driver_image_reference(expected, record)
     if not (expected.ask_registry and expected.gpu_count and reference):
@@ -52,7 +52,7 @@ def look_up_driver_image(expected: Expectation, record: HostRecord) -> ImageAnsw
         return _look_up(reference, _ARCHITECTURES.get(machine, machine))
 
 
-def driver_image_reference(expected: Expectation, record: HostRecord) -> str:
+def driver_image_reference(expected: Expectation, record: HostFacts) -> str:
     """Return the driver image of a host; empty if it gets none. A digest takes no suffix."""
     system = record.system.name
     if not expected.driver_image or system is None:
@@ -69,5 +69,5 @@ def _lock(_reference: str) -> Lock:
 
 
 @cache
-def _look_up(reference: str, architecture: str) -> ImageAnswer:
+def _look_up(reference: str, architecture: str) -> ImageLookup:
     return look_up_image(reference, architecture)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpu_provision.hosts.checks import driver, gpus, images, kernel, machine
 from gpu_provision.hosts.checks.findings import CheckedHost, Rule, apply_ignored
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Expectation
 
@@ -62,7 +62,7 @@ def check_host(subject: CheckedHost) -> tuple[Finding, ...]:
     return tuple(apply_ignored((finding for rule in rules for finding in rule(subject)), ignored))
 
 
-def resolve_driver(expected: Expectation, host: HostRecord) -> Expectation:
+def resolve_driver(expected: Expectation, host: HostFacts) -> Expectation:
     """Return what is expected of this very host: with ``driver.enabled: auto`` its own driver, if that is usable."""
     if not (expected.driver_auto and host.driver.usable):
         return expected

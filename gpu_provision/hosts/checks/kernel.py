@@ -43,7 +43,7 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
         effect = "the driver container asks the same archives for them, and cannot build the driver"
     repository = f", or set {subject.driver_key}.repo_config to a repository with them" if in_container else ""
     compiled = in_container or subject.host.driver.dkms
-    for release in kernels.without_headers(running, following) if compiled else ():
+    for release in kernels.find_without_headers(running, following) if compiled else ():
         package, lists, refresh = _HEADERS[kernels.lists]
         yield subject.finding(
             "headers_unavailable",
@@ -72,7 +72,7 @@ def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:
     packages = subject.host.packages
     if not packages.unattended or subject.expected.hold_packages:
         return
-    watched = (*packages.matching(*_KERNELS), *packages.matching(*_DRIVERS))
+    watched = (*packages.find_installed(*_KERNELS), *packages.find_installed(*_DRIVERS))
     loose = [package for package in watched if not packages.is_kept(package)]
     if not loose:
         return
@@ -93,7 +93,7 @@ def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
     if subject.expected.driver_container and firmware.refuses_unsigned:
         setting = "" if subject.expected.driver_auto else f" and set {subject.driver_key}.enabled: false"
         kernel = subject.host.kernel.running or "$(uname -r)"
-        words = {"why": _why(firmware), "kernel": kernel, "setting": setting}
+        words = {"why": _signature_reason(firmware), "kernel": kernel, "setting": setting}
         yield subject.finding("secure_boot", _evidence(firmware), **words)
 
 
@@ -102,10 +102,10 @@ def unsigned_module(subject: CheckedHost) -> Iterator[Finding]:
     firmware, driver = subject.host.firmware, subject.host.driver
     needed = not subject.expected.driver_container and firmware.refuses_unsigned
     if needed and driver.module and not driver.module_signer and not driver.loaded:
-        yield subject.finding("unsigned_module", why=_why(firmware), seen=_evidence(firmware))
+        yield subject.finding("unsigned_module", why=_signature_reason(firmware), seen=_evidence(firmware))
 
 
-def _why(firmware: Firmware) -> str:
+def _signature_reason(firmware: Firmware) -> str:
     if firmware.secure_boot:
         return "Secure Boot is on"
     if firmware.lockdown not in {"", "none"}:

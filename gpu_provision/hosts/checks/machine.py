@@ -44,7 +44,7 @@ def other_system(subject: CheckedHost) -> Iterator[Finding]:
 
 def disk(subject: CheckedHost) -> Iterator[Finding]:
     """Yield too little room where images are unpacked."""
-    place = subject.host.storage.place(subject.host.kubernetes.places.images)
+    place = subject.host.storage.find_disk(subject.host.kubernetes.paths.images)
     if place and place.free < LITTLE:
         severity = "error" if place.free < TOO_LITTLE else "warning"
         free, size, needed = (f"{each / GIB:.1f} GiB" for each in (place.free, place.size, LITTLE))
@@ -70,11 +70,11 @@ def clock(subject: CheckedHost) -> Iterator[Finding]:
 def proxy(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host behind a proxy whose driver container knows none."""
     expected, proxies = subject.expected, subject.host.proxies
-    addresses = proxies.of("https_proxy", "http_proxy")
+    addresses = proxies.values_of("https_proxy", "http_proxy")
     if not (expected.driver_container and addresses) or expected.driver_has_proxy:
         return
     files = ", ".join(path for path, settings in proxies.settings.items() if any(settings.values()))
-    no_proxy = next(iter(proxies.of("no_proxy")), "")
+    no_proxy = next(iter(proxies.values_of("no_proxy")), "")
     more = f", NO_PROXY: '{no_proxy}'" if no_proxy else ""
     yield subject.finding("proxy", address=addresses[0], files=files, more=more)
 
@@ -104,7 +104,7 @@ def runtime_paths(subject: CheckedHost) -> Iterator[Finding]:
     runtime = subject.host.cri
     if not expected.toolkit or runtime is None or runtime.kind != CONTAINERD:
         return
-    places = kubernetes.places
+    places = kubernetes.paths
     config, socket = expected.toolkit_config or places.toolkit_config, expected.toolkit_socket or places.socket
     # A runtime at home reads its configuration where its distribution keeps it; snaps count revisions.
     at_home = re.sub(r"/microk8s/\d+/", "/microk8s/current/", runtime.config) == places.containerd_config

@@ -63,19 +63,19 @@ class Pci(Section):
     @property
     def gpus(self) -> tuple[PciDevice, ...]:
         """NVIDIA's GPUs."""
-        return self._of(NVIDIA, DISPLAY_CLASSES)
+        return self._find_devices(NVIDIA, DISPLAY_CLASSES)
 
     @property
     def nvswitches(self) -> tuple[PciDevice, ...]:
         """NVSwitches that this host sees; those of NVLink 5 systems are not on the PCI bus."""
-        return self._of(NVIDIA, (SWITCH_CLASS,))
+        return self._find_devices(NVIDIA, (SWITCH_CLASS,))
 
     @property
     def network_cards(self) -> tuple[PciDevice, ...]:
         """Mellanox' network cards."""
-        return self._of(MELLANOX, NETWORK_CLASSES)
+        return self._find_devices(MELLANOX, NETWORK_CLASSES)
 
-    def _of(self, vendor: str, classes: tuple[str, ...]) -> tuple[PciDevice, ...]:
+    def _find_devices(self, vendor: str, classes: tuple[str, ...]) -> tuple[PciDevice, ...]:
         return tuple(each for each in self.devices if each.vendor == vendor and each.pci_class in classes)
 
 

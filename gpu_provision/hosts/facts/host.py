@@ -12,7 +12,7 @@ from typing import Any
 from gpu_provision.hosts import scripts
 from gpu_provision.hosts.facts import Section, SectionOutput, part
 from gpu_provision.hosts.facts.gpus import Driver, Pci, Persistence
-from gpu_provision.hosts.facts.kernel import ALWAYS, Kernel, KernelModules, Kernels, Nouveau, canonical
+from gpu_provision.hosts.facts.kernel import ALWAYS, Kernel, KernelModules, Kernels, Nouveau, canonical_name
 from gpu_provision.hosts.facts.packages import Holds, Originals, Packages
 from gpu_provision.hosts.facts.runtime import (
     DOCKER,
@@ -43,7 +43,7 @@ def section(kind: type[Section]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostRecord:
+class HostFacts:
     """One host at one moment. A section that was not read is as if it had nothing to say."""
 
     system: System = section(System)
@@ -85,21 +85,21 @@ class HostRecord:
         """The container runtime that the kubelet uses; None without Kubernetes, or if it is not found."""
         socket = self.kubernetes.socket
         running = [runtime for runtime in self.runtimes if runtime.running]
-        found = [runtime for runtime in running if socket and _same(runtime.socket, socket)]
+        found = [runtime for runtime in running if socket and _is_same_socket(runtime.socket, socket)]
         if not found and "dockerd" in socket:  # cri-dockerd speaks for it
             found = [runtime for runtime in running if runtime.kind == DOCKER]
-        if not found and _same(socket, self.kubernetes.places.socket):  # not everybody may look for the socket
-            found = [each for each in running if each.config == self.kubernetes.places.containerd_config]
+        if not found and _is_same_socket(socket, self.kubernetes.paths.socket):  # not everybody may look for the socket
+            found = [each for each in running if each.config == self.kubernetes.paths.containerd_config]
         return next(iter(found), None)
 
 
-def _same(socket: str, other: str) -> bool:
+def _is_same_socket(socket: str, other: str) -> bool:
     """Return whether two paths are one: /var/run is a link to /run."""
     return socket.removeprefix("/var") == other.removeprefix("/var") != ""
 
 
 SECTIONS: Mapping[str, Callable[[SectionOutput], Any]] = {
-    each.name: each.metadata["read"] for each in fields(HostRecord) if "read" in each.metadata
+    each.name: each.metadata["read"] for each in fields(HostFacts) if "read" in each.metadata
 }
 """Section and field of HostRecord -> what reads its lines, of none, too. None raises: a line that cannot be read
 is left out, or what it says is unknown."""
@@ -109,7 +109,7 @@ ALL = tuple(SECTIONS)
 
 def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) -> str:
     """Return the shell command that reads some sections of a host, and looks up kernel modules besides ALWAYS."""
-    names = sorted({*map(canonical, modules_asked), *ALWAYS})
+    names = sorted({*map(canonical_name, modules_asked), *ALWAYS})
     variables = scripts.assign(
         module_names=" ".join(names),
         module_pattern="|".join(re.escape(name).replace("_", "[-_]") for name in names),
@@ -127,7 +127,7 @@ def command(modules_asked: Iterable[str] = (), sections: Sequence[str] = ALL) ->
     return f"{variables}{scripts.load('facts.sh')}read_sections {wanted} | clean"
 
 
-def parse(lines: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0.0) -> HostRecord | None:
+def parse(lines: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0.0) -> HostFacts | None:
     """Read what the command printed; None if that does not go to its end, or names no kernel though it should.
 
     The times are this machine's, in seconds: when the command was sent, 0 if unknown, and when the answer was there.
@@ -136,7 +136,7 @@ def parse(lines: Iterable[str], *, asked_at: float = 0.0, answered_at: float = 0
     if "end" not in output or ("kernel" in output and not output["kernel"].first("running")):
         return None
     parts = {name: read(output[name]) for name, read in SECTIONS.items() if name in output}
-    return HostRecord(
+    return HostFacts(
         **parts,
         clock=clock_of(parts.get("system"), asked_at, answered_at),
         asked=frozenset(output["asked"].first("modules").split() if "asked" in output else ()),

@@ -98,7 +98,7 @@ class Kernels(Section):
     # what boots next; None if nothing tells
     next: NextKernel | None = part(lambda output: next(_candidates(output), None), empty=None)
 
-    def without_headers(self, *releases: str) -> tuple[str, ...]:
+    def find_without_headers(self, *releases: str) -> tuple[str, ...]:
         """Return those of the releases that have no headers here, and none in the package lists."""
         known = {*self.with_headers, *self.offered}
         return tuple(release for release in dict.fromkeys(releases) if release not in known) if self.lists else ()
@@ -110,7 +110,7 @@ ALWAYS = ("nouveau", "nvidia", "i2c_core", "ipmi_msghandler", "ipmi_devintf", "i
 UNKNOWN_USERS = -1
 
 
-def canonical(module: str) -> str:
+def canonical_name(module: str) -> str:
     """Write a module's name as the kernel does: dashes and underscores are the same to it."""
     return module.strip().replace("-", "_")
 
@@ -122,7 +122,7 @@ def _loaded(output: SectionOutput) -> dict[str, int]:
         match line.split():
             case [name, size, users, *_] if number(size) is not None:
                 count = number(users)
-                found[canonical(name)] = UNKNOWN_USERS if count is None else count
+                found[canonical_name(name)] = UNKNOWN_USERS if count is None else count
     return found
 
 
@@ -130,7 +130,9 @@ def _modules(word: str) -> Any:
     """Return a field of modules, from ``kernel/drivers/i2c/i2c-core.ko.zst`` or bare names."""
 
     def read(output: SectionOutput) -> frozenset[str]:
-        return frozenset(canonical(path.strip().rsplit("/", 1)[-1].split(".ko", 1)[0]) for path in output.all(word))
+        return frozenset(
+            canonical_name(path.strip().rsplit("/", 1)[-1].split(".ko", 1)[0]) for path in output.all(word)
+        )
 
     return part(read, empty=frozenset())
 

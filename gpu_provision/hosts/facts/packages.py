@@ -21,7 +21,7 @@ class Package:
     held: bool = False
 
 
-def _installed(output: SectionOutput) -> Iterator[Package]:
+def _parse_installed(output: SectionOutput) -> Iterator[Package]:
     """Read ``h linux-image-generic 5.15.0.122.122``: h for a package on hold."""
     for line in output.all("package"):
         match line.split():
@@ -37,7 +37,7 @@ def _locks(output: SectionOutput) -> tuple[str, ...]:
 def _unattended(output: SectionOutput) -> Iterator[str]:
     """Yield what upgrades packages by itself, as it was read."""
     switched_off = '"0"' in "".join(line for line in output.all("apt") if line.startswith("APT::Periodic::Enable "))
-    installed = any(package.name == "unattended-upgrades" for package in _installed(output))
+    installed = any(package.name == "unattended-upgrades" for package in _parse_installed(output))
     for line in output.all("apt") if installed and not switched_off else ():
         if line.startswith("APT::Periodic::Unattended-Upgrade ") and '"0"' not in line:
             yield line
@@ -63,7 +63,7 @@ class Packages(Section):
 
     manager: str = first("manager")  # ``dpkg`` or ``rpm``; empty for neither
     # packages of drivers and kernels
-    installed: tuple[Package, ...] = part(lambda output: tuple(_installed(output)), empty=())
+    installed: tuple[Package, ...] = part(lambda output: tuple(_parse_installed(output)), empty=())
     # patterns of names that the package manager leaves alone: version locks, excludes, zypper's locks
     locks: tuple[str, ...] = part(_locks, empty=())
     # settings by which packages are replaced without anybody asking; empty for none
@@ -71,7 +71,7 @@ class Packages(Section):
     # regular expressions of names that unattended upgrades leave alone
     unattended_exceptions: tuple[str, ...] = part(_exceptions, empty=())
 
-    def matching(self, *patterns: str) -> tuple[Package, ...]:
+    def find_installed(self, *patterns: str) -> tuple[Package, ...]:
         """Return the installed packages whose names match a shell pattern."""
         return tuple(each for each in self.installed if any(fnmatchcase(each.name, pattern) for pattern in patterns))
 
@@ -119,7 +119,7 @@ class Original:
     differs: bool  # whether it is not so any more
 
 
-def _kept(output: SectionOutput) -> Iterator[Original]:
+def _parse_originals(output: SectionOutput) -> Iterator[Original]:
     for word, rest in output.lines:
         if word in {"differs", "restored"}:
             kind, _, path = rest.partition(" ")
@@ -131,7 +131,7 @@ class Originals(Section):
     """What is kept of files that were changed: how they were, or that they were not."""
 
     # in the order in which paths were changed first
-    kept: tuple[Original, ...] = part(lambda output: tuple(_kept(output)), empty=())
+    kept: tuple[Original, ...] = part(lambda output: tuple(_parse_originals(output)), empty=())
     present: bool = flag("present")  # whether gpu-provision's directory exists
     # false if another user than root cannot look
     readable: bool = part(lambda output: not output.has("unreadable"), empty=True)

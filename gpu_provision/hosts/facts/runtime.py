@@ -59,14 +59,14 @@ class Kubernetes(Section):
         )
 
     @property
-    def places(self) -> DistributionPaths:
+    def paths(self) -> DistributionPaths:
         """Where this distribution keeps its files."""
         return paths_of(self.distribution)
 
     @property
     def socket(self) -> str:
         """The runtime's socket that the kubelet uses; empty without Kubernetes."""
-        return self.runtime_endpoint or (self.places.socket if self.distribution else "")
+        return self.runtime_endpoint or (self.paths.socket if self.distribution else "")
 
 
 def _distribution(output: SectionOutput, processes: list[str]) -> str:
@@ -240,7 +240,7 @@ class ProcessLimits:
     limits: Mapping[str, tuple[str, str]]  # name -> (soft, hard), each a number or ``unlimited``
 
 
-def _limited(output: SectionOutput) -> tuple[ProcessLimits, ...]:
+def _parse_limits(output: SectionOutput) -> tuple[ProcessLimits, ...]:
     found: dict[int, ProcessLimits] = {}
     for line in output.all("limit"):
         match line.split():
@@ -254,5 +254,5 @@ def _limited(output: SectionOutput) -> tuple[ProcessLimits, ...]:
 class RuntimeLimits(Section):
     """What is limited."""
 
-    runtimes: tuple[ProcessLimits, ...] = part(_limited, empty=())  # processes of container runtimes
+    runtimes: tuple[ProcessLimits, ...] = part(_parse_limits, empty=())  # processes of container runtimes
     files: Mapping[str, tuple[str, ...]] = lines_by_path()  # our drop-ins of units

@@ -105,7 +105,7 @@ class DiskSpace:
     free: int
 
 
-def _places(output: SectionOutput) -> Iterator[DiskSpace]:
+def _parse_disks(output: SectionOutput) -> Iterator[DiskSpace]:
     """Read ``/var /dev/sda1 102400 51200 51200 50% /``; names of devices may hold blanks, so from the right."""
     for line in output.all("place"):
         match line.split():
@@ -124,10 +124,10 @@ class Storage(Section):
     """Space and swap."""
 
     # directories that exist, with the free space of their file systems
-    places: tuple[DiskSpace, ...] = part(lambda output: tuple(_places(output)), empty=())
+    places: tuple[DiskSpace, ...] = part(lambda output: tuple(_parse_disks(output)), empty=())
     swap: tuple[str, ...] = part(_swap, empty=())  # devices and files that are swapped to
 
-    def place(self, path: str) -> DiskSpace | None:
+    def find_disk(self, path: str) -> DiskSpace | None:
         """Return the place of a directory, or of the nearest one above it; None if nothing is known."""
         above = [each for each in self.places if path == each.path or path.startswith(f"{each.path.rstrip('/')}/")]
         return max(above, key=lambda each: len(each.path), default=None)
@@ -192,7 +192,7 @@ class Proxies(Section):
 
     settings: Mapping[str, Mapping[str, str]] = part(_proxies, empty={})
 
-    def of(self, *names: str) -> tuple[str, ...]:
+    def values_of(self, *names: str) -> tuple[str, ...]:
         """Return the values of settings by name, upper or lower case, each once."""
         wanted = {name.lower() for name in names}
         found = (value for file in self.settings.values() for name, value in file.items() if name.lower() in wanted)
@@ -215,7 +215,7 @@ def _proxy_assignments(text: str) -> list[tuple[str, str]]:
     return re.findall(r"(?:\b|CONTAINERD_)((?:https?|ftp|no|all)_proxy)=[\"']?([^\"'\s]*)", text, re.IGNORECASE)
 
 
-def _of_release(name: str) -> Any:
+def _os_release_field(name: str) -> Any:
     """Return a field with a variable of /etc/os-release."""
 
     def read(output: SectionOutput) -> str:
@@ -229,9 +229,9 @@ def _of_release(name: str) -> Any:
 class System(Section):
     """The operating system."""
 
-    id: str = _of_release("ID")  # such as ``ubuntu``; empty if unknown
-    version: str = _of_release("VERSION_ID")
-    title: str = _of_release("PRETTY_NAME")
+    id: str = _os_release_field("ID")  # such as ``ubuntu``; empty if unknown
+    version: str = _os_release_field("VERSION_ID")
+    title: str = _os_release_field("PRETTY_NAME")
     hostname: str = first("hostname")  # what the host calls itself
     # seconds since the epoch by the host's own clock; None if it did not say
     time: int | None = part(lambda output: number(output.first("time")), empty=None)
@@ -294,7 +294,7 @@ class Firmware(Section):
         return bool(self.secure_boot) or self.signatures_enforced or self.lockdown in {"integrity", "confidentiality"}
 
 
-def _running(output: SectionOutput) -> dict[str, str]:
+def _parse_sysctls(output: SectionOutput) -> dict[str, str]:
     pairs = (rest.partition(" ") for rest in output.all("running"))
     return {key: " ".join(value.split()) for key, _, value in pairs}
 
@@ -304,5 +304,5 @@ class Settings(Section):
     """What gpu-provision's files set."""
 
     files: Mapping[str, tuple[str, ...]] = lines_by_path()  # lines of each such file that is there
-    running: Mapping[str, str] = part(_running, empty={})  # values of the kernel parameters that our file sets
+    running: Mapping[str, str] = part(_parse_sysctls, empty={})  # values of the kernel parameters that our file sets
     driver_loaded: bool = flag("driver")  # whether an NVIDIA driver has registered its devices

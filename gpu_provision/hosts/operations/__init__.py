@@ -23,12 +23,19 @@ from pyinfra.api.state import State
 from pyinfra.context import ctx_host, ctx_state, host, state
 
 from gpu_provision.hosts import errors
-from gpu_provision.hosts.errors import unreadable
-from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
-from gpu_provision.hosts.facts.kernel import canonical
+from gpu_provision.hosts.errors import unreadable_host
+from gpu_provision.hosts.facts.host import ALL, HostFacts, command, parse
+from gpu_provision.hosts.facts.kernel import canonical_name
 from gpu_provision.hosts.messages import Maintenance
 from gpu_provision.model import codes
-from gpu_provision.model.findings import Finding, ProvisionError, RunFailedError, Severity, one_line, visible
+from gpu_provision.model.findings import (
+    Finding,
+    ProvisionError,
+    RunFailedError,
+    Severity,
+    escape_control_characters,
+    one_line,
+)
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 """What the body of an operation is."""
@@ -65,7 +72,7 @@ class HostRun:
     on_progress: Callable[[str], None] | None = None  # takes what the host waits for; without one it is logged
     maintenance: Maintenance | None = None
     # What the host was judged by; sections that an operation has changed since are not in its ``read`` any more.
-    record: HostRecord | None = None
+    record: HostFacts | None = None
 
 
 def run_of(host: Host) -> HostRun:
@@ -82,7 +89,7 @@ class _OnlyColors(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         parts = _COLOR.split(record.getMessage())
-        parts[::2] = map(visible, parts[::2])
+        parts[::2] = map(escape_control_characters, parts[::2])
         record.msg, record.args = "".join(parts), ()
         return True
 
@@ -118,7 +125,7 @@ def add_finding(finding: Finding) -> None:
         host.log_styled(one_line(finding.what), fg="yellow", log_func=logger.warning)
 
 
-def warn(entry: str, evidence: str = "", **words: Any) -> None:
+def add_warning(entry: str, evidence: str = "", **words: Any) -> None:
     """Add a warning about this host, by its name in errors.toml."""
     add_finding(errors.finding(entry, host.name, evidence, **words))
 
@@ -132,7 +139,7 @@ def fail_operation(*findings: Finding) -> Commands:
     """Fail this host with findings, and no other one: while preparing, before anything is touched there."""
     findings = with_cause(host, findings)
     if state.is_executing:
-        yield FunctionCommand(report, findings, {})
+        yield FunctionCommand(report_findings, findings, {})
         return
     if not pyinfra.is_cli:
         save_findings(host, findings)
@@ -146,7 +153,7 @@ def exclude_host(state: State, host: Host, *findings: Finding) -> NoReturn:
     Any other exception would end the preparation of all hosts, and `State.fail_hosts` asks a question that a dry run
     without a terminal cannot answer. Each host is prepared in a greenlet of its own, and this ends only that one.
     """
-    report(state, host, *findings)
+    report_findings(state, host, *findings)
     state.increment_warning_counter()
     state.failed_hosts.add(host)
     state.active_hosts.discard(host)
@@ -154,7 +161,7 @@ def exclude_host(state: State, host: Host, *findings: Finding) -> NoReturn:
     raise GreenletExit
 
 
-def report(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
+def report_findings(state: State, host: Host, *findings: Finding) -> bool:  # noqa: ARG001 - pyinfra recognises these names
     """Fail an operation with findings, without a traceback."""
     save_findings(host, findings)
     for finding in findings:
@@ -176,7 +183,7 @@ def with_cause(host: Host, findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(met if met and finding.code == codes.UNREADABLE else finding for finding in findings)
 
 
-class GpuHost(FactBase[HostRecord | None]):
+class GpuHost(FactBase[HostFacts | None]):
     """What a host is; None if it did not answer to the end."""
 
     asked_at = 0.0
@@ -186,25 +193,25 @@ class GpuHost(FactBase[HostRecord | None]):
         self.asked_at = time.time()
         return command(modules, sections)
 
-    def process(self, output: list[str]) -> HostRecord | None:
+    def process(self, output: list[str]) -> HostFacts | None:
         """Read the command's output."""
         return parse(output, asked_at=self.asked_at, answered_at=time.time())
 
 
-def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord | None:
+def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostFacts | None:
     """Read some sections of this host; what preflight has read will do until an operation changes it."""
     known = run_of(host).record
-    if known and known.read >= set(sections) and known.asked >= set(map(canonical, modules)):
+    if known and known.read >= set(sections) and known.asked >= set(map(canonical_name, modules)):
         return known
-    record: HostRecord | None = host.get_fact(GpuHost, modules=tuple(modules), sections=tuple(sections))
+    record: HostFacts | None = host.get_fact(GpuHost, modules=tuple(modules), sections=tuple(sections))
     return record
 
 
-def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostRecord:
+def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostFacts:
     """Read some sections of this host, as `read_host` does. Raises RunFailedError if it cannot be read."""
     record = read_host(sections, modules)
     if record is None:
-        raise RunFailedError(unreadable(host.name))
+        raise RunFailedError(unreadable_host(host.name))
     return record
 
 

@@ -16,9 +16,9 @@ from gpu_provision.hosts import errors
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.gpus import DAEMON
-from gpu_provision.hosts.facts.host import HostRecord
-from gpu_provision.hosts.facts.kernel import canonical
-from gpu_provision.hosts.operations import PATH, Commands, add_finding, host_operation, require_host, warn
+from gpu_provision.hosts.facts.host import HostFacts
+from gpu_provision.hosts.facts.kernel import canonical_name
+from gpu_provision.hosts.operations import PATH, Commands, add_finding, add_warning, host_operation, require_host
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes, run_exclusively
 from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
 from gpu_provision.hosts.scripts import (
@@ -51,12 +51,12 @@ _MODULE_PACKAGES = {
 }
 
 
-def _loadable(record: HostRecord, modules: Iterable[str]) -> list[str]:
+def _loadable(record: HostFacts, modules: Iterable[str]) -> list[str]:
     """Return modules by their names in the kernel; one that is built in needs no loading, now and at boot."""
-    return [name for name in dict.fromkeys(map(canonical, modules)) if name not in record.modules.built_in]
+    return [name for name in dict.fromkeys(map(canonical_name, modules)) if name not in record.modules.built_in]
 
 
-def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[HostChange]:
+def module_changes(record: HostFacts, modules: Iterable[str]) -> Iterator[HostChange]:
     """Yield what is missing."""
     loadable = _loadable(record, modules)
     absent = [name for name in loadable if name not in record.modules.loaded]
@@ -68,7 +68,7 @@ def module_changes(record: HostRecord, modules: Iterable[str]) -> Iterator[HostC
         yield change_files(f"kernel modules listed for the boot: {listed}", {MODULES_FILE: (known, lines)})
 
 
-def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[HostChange]:
+def nouveau_changes(record: HostFacts, *, blacklisted: bool) -> Iterator[HostChange]:
     """Yield what is missing. A blacklist of another origin will do, and is left alone.
 
     An image older than the blacklist is rebuilt also when the file is right: an earlier run may have been interrupted
@@ -89,7 +89,7 @@ def nouveau_changes(record: HostRecord, *, blacklisted: bool) -> Iterator[HostCh
         yield change("nouveau unloaded", f"{PATH} modprobe -r nouveau")
 
 
-def missing_modules(record: HostRecord, host: str, modules: Sequence[str]) -> Finding:
+def missing_modules(record: HostFacts, host: str, modules: Sequence[str]) -> Finding:
     """Return the error about kernel modules that a host cannot have with the kernel it runs."""
     kernel, names = record.kernel.running, ", ".join(modules)
     verb, them = ("is", "it") if len(modules) == 1 else ("are", "them")
@@ -160,7 +160,7 @@ UNIT_LINES = (
 )
 
 
-def persistence_changes(record: HostRecord, *, on: bool) -> Iterator[HostChange]:
+def persistence_changes(record: HostFacts, *, on: bool) -> Iterator[HostChange]:
     """Yield what is missing; what others have enabled stays as it is."""
     unit, known = _unit(record) if on else "", record.persistence
     if unwanted := [name for name in known.enabled if name != unit]:
@@ -183,7 +183,7 @@ def _without_comments(lines: FileLines) -> FileLines:
     return lines and tuple(line for line in lines if not line.startswith("#"))
 
 
-def _unit(record: HostRecord) -> str:
+def _unit(record: HostFacts) -> str:
     """Return the unit for persistence mode: NVIDIA's daemon unless that turns it off, else gpu-provision's own.
 
     Empty if there is neither the daemon nor nvidia-smi, or no systemd to run a unit.
@@ -219,11 +219,11 @@ def persistence_mode(on: bool = True, expected: Mapping[str, Any] | None = None)
         if record.persistence.no_systemd:
             why = "systemd does not run here"
             fix = f"have what starts this host's services run {PROGRAM} -pm 1 at boot"
-        warn("persistence", version=record.driver.version or "of unknown version", why=why, way=fix)
+        add_warning("persistence", version=record.driver.version or "of unknown version", why=why, way=fix)
     yield from make_changes(persistence_changes(record, on=wanted), "services", "persistence", "originals")
 
 
-def has_own_driver(record: HostRecord, expected: Mapping[str, Any] | None) -> bool:
+def has_own_driver(record: HostFacts, expected: Mapping[str, Any] | None) -> bool:
     """Return whether a host has a driver of its own, and its GPUs are used through it."""
     by_container = expected is not None and resolve_driver(Expectation.from_data(expected), record).driver_container
     return record.driver.on_host and not record.driver.in_container and not by_container

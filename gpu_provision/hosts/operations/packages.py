@@ -15,7 +15,7 @@ from pyinfra.context import host, state
 from pyinfra.facts.server import Command
 
 from gpu_provision.hosts import errors
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.packages import Package
 from gpu_provision.hosts.operations import (
     PATH,
@@ -36,26 +36,26 @@ _TOOLS: Mapping[str, Mapping[str, str]] = tomllib.loads(
 )
 
 
-def _tool(record: HostRecord) -> str:
+def _tool(record: HostFacts) -> str:
     """Return what changes packages on a host, by its name in packages.toml; empty for nothing."""
     known = (tool for tool in record.holds.tools if _TOOLS.get(tool, {}).get("manager") == record.packages.manager)
     return min(known, key=list(_TOOLS).index, default="")
 
 
-def is_compiled_here(record: HostRecord) -> bool:
+def is_compiled_here(record: HostFacts) -> bool:
     """Return whether a host compiles its driver itself: by DKMS, or by NVIDIA's installer."""
-    by_package = record.packages.matching("*nvidia*dkms*")
+    by_package = record.packages.find_installed("*nvidia*dkms*")
     return bool(record.driver.dkms or by_package or "/usr/bin/nvidia-uninstall" in record.driver.programs)
 
 
-def kernels_without_headers(record: HostRecord) -> list[str]:
+def kernels_without_headers(record: HostFacts) -> list[str]:
     """Return those of the kernel that runs and the one that boots next that have no headers."""
     following = record.kernels.next
     releases = dict.fromkeys((record.kernel.running, following.release if following else record.kernel.running))
     return [release for release in releases if release not in record.kernels.with_headers]
 
 
-def headers_package(record: HostRecord, release: str) -> str:
+def headers_package(record: HostFacts, release: str) -> str:
     """Return the package with a kernel's headers, by its exact version; empty if its name is not known."""
     match _tool(record):
         case "apt-mark":
@@ -65,13 +65,13 @@ def headers_package(record: HostRecord, release: str) -> str:
         case "zypper":
             # ``uname -r`` leaves out which build of the kernel this is, its own package says it
             version, _, flavor = release.rpartition("-")
-            builds = (each.version for each in record.packages.matching(f"kernel-{flavor}"))
+            builds = (each.version for each in record.packages.find_installed(f"kernel-{flavor}"))
             found = next((build for build in builds if re.fullmatch(rf"{re.escape(version)}(\.\d+)?", build)), "")
             return f"kernel-{flavor}-devel = {found}" if found else ""
     return ""
 
 
-def install_headers(record: HostRecord, packages: Sequence[str]) -> str:
+def install_headers(record: HostFacts, packages: Sequence[str]) -> str:
     """Return the shell command that installs packages and writes down which ones are new; it does not fail.
 
     Package lists are refreshed only if these packages are not in them.
@@ -89,7 +89,7 @@ def remove_packages(manager: str, packages: Sequence[str]) -> str:
     return f"{_TOOLS[manager]['remove'].format(names=shlex.join(packages))} || :"
 
 
-def headers_missing(record: HostRecord, host: str, kernels: Sequence[str], log: Sequence[str]) -> Finding:
+def headers_missing(record: HostFacts, host: str, kernels: Sequence[str], log: Sequence[str]) -> Finding:
     """Return the error about kernels that there are no headers for."""
     tool = _TOOLS[_tool(record)]
     said = [line.strip() for line in log if line.strip()]
@@ -107,13 +107,13 @@ TOOLKIT = ("nvidia-container-*", "libnvidia-container*")
 """Patterns of packages that are held, and of those that are not though they look so: no driver depends on them."""
 
 
-def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostChange]:
+def hold_changes(record: HostFacts, host: str, *, held: bool) -> Iterator[HostChange]:
     """Yield what is missing. Raises RunFailedError if nothing on this host can hold packages.
 
     Packages that are kept by anything, such as the user's own hold, stay as they are and are not listed.
     """
-    apart = set(record.packages.matching(*TOOLKIT))
-    matching = record.packages.matching(*KERNELS, *DRIVERS) if held else ()
+    apart = set(record.packages.find_installed(*TOOLKIT))
+    matching = record.packages.find_installed(*KERNELS, *DRIVERS) if held else ()
     watched = {package.name: package for package in matching if package not in apart}
     hold = sorted(name for name, package in watched.items() if not record.packages.is_kept(package))
     ours, tool = record.holds.ours, _tool(record)
@@ -144,10 +144,10 @@ def hold_changes(record: HostRecord, host: str, *, held: bool) -> Iterator[HostC
         yield change("", *commands)
 
 
-def _is_locked(record: HostRecord, name: str) -> bool:
+def _is_locked(record: HostFacts, name: str) -> bool:
     """Return whether a package is held; one that is not installed any more may be locked still."""
     packages = replace(record.packages, unattended_exceptions=())
-    installed = packages.matching(name) or (Package(name, ""),)
+    installed = packages.find_installed(name) or (Package(name, ""),)
     return any(packages.is_kept(package) for package in installed)
 
 

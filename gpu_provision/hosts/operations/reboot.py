@@ -23,15 +23,15 @@ from pyinfra.connectors.util import clear_askpass_cache
 from pyinfra.context import host, state
 
 from gpu_provision.hosts import errors
-from gpu_provision.hosts.errors import unreadable
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.errors import unreadable_host
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.messages import HostMembership, Maintenance, NodeRole
 from gpu_provision.hosts.operations import (
     Commands,
     host_operation,
     read_host,
     record_changes,
-    report,
+    report_findings,
     require_host,
     run_of,
 )
@@ -78,13 +78,13 @@ class _RebootAttempt:
     reasons: tuple[str, ...]  # why; empty if all that is left is to finish what an earlier run began
     maintenance: Maintenance | None  # none if the machine is no node of a cluster
     drain: Drain
-    most: int
+    max_parallel: int
     seconds: int
     nouveau_unwanted: bool
 
 
 @host_operation
-def rebooted(
+def reboot_if_needed(
     nouveau_unwanted: bool = True,  # noqa: FBT001, FBT002 - pyinfra operations take their state so
     max_parallel: int = 1,
     patience: int = 900,
@@ -118,12 +118,12 @@ def rebooted(
         reasons=reasons,
         maintenance=maintenance if membership and membership.role is NodeRole.MEMBER else None,
         drain=Drain(**(drain or {})),
-        most=max_parallel,
+        max_parallel=max_parallel,
         seconds=patience,
         nouveau_unwanted=nouveau_unwanted,
     )
     if state.is_executing:
-        RebootSlots.of(state).request(host)
+        RebootSlots.for_run(state).request(host)
     else:
         _preview(attempt)
     yield FunctionCommand(_reboot_in_slot, (attempt,), {})
@@ -144,18 +144,20 @@ def _preview(attempt: _RebootAttempt) -> None:
 
 def _reboot_in_slot(state: State, host: Host, attempt: _RebootAttempt) -> bool:
     """Wait for a slot and reboot; if that fails, no further host is rebooted."""
-    slots = RebootSlots.of(state)
-    with slots.acquire(state, host, most=attempt.most) as goes:
+    slots = RebootSlots.for_run(state)
+    with slots.acquire(state, host, most=attempt.max_parallel) as goes:
         if not goes:
             why = "; ".join(attempt.reasons)
-            return report(state, host, errors.finding("reboot.stopped", attempt.node, why, failed=slots.failed_host))
+            return report_findings(
+                state, host, errors.finding("reboot.stopped", attempt.node, why, failed=slots.failed_host)
+            )
         try:
             _reboot_node(host, attempt)
         except ProvisionError as error:
             # pods that would be lost are a reason of one node alone
             if any(finding.code != codes.PODS_WOULD_BE_LOST for finding in error.findings):
                 slots.stop(attempt.node)
-            return report(state, host, *error.findings)
+            return report_findings(state, host, *error.findings)
     return True
 
 
@@ -191,7 +193,7 @@ def _reboot(host: Host, attempt: _RebootAttempt) -> str:
     """Return the new boot id. Raises RunFailedError if none comes in time."""
     before = host.get_fact(BootId)
     if not before:
-        raise RunFailedError(unreadable(attempt.node))
+        raise RunFailedError(unreadable_host(attempt.node))
     told = tuple(run_of(host).findings)
     said = _start_reboot(host)
     give_up = time.monotonic() + attempt.seconds
@@ -234,7 +236,7 @@ def _disconnect(host: Host) -> None:
     host.connected = False
 
 
-def _reasons(host: Host, record: HostRecord, *, nouveau_unwanted: bool) -> tuple[str, ...]:
+def _reasons(host: Host, record: HostFacts, *, nouveau_unwanted: bool) -> tuple[str, ...]:
     return (*reboot_reasons(record, nouveau_unwanted=nouveau_unwanted), *run_of(host).reboot_reasons)
 
 
@@ -252,36 +254,36 @@ class RebootSlots:
     """The slots of one run of pyinfra's: so many hosts at a time, in the inventory's order, none after a failure."""
 
     failed_host: str = ""  # the host whose absence did not end well; empty for none
-    _wants: dict[str, bool] = field(default_factory=dict)
-    _away: set[str] = field(default_factory=set)
+    _requests: dict[str, bool] = field(default_factory=dict)
+    _rebooting: set[str] = field(default_factory=set)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @staticmethod
-    def of(state: State) -> RebootSlots:
+    def for_run(state: State) -> RebootSlots:
         """Return the slots that all hosts of a run share."""
         return _SLOTS.setdefault(state, RebootSlots())
 
     def request(self, host: Host) -> None:
         """Tell that a host wants a turn; those that come after it in the inventory wait for that."""
         with self._changed:
-            self._wants[host.name] = True
+            self._requests[host.name] = True
             self._changed.notify_all()
 
     @contextmanager
     def acquire(self, state: State, host: Host, *, most: int) -> Iterator[bool]:
         """Wait for a turn, so that at most so many hosts are away; False where there will be none after a failure."""
         with self._changed:
-            while not self.failed_host and (len(self._away) >= most or self._must_wait(state, host)):
+            while not self.failed_host and (len(self._rebooting) >= most or self._must_wait(state, host)):
                 self._changed.wait(_LOOK_SECONDS)
             goes = not self.failed_host
-            self._wants[host.name] = False
-            self._away |= {host.name} if goes else set()
+            self._requests[host.name] = False
+            self._rebooting |= {host.name} if goes else set()
             self._changed.notify_all()
         try:
             yield goes
         finally:
             with self._changed:
-                self._away.discard(host.name)
+                self._rebooting.discard(host.name)
                 self._changed.notify_all()
 
     def stop(self, name: str) -> None:
@@ -294,10 +296,10 @@ class RebootSlots:
         """Whether a host that comes before in the inventory wants its turn, or is just finding out."""
         before = takewhile(lambda other: other.name != host.name, state.inventory)
         at_it = (other for other in before if other.executing_op_hash == host.executing_op_hash)
-        return any(self._wants.get(other.name, True) for other in at_it)
+        return any(self._requests.get(other.name, True) for other in at_it)
 
 
-def reboot_reasons(record: HostRecord, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
+def reboot_reasons(record: HostFacts, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
     """Return why this host needs a reboot, each in a few words; empty if it does not."""
     reasons = []
     if nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0:
@@ -320,10 +322,11 @@ def refusal(
     Without an inventory file it is not known what it is to the cluster. ``here`` is the machine that runs this.
     """
     role = membership.role if membership else None
+    unknown = membership.unknown_reason if membership else ""
     on_kubelet = {
         None: "no inventory says of which cluster",
         NodeRole.NOT_A_NODE: "the inventory's cluster has no node of its name",
-        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {membership.why if membership else ''}",
+        NodeRole.UNKNOWN: f"the cluster could not be asked to drain its node: {unknown}",
     }
     if here:
         obstacle = "it is the machine that this runs on"

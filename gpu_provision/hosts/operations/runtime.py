@@ -16,7 +16,7 @@ from pyinfra.context import host
 from gpu_provision.components.toolkit_runtimes import RUNTIMES
 from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.background_script import runtime_variables, script_problem, start_script, wait_for_result
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.runtime import CONTAINERD, ContainerRuntime, TrustStore
 from gpu_provision.hosts.facts.system import without_credentials
 from gpu_provision.hosts.operations import (
@@ -82,7 +82,7 @@ class EnvironmentChange:
     files: Mapping[str, HostFile | None]  # path -> the desired file, of those that differ; None for no file
     runtime: ContainerRuntime | None  # what has to be restarted; None for nothing
     trust: TrustStore | None  # the store that has to be rebuilt; None for none
-    words: tuple[str, ...]  # every change in words
+    description: tuple[str, ...]  # every change in words
 
     @property
     def units(self) -> bool:
@@ -90,7 +90,7 @@ class EnvironmentChange:
         return any(path.endswith(f"/{ENVIRONMENT_DROP_IN}") for path in self.files)
 
 
-def environment_change(record: HostRecord, proxy: Proxy, certificates: Sequence[str]) -> EnvironmentChange:
+def environment_change(record: HostFacts, proxy: Proxy, certificates: Sequence[str]) -> EnvironmentChange:
     """Return what has to change. gpu-provision's files that are no longer declared are removed."""
     wanted = {**_proxy_files(record, proxy), **_certificate_files(record, certificates)}
     known = record.environment.files
@@ -104,11 +104,11 @@ def environment_change(record: HostRecord, proxy: Proxy, certificates: Sequence[
         files=files,
         runtime=runtime,
         trust=record.environment.trust if anchors else None,
-        words=tuple(_describe(files, proxy, len(certificates), runtime)),
+        description=tuple(_describe(files, proxy, len(certificates), runtime)),
     )
 
 
-def used_runtime(record: HostRecord) -> ContainerRuntime | None:
+def used_runtime(record: HostFacts) -> ContainerRuntime | None:
     """Return the runtime that the kubelet uses, or without a kubelet the only one that runs; None for none."""
     running = [runtime for runtime in record.runtimes if runtime.running]
     alone = running[0] if len(running) == 1 and not record.kubernetes.distribution else None
@@ -121,7 +121,7 @@ def _unit_of(runtime: ContainerRuntime | None) -> str:
     return "" if unit.startswith("snap.") else unit
 
 
-def _proxy_files(record: HostRecord, proxy: Proxy) -> dict[str, HostFile]:
+def _proxy_files(record: HostFacts, proxy: Proxy) -> dict[str, HostFile]:
     unit = _unit_of(used_runtime(record))
     if not unit or not proxy.is_declared:
         return {}
@@ -134,7 +134,7 @@ def _proxy_files(record: HostRecord, proxy: Proxy) -> dict[str, HostFile]:
     }
 
 
-def _certificate_files(record: HostRecord, certificates: Sequence[str]) -> dict[str, HostFile]:
+def _certificate_files(record: HostFacts, certificates: Sequence[str]) -> dict[str, HostFile]:
     """Return a file for each certificate, named by what it holds."""
     store = record.environment.trust
     files = [HostFile(text=f"{text.strip()}\n") for text in certificates]
@@ -172,7 +172,7 @@ def redact(path: str, file: HostFile | None) -> tuple[str, ...]:
     return tuple(hidden)
 
 
-def proxy_unsupported(record: HostRecord, host: str, proxy: Proxy) -> Finding | None:
+def proxy_unsupported(record: HostFacts, host: str, proxy: Proxy) -> Finding | None:
     """Return the warning about a host whose runtime cannot be told of a proxy; None if it can, or has to know none."""
     runtime = used_runtime(record)
     if _unit_of(runtime) or not proxy.is_declared:
@@ -205,7 +205,7 @@ def runtime_environment(proxy: Proxy, certificates: Sequence[str] = (), patience
     if not change.files:
         host.noop("proxies and certificates are as declared")
         return
-    record_changes(change.words)
+    record_changes(change.description)
     for path, file in change.files.items():
         show_diff(path, ["(not shown)"] if path in record.environment.files else None, redact(path, file) or None)
     yield start_change(change, patience)
@@ -255,13 +255,13 @@ def desired_pattern(wish: bool | str, expected: Expectation | None) -> str:  # n
     return f"{posixpath.dirname(drop_in)}/*.toml"
 
 
-def runtime_to_change(record: HostRecord, pattern: str) -> ContainerRuntime | None:
+def runtime_to_change(record: HostFacts, pattern: str) -> ContainerRuntime | None:
     """Return the kubelet's containerd if it does not import files yet, and can be told to; else None."""
     runtime = _own_containerd(record)
     return None if runtime is None or _imports(runtime, pattern) or _is_old(runtime) else runtime
 
 
-def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding | None:
+def unsupported_reason(record: HostFacts, host: str, pattern: str) -> Finding | None:
     """Return the warning about a containerd that cannot be told to import files; None if there is none."""
     runtime, kubernetes = record.cri, record.kubernetes
     if runtime is None or runtime.kind != CONTAINERD or _imports(runtime, pattern):
@@ -269,7 +269,7 @@ def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding |
     if runtime is not _own_containerd(record):
         evidence = f"{runtime.config} is written by {kubernetes.distribution} at each start"
         fix = (
-            f"nothing while the toolkit is ours: it changes {kubernetes.places.toolkit_config}, which lasts; else"
+            f"nothing while the toolkit is ours: it changes {kubernetes.paths.toolkit_config}, which lasts; else"
             f" import {pattern} there"
         )
     elif _is_old(runtime):
@@ -280,7 +280,7 @@ def unsupported_reason(record: HostRecord, host: str, pattern: str) -> Finding |
     return errors.finding("imports", host, evidence, way=fix)
 
 
-def _own_containerd(record: HostRecord) -> ContainerRuntime | None:
+def _own_containerd(record: HostFacts) -> ContainerRuntime | None:
     """Return the kubelet's containerd if it is the system's; one of a distribution has a template."""
     runtime, distribution = record.cri, record.kubernetes.distribution
     if runtime is None or runtime.kind != CONTAINERD or not runtime.binary or not runtime.socket:

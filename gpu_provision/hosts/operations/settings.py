@@ -14,19 +14,19 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.facts import FileLines
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.runtime import UNLIMITED, RuntimeLimits
 from gpu_provision.hosts.facts.system import Settings, kilobytes
 from gpu_provision.hosts.operations import (
     PATH,
     Commands,
     add_finding,
+    add_warning,
     fail_host,
     host_operation,
     read_host,
     require_host,
     run_of,
-    warn,
 )
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes
 from gpu_provision.hosts.operations.reboot import reboot_needed
@@ -42,7 +42,7 @@ from gpu_provision.model.findings import Finding, RunFailedError
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."
 
-MOST = 0.9
+MAX_MEMORY_SHARE = 0.9
 """Part of the memory that huge pages may take: a host without the rest does nothing any more."""
 
 KUBELET = "kubelet"
@@ -53,7 +53,7 @@ _GIB = 1 << 30
 _POOLS = "/sys/kernel/mm/hugepages"
 
 
-def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> Iterator[HostChange]:
+def hugepage_changes(record: HostFacts, wanted: Mapping[str, int]) -> Iterator[HostChange]:
     """Yield what is missing. What the kernel found no room for is not asked for again before the next boot."""
     known = record.hugepages
     largest_first = sorted(wanted, key=kilobytes, reverse=True)  # they find room the hardest
@@ -71,7 +71,7 @@ def hugepage_changes(record: HostRecord, wanted: Mapping[str, int]) -> Iterator[
         yield change("kubelet restarted, to count huge pages", f"{PATH} systemctl restart {KUBELET}")
 
 
-def shortages(record: HostRecord, wanted: Mapping[str, int]) -> tuple[str, ...]:
+def shortages(record: HostFacts, wanted: Mapping[str, int]) -> tuple[str, ...]:
     """Return why this host needs a reboot: what the kernel found no room for since the last one."""
     lacking = (size for size in wanted if _found_no_room(record, size, wanted[size]))
     return tuple(
@@ -81,7 +81,7 @@ def shortages(record: HostRecord, wanted: Mapping[str, int]) -> tuple[str, ...]:
     )
 
 
-def _found_no_room(record: HostRecord, size: str, count: int) -> bool:
+def _found_no_room(record: HostFacts, size: str, count: int) -> bool:
     """Return whether this very number was asked for since the boot, and there is what was got then."""
     there = record.hugepages.pages.get(size, count)
     return there < count and record.hugepages.attempts.get(size) == (count, there)
@@ -97,7 +97,7 @@ def reserve_now(reserve: Mapping[str, int]) -> str:
     return scripts.assign() + scripts.load("reserve.sh") + " &&\n".join(calls)
 
 
-def impossible_hugepages(record: HostRecord, host: str, wanted: Mapping[str, int]) -> Finding | None:
+def hugepages_finding(record: HostFacts, host: str, wanted: Mapping[str, int]) -> Finding | None:
     """Return the error about huge pages that no boot would bring; None if they are possible."""
     known = record.hugepages
     unknown = [size for size in wanted if size not in known.pages]
@@ -105,9 +105,9 @@ def impossible_hugepages(record: HostRecord, host: str, wanted: Mapping[str, int
         has = ", ".join(known.pages) or "nothing"
         return errors.finding("hugepages.unknown", host, sizes=", ".join(unknown), known=has)
     taken = sum(kilobytes(size) * 1024 * count for size, count in wanted.items())
-    if known.memory and taken > MOST * known.memory:
+    if known.memory and taken > MAX_MEMORY_SHARE * known.memory:
         memory = known.memory / _GIB
-        return errors.finding("hugepages.too_many", host, taken=taken / _GIB, memory=memory, most=MOST)
+        return errors.finding("hugepages.too_many", host, taken=taken / _GIB, memory=memory, most=MAX_MEMORY_SHARE)
     return None
 
 
@@ -123,7 +123,7 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
     the next boot.
     """
     record = require_host(_HUGEPAGES)
-    refused = impossible_hugepages(record, host.name, counts)
+    refused = hugepages_finding(record, host.name, counts)
     if refused:
         raise RunFailedError(refused)
     changes = list(hugepage_changes(record, counts))
@@ -135,8 +135,8 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
         kept = run_of(host).reboot_reasons
         kept += [reason for reason in reasons if reason not in kept]
     if after.hugepages.unaware and not after.services.is_active(KUBELET):  # it is not ours to restart
-        units = " or ".join(after.kubernetes.places.units)
-        warn("hugepages.unaware", ", ".join(after.hugepages.unaware), units=units)
+        units = " or ".join(after.kubernetes.paths.units)
+        add_warning("hugepages.unaware", ", ".join(after.hugepages.unaware), units=units)
 
 
 LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."
@@ -199,17 +199,17 @@ def settings_changes(known: Settings, *, sysctls: Mapping[str, str], links: bool
         values = ", ".join(f"{key}={value}" for key, value in running.items())
         yield change(f"kernel parameters set: {values}", sysctl_command(running))
     lines = (SYSCTL_HEADER, *(f"{key} = {value}" for key, value in sysctls.items())) if sysctls else None
-    if files := _differing(known, {SYSCTL_FILE: lines}):
+    if files := _find_differing(known, {SYSCTL_FILE: lines}):
         yield change_files(f"kernel parameters {'kept' if lines else 'no longer kept'} for the boot", files)
     script, rule = (_LINKS_LINES, _RULE_LINES) if links else (None, None)
-    if files := _differing(known, {LINKS_SCRIPT: script, LINKS_RULE: rule}):
+    if files := _find_differing(known, {LINKS_SCRIPT: script, LINKS_RULE: rule}):
         reload = [f"{PATH}; ! command -v udevadm >/dev/null || udevadm control --reload || :"]
         link = [f"sh {LINKS_SCRIPT}"] if links and LINKS_SCRIPT in files and known.driver_loaded else []
         description = "GPUs linked in /dev/char" if links else "GPUs no longer linked in /dev/char"
         yield change_files(description, files, *(reload if LINKS_RULE in files else []), *link)
 
 
-def _differing(known: Settings, wanted: Mapping[str, FileLines]) -> dict[str, tuple[FileLines, FileLines]]:
+def _find_differing(known: Settings, wanted: Mapping[str, FileLines]) -> dict[str, tuple[FileLines, FileLines]]:
     found = ((path, known.files.get(path), lines) for path, lines in wanted.items())
     return {path: (old, lines) for path, old, lines in found if old != lines}
 

@@ -12,18 +12,18 @@ from pyinfra.context import host, state
 
 from gpu_provision.hosts import errors
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, restart_runtime, wait_for_result
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.packages import Original, ToolkitRemains, parse_toolkit, toolkit_command
 from gpu_provision.hosts.facts.runtime import STORES, ContainerRuntime
 from gpu_provision.hosts.operations import (
     PATH,
     Commands,
+    add_warning,
     fail_host,
     host_operation,
     read_host,
     record_changes,
     require_host,
-    warn,
 )
 from gpu_provision.hosts.operations.backups import restore, run_exclusively
 from gpu_provision.hosts.operations.driver import disable, rebuild_initramfs
@@ -33,7 +33,7 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.text import join_limited
 
 SECTIONS = ("system", "kernel", "nouveau", "packages", "holds", "persistence", "runtimes", "kubernetes", "originals")
-PATIENCE = 60
+RESTART_TIMEOUT_SECONDS = 60
 """Seconds that a restarted runtime may take to answer."""
 
 _VERBS = {"file": "restored", "absent": "removed"}
@@ -47,7 +47,7 @@ _RELOADS = (
 
 
 @host_operation
-def originals_restored() -> Commands:
+def restore_originals() -> Commands:
     """Make every file that operations changed as it was before the first change, to the byte; then forget them.
 
     Files that were not there are removed, and directories that were made for them, unless others use them. An
@@ -74,40 +74,40 @@ def originals_restored() -> Commands:
     if record.persistence.enabled:
         yield StringCommand(run_exclusively(f"{PATH}; {disable(record.persistence.enabled)}"))
     runtime = runtime_to_restart(record)
-    restart = (f"{{ {restart_runtime(runtime, patience=PATIENCE)}\n}}",) if runtime else ()
+    restart = (f"{{ {restart_runtime(runtime, patience=RESTART_TIMEOUT_SECONDS)}\n}}",) if runtime else ()
     yield restore((*reload_commands(record), *restart))
     if runtime:
-        yield wait_for_result(partial(runtime_down, runtime), PATIENCE)
+        yield wait_for_result(partial(restart_finding, runtime), RESTART_TIMEOUT_SECONDS)
 
 
-def describe_restore(record: HostRecord) -> tuple[str, ...]:
+def describe_restore(record: HostFacts) -> tuple[str, ...]:
     """Return in words what is restored; where every file is as it was, what is kept of it is removed."""
     words = [each.description for each in hold_changes(record, "", held=False) if each.description]
     if removed := record.holds.installed:
         words.append(f"packages removed: {', '.join(removed)}")
     if disabled := record.persistence.enabled:
         words.append(f"units disabled: {', '.join(disabled)}")
-    words += [f"{_VERBS[each.kind]} {each.path}" for each in _differing(record) if each.kind in _VERBS]
+    words += [f"{_VERBS[each.kind]} {each.path}" for each in _changed_originals(record) if each.kind in _VERBS]
     if runtime := runtime_to_restart(record):
         words.append(f"{runtime.kind} restarted")
     return tuple(words) or (f"removed {HOME}",)
 
 
-def runtime_to_restart(record: HostRecord) -> ContainerRuntime | None:
+def runtime_to_restart(record: HostFacts) -> ContainerRuntime | None:
     """Return the container runtime if it has to be restarted to run with what is restored; None if not."""
     runtime = record.cri
     if runtime is None:
         return None
     own = {runtime.config, runtime.target, PROXY_FILE}
     anchors = tuple(f"{store.anchors}/" for store in STORES)  # certificates are read at the start
-    paths = (each.path for each in _differing(record))
+    paths = (each.path for each in _changed_originals(record))
     restarts = (path in own or path.endswith(f"/{ENVIRONMENT_DROP_IN}") or path.startswith(anchors) for path in paths)
     return runtime if any(restarts) else None
 
 
-def reload_commands(record: HostRecord) -> tuple[str, ...]:
+def reload_commands(record: HostFacts) -> tuple[str, ...]:
     """Return the shell commands that let the system know what was restored."""
-    paths = [each.path for each in _differing(record)]
+    paths = [each.path for each in _changed_originals(record)]
     reloads = [f"{{ {command}; }}" for prefix, command in _RELOADS if any(path.startswith(prefix) for path in paths)]
     in_initramfs = any(path.startswith("/etc/modprobe.d/") for path in paths)
     if in_initramfs and record.nouveau.initramfs and record.nouveau.initramfs_tool:
@@ -115,11 +115,11 @@ def reload_commands(record: HostRecord) -> tuple[str, ...]:
     return tuple(reloads)
 
 
-def _differing(record: HostRecord) -> Iterable[Original]:
+def _changed_originals(record: HostFacts) -> Iterable[Original]:
     return (each for each in record.originals.kept if each.differs)
 
 
-def runtime_down(runtime: ContainerRuntime, name: str, result: ScriptResult | None) -> Finding | None:
+def restart_finding(runtime: ContainerRuntime, name: str, result: ScriptResult | None) -> Finding | None:
     """Return what went wrong with a runtime that was restarted with its files as they were; None if it answers."""
     outcome = result.outcome if result else ScriptOutcome.RUNNING
     if outcome is ScriptOutcome.CHANGED:
@@ -142,7 +142,7 @@ class GpuToolkitRemains(FactBase[ToolkitRemains | None]):
 
 
 @host_operation
-def toolkit_removed(install_dir: str) -> Commands:
+def remove_toolkit(install_dir: str) -> Commands:
     """Remove the toolkit's programs, and the directories of the stack that are empty then.
 
     Nothing is removed while a container, a process or a container runtime's configuration needs the programs: a
@@ -162,7 +162,7 @@ def toolkit_removed(install_dir: str) -> Commands:
         else:
             seen, consequence = "only root sees whether containers still use them", ""
             way = "connect as root, or set sudo: true in the ssh section"
-        warn("toolkit", seen, install_dir=install_dir, consequence=consequence, way=way)
+        add_warning("toolkit", seen, install_dir=install_dir, consequence=consequence, way=way)
         return
     count = f", {len(found.hollow)} directories" if found.hollow else ""
     record_changes([f"container toolkit removed from {install_dir}/toolkit: {len(found.files)} files{count}"])

@@ -11,7 +11,7 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import Cause, StatusError, forbidden
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
-from gpu_provision.sandbox.objects import at, deep_copy
+from gpu_provision.sandbox.objects import deep_copy, value_at
 
 _SERVICE_NETWORK, _FIRST_DYNAMIC = ipaddress.ip_network("10.96.0.0/12"), 10
 _TOLERATED_SECONDS = 300
@@ -47,7 +47,7 @@ def admit(store: Store, info: ResourceInfo, obj: Object, *, is_new: bool) -> Non
         case "batch/jobs" if is_new:
             _admit_job(obj)
         case "/nodes" if is_new:
-            taints = at(obj, "spec", "taints") or []
+            taints = value_at(obj, "spec", "taints") or []
             if not any(taint.get("key") == _NOT_READY for taint in taints):
                 obj.setdefault("spec", {})["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
 
@@ -73,9 +73,9 @@ def _admit_pod(store: Store, info: ResourceInfo, pod: Object) -> None:
         runtime = store.get("node.k8s.io/runtimeclasses", class_name)
         if runtime is None:
             raise forbidden(info, name, f'pod rejected: RuntimeClass "{class_name}" not found')
-        if selector := at(runtime.object, "scheduling", "nodeSelector"):
+        if selector := value_at(runtime.object, "scheduling", "nodeSelector"):
             spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **selector}
-        if tolerations := at(runtime.object, "scheduling", "tolerations"):
+        if tolerations := value_at(runtime.object, "scheduling", "tolerations"):
             spec["tolerations"] = [*(spec.get("tolerations") or []), *deep_copy(tolerations)]
     _tolerate_absence(spec)
 
@@ -108,8 +108,8 @@ def _admit_daemonset(store: Store, info: ResourceInfo, daemonset: Object) -> Non
     metadata = daemonset["metadata"]
     item = store.get(info.storage, metadata["name"], metadata["namespace"])
     old = item.object if item else {}
-    count = int((at(old, "metadata", "annotations") or {}).get(_TEMPLATE_GENERATION, 0))
-    same = at(old, "spec", "template") == at(daemonset, "spec", "template")
+    count = int((value_at(old, "metadata", "annotations") or {}).get(_TEMPLATE_GENERATION, 0))
+    same = value_at(old, "spec", "template") == value_at(daemonset, "spec", "template")
     annotations = metadata.get("annotations") or {}
     metadata["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count if same else count + 1)}
 
@@ -120,9 +120,9 @@ def _admit_service(store: Store, info: ResourceInfo, service: Object) -> None:
     if spec["type"] == "ExternalName":
         return
     item = store.get(info.storage, service["metadata"]["name"], service["metadata"]["namespace"])
-    fill_missing(spec, {"clusterIP": at(item.object, "spec", "clusterIP")} if item else {})
+    fill_missing(spec, {"clusterIP": value_at(item.object, "spec", "clusterIP")} if item else {})
     if not spec.get("clusterIP"):
-        taken = {at(item.object, "spec", "clusterIP") for item in store.select(info.storage)}
+        taken = {value_at(item.object, "spec", "clusterIP") for item in store.select(info.storage)}
         hosts = (str(_SERVICE_NETWORK[number]) for number in range(_FIRST_DYNAMIC, _SERVICE_NETWORK.num_addresses))
         spec["clusterIP"] = next(address for address in hosts if address not in taken)
     fill_missing(spec, {"clusterIPs": [spec["clusterIP"]]})
@@ -145,7 +145,7 @@ def set_defaults(obj: Object, info: ResourceInfo) -> None:
     """Set defaults in place; ``obj`` must be the caller's own copy."""
     if info.defaults:
         fill_missing(obj, deep_copy(info.defaults))
-    template = at(obj, "spec", "template")
+    template = value_at(obj, "spec", "template")
     if isinstance(template, dict) and not info.custom:
         template.setdefault("metadata", {})
         if isinstance(template.get("spec"), dict):
@@ -206,7 +206,7 @@ def _set_pod_spec_defaults(spec: Object) -> None:
             volume["emptyDir"] = {}
         for source, defaults in _VOLUMES.items():
             fill_missing(volume.get(source), defaults)
-        for part in at(volume, "projected", "sources") or ():
+        for part in value_at(volume, "projected", "sources") or ():
             fill_missing(part.get("serviceAccountToken"), {"expirationSeconds": 3600})
     for container in list_containers(spec):
         _set_container_defaults(container, host_network=bool(spec.get("hostNetwork")))
@@ -223,13 +223,13 @@ def _set_container_defaults(container: Object, *, host_network: bool) -> None:
         if host_network and port.get("containerPort"):
             fill_missing(port, {"hostPort": port["containerPort"]})
     for variable in container.get("env") or ():
-        fill_missing(at(variable, "valueFrom", "fieldRef"), {"apiVersion": "v1"})
+        fill_missing(value_at(variable, "valueFrom", "fieldRef"), {"apiVersion": "v1"})
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         fill_missing(container.get(name), _PROBE)
-        fill_missing(at(container, name, "httpGet"), _HTTP_GET)
-        fill_missing(at(container, name, "grpc"), {"service": ""})
+        fill_missing(value_at(container, name, "httpGet"), _HTTP_GET)
+        fill_missing(value_at(container, name, "grpc"), {"service": ""})
     for hook in ("postStart", "preStop"):
-        fill_missing(at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
+        fill_missing(value_at(container, "lifecycle", hook, "httpGet"), _HTTP_GET)
 
 
 def _pod_defaults(obj: Object) -> None:

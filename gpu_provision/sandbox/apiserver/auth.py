@@ -20,7 +20,7 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError, refuse
 from gpu_provision.sandbox.apiserver.request import Request, Response, json_response
 from gpu_provision.sandbox.apiserver.store import Store
-from gpu_provision.sandbox.objects import at
+from gpu_provision.sandbox.objects import value_at
 from gpu_provision.sandbox.state import replace_file
 
 ADMIN, ANONYMOUS = "sandbox-admin", "system:anonymous"
@@ -259,13 +259,13 @@ def answer_review(store: Store, request: Request) -> Response:
     body, authorizer = request.object(), Authorizer(store, request.user)
     if not isinstance(body, dict):
         refuse("the body is no object")
-    wanted, path = at(body, "spec", "resourceAttributes"), at(body, "spec", "nonResourceAttributes") or {}
+    wanted, path = value_at(body, "spec", "resourceAttributes"), value_at(body, "spec", "nonResourceAttributes") or {}
     match request.info.plural:
         case "selfsubjectreviews":
             names = {"username": request.user, "uid": request.user, "groups": list(groups_of(request.user))}
             status: Object = {"userInfo": names}
         case "selfsubjectrulesreviews":
-            status = _list_rules(authorizer, at(body, "spec", "namespace"))
+            status = _list_rules(authorizer, value_at(body, "spec", "namespace"))
         case _:
             if isinstance(wanted, dict):
                 resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))

@@ -16,7 +16,7 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager import ObjectType
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.objects import at, deep_copy, timestamp
+from gpu_provision.sandbox.objects import deep_copy, timestamp, value_at
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -144,11 +144,11 @@ def served_versions(definition: Object) -> list[CustomResource]:
             namespaced=spec["scope"] == "Namespaced",
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),
-            subresources=() if at(version, "subresources", "status") is None else ("status",),
+            subresources=() if value_at(version, "subresources", "status") is None else ("status",),
             counts_generations=True,
             custom=True,
             columns=tuple(version.get("additionalPrinterColumns") or ()),
-            schema=at(version, "schema", "openAPIV3Schema") or {},
+            schema=value_at(version, "schema", "openAPIV3Schema") or {},
         )
         for version in spec["versions"]
         if version.get("served")
@@ -177,7 +177,7 @@ def _set_established(definition: Object) -> None:
     definition["status"] = {"acceptedNames": names, "conditions": conditions, "storedVersions": [*earlier, *stored]}
 
 
-def mark_terminating(definition: Object) -> Object:
+def set_terminating(definition: Object) -> Object:
     """Return a definition with the condition Terminating."""
     status = definition.get("status") or {}
     rest = [row for row in status.get("conditions") or () if row["type"] != "Terminating"]
@@ -199,7 +199,11 @@ def object_type(info: ResourceInfo) -> ObjectType | None:
 
 def complete_object(obj: Object, info: ResourceInfo) -> None:
     """Prune a custom object and set its defaults, by its schema; set a definition's status."""
-    if info.storage == DEFINITIONS and isinstance(at(obj, "spec", "names"), dict) and at(obj, "spec", "versions"):
+    if (
+        info.storage == DEFINITIONS
+        and isinstance(value_at(obj, "spec", "names"), dict)
+        and value_at(obj, "spec", "versions")
+    ):
         _set_established(obj)
     if isinstance(info, CustomResource) and info.schema:
         kept = {key: value for key, value in obj.items() if key not in _META_KEYS}

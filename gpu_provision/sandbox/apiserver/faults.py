@@ -25,7 +25,7 @@ import yaml
 
 from gpu_provision.sandbox.apiserver.errors import StatusError, too_many_requests
 from gpu_provision.sandbox.apiserver.store import StoredObject
-from gpu_provision.sandbox.objects import at, key_of
+from gpu_provision.sandbox.objects import key_of, value_at
 
 NAMESPACE, NAME, KEY = "kube-system", "sandbox-faults", "api-server"
 _EXEMPT = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
@@ -78,7 +78,7 @@ class ApiFaults:
         changed = after or before
         if changed is None or key_of(changed.object) != (NAMESPACE, NAME):
             return
-        text = (at(after.object, "data", KEY) or "") if after else ""
+        text = (value_at(after.object, "data", KEY) or "") if after else ""
         if text == self._text:
             return
         self._text = text

@@ -19,7 +19,7 @@ from gpu_provision.sandbox.apiserver.request import Request, StreamResponse
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import FIRST, PODS, ChangeRecord, Store, StoredObject
 from gpu_provision.sandbox.apiserver.tables import output_form, render_object
-from gpu_provision.sandbox.objects import Key, at, is_met, key_of, to_json
+from gpu_provision.sandbox.objects import Key, key_of, matches_operator, to_json, value_at
 
 BOOKMARK_SECONDS = 15.0
 _MIN_WATCH_SECONDS = 1800
@@ -253,7 +253,7 @@ def _label_test(part: str) -> Matches:
     if wrong := next((value for value in values if not _VALUE.fullmatch(value)), ""):
         refuse(f"unable to parse requirement: invalid label value: {wrong!r}")
     operator = "DoesNotExist" if match["absent"] else operator
-    return lambda obj: is_met(operator, (obj["metadata"].get("labels") or {}).get(key), values)
+    return lambda obj: matches_operator(operator, (obj["metadata"].get("labels") or {}).get(key), values)
 
 
 def _field_test(part: str, info: ResourceInfo) -> Matches:
@@ -270,7 +270,7 @@ def _field_test(part: str, info: ResourceInfo) -> Matches:
 
 def _field_text(obj: Object, field: str) -> str:
     """Return a field as text for selectors, empty if missing."""
-    value = at(obj, *field.split("."))
+    value = value_at(obj, *field.split("."))
     if field == "source" and isinstance(value, dict):
         value = value.get("component")
     if isinstance(value, bool):

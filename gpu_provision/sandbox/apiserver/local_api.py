@@ -61,7 +61,7 @@ class LocalApi(Api):
         self._registry, self._options = registry, WriteOptions(manager=manager)
         self._queue = queue or FairQueue()
 
-    def as_manager(self, manager: str) -> LocalApi:
+    def with_manager(self, manager: str) -> LocalApi:
         """Return an `Api` of the same cluster for another field manager, such as ``kubelet``."""
         return LocalApi(self._registry, manager, self._queue)
 

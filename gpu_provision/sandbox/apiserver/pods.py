@@ -13,12 +13,12 @@ from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import LogOptions
 from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
 from gpu_provision.sandbox.objects import (
-    at,
     explain_missing_log,
     has_condition,
     matches_selector,
     parse_time,
     timestamp,
+    value_at,
 )
 
 BUDGETS = "policy/poddisruptionbudgets"
@@ -43,7 +43,7 @@ def bind_to_node(pod: Object, node: str, info: ResourceInfo) -> Object:
 
 def bind(registry: Registry, request: Request) -> Response:
     """Answer POST ``pods/binding``."""
-    node, info = at(request.object(), "target", "name"), request.info
+    node, info = value_at(request.object(), "target", "name"), request.info
     if not node:
         errors.refuse("target.name: Required value")
     item = registry.patch(request.target, lambda pod: bind_to_node(pod, node, info), request.write_options())
@@ -62,7 +62,7 @@ def evict(registry: Registry, request: Request) -> Response:
     body = request.object() or {}
     options = parse_delete_options(body.get("deleteOptions"))
     pod = registry.get(request.target).object
-    if (at(body, "metadata", "name") or request.target.name) != request.target.name:
+    if (value_at(body, "metadata", "name") or request.target.name) != request.target.name:
         errors.refuse("name in URL does not match name in Eviction object")
     budget = _check_budgets(registry, pod)
     if not request.dry_run() and not options.dry_run:
@@ -76,12 +76,12 @@ def evict(registry: Registry, request: Request) -> Response:
 def _check_budgets(registry: Registry, pod: Object) -> Object | None:
     """Refuse (429) an eviction that a budget forbids; return the budget that counts it."""
     metadata = pod["metadata"]
-    if at(pod, "status", "phase") in (*_OVER, "Pending") or metadata.get("deletionTimestamp"):
+    if value_at(pod, "status", "phase") in (*_OVER, "Pending") or metadata.get("deletionTimestamp"):
         return None
     budgets = [
         item.object
         for item in registry.store.select(BUDGETS, metadata["namespace"])
-        if matches_selector(at(item.object, "spec", "selector"), metadata.get("labels") or {})
+        if matches_selector(value_at(item.object, "spec", "selector"), metadata.get("labels") or {})
     ]
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -129,7 +129,7 @@ def append_log(registry: Registry, request: Request) -> Response:
 def read_log(registry: Registry, request: Request) -> Response | StreamResponse:
     """Read or follow a container's log."""
     pod, options = registry.get(request.target).object, _log_options(request)
-    container, node = _choose_container(pod, request), at(pod, "spec", "nodeName")
+    container, node = _choose_container(pod, request), value_at(pod, "spec", "nodeName")
     if not node:
         return Response(_NO_CONTENT, b"", _TEXT)
     if registry.store.get("/nodes", node) is None:
@@ -155,7 +155,10 @@ def _choose_container(pod: Object, request: Request) -> str:
 
 
 def _find_status(pod: Object, container: str) -> Object:
-    rows = [*(at(pod, "status", "containerStatuses") or ()), *(at(pod, "status", "initContainerStatuses") or ())]
+    rows = [
+        *(value_at(pod, "status", "containerStatuses") or ()),
+        *(value_at(pod, "status", "initContainerStatuses") or ()),
+    ]
     return next((row for row in rows if row.get("name") == container), {})
 
 
@@ -179,7 +182,7 @@ def _choose_restart(registry: Registry, request: Request, pod: Object, container
     """Return the restart whose log a request reads. Raises StatusError 400 if it has none."""
     name, status = pod["metadata"]["name"], _find_status(pod, container)
     logged = registry.store.logs.last_restart(pod["metadata"]["uid"], container)
-    newest, waiting = max(logged, status.get("restartCount") or 0), at(status, "state", "waiting")
+    newest, waiting = max(logged, status.get("restartCount") or 0), value_at(status, "state", "waiting")
     if request.flag("previous"):
         if not newest:
             errors.refuse(f'previous terminated container "{container}" in pod "{name}" not found')
@@ -207,5 +210,5 @@ def _has_ended(registry: Registry, request: Request, uid: str, container: str, r
     if item is None or item.object["metadata"]["uid"] != uid:
         return True
     status = _find_status(item.object, container)
-    stopped = at(status, "state", "terminated") is not None or (status.get("restartCount") or 0) > restart
-    return stopped or at(item.object, "status", "phase") in _OVER
+    stopped = value_at(status, "state", "terminated") is not None or (status.get("restartCount") or 0) > restart
+    return stopped or value_at(item.object, "status", "phase") in _OVER

@@ -169,12 +169,12 @@ class Registry:
         if info.storage == "/namespaces" and target.name in _KEPT_NAMESPACES:
             message = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
             raise errors.StatusError(403, "Forbidden", message)
-        new = strategy.mark_deleted(old.object, info, options)
+        new = strategy.set_deletion_timestamp(old.object, info, options)
         is_definition = info.storage == custom_resources.DEFINITIONS
         customs = custom_resources.served_versions(old.object)[:1] if is_definition else []
         instances = [RequestInfo(of, *key_of(item.object)) for of in customs for item in self.store.select(of.storage)]
         if instances:
-            new = custom_resources.mark_terminating(new)
+            new = custom_resources.set_terminating(new)
         if not strategy.is_held(new, info):
             return (old if options.dry_run else to_served(self._remove(info, old), info)), True
         if options.dry_run or new == old.object:

@@ -74,9 +74,9 @@ def strategic_merge_patch(target: Any, patch: Any, typed: Type = DEDUCED) -> Any
         if value is None:
             result.pop(key, None)
         elif isinstance(value, list):
-            result[key] = _merge_list(typed.of(key), result.get(key) or [], value)
+            result[key] = _merge_list(typed.field_type(key), result.get(key) or [], value)
         else:
-            result[key] = strategic_merge_patch(result.get(key), value, typed.of(key))
+            result[key] = strategic_merge_patch(result.get(key), value, typed.field_type(key))
     _follow_directives(result, patch, typed)
     return result
 
@@ -111,7 +111,7 @@ def _follow_directives(result: Object, patch: Object, typed: Type) -> None:
         if kind == _DELETE_FROM:
             result[field] = [value for value in items if value not in values]
         elif kind == _ORDER:
-            keys = typed.of(field).keys
+            keys = typed.field_type(field).keys
             names = [item.get(keys[0][0]) if keys and isinstance(item, dict) else item for item in items]
             wanted = [item.get(keys[0][0]) if keys and isinstance(item, dict) else item for item in values]
             named = [items[names.index(name)] for name in wanted if name in names]

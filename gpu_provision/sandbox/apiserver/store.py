@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.errors import StatusError
-from gpu_provision.sandbox.objects import Key, at, key_of, to_json
+from gpu_provision.sandbox.objects import Key, key_of, to_json, value_at
 
 WINDOW = 5000
 """Changes in the watch cache of a resource."""
@@ -149,7 +149,7 @@ class ResourceStore:
         else:
             self._forget_node(key, before)
         self.items[key] = item
-        if node := at(item.object, "spec", "nodeName"):
+        if node := value_at(item.object, "spec", "nodeName"):
             self.by_node.setdefault(node, {})[key] = item
         return before
 
@@ -162,7 +162,7 @@ class ResourceStore:
         return before
 
     def _forget_node(self, key: Key, item: StoredObject) -> None:
-        if node := at(item.object, "spec", "nodeName"):
+        if node := value_at(item.object, "spec", "nodeName"):
             self.by_node[node].pop(key, None)
 
     def keys(self, namespace: str, after: Key) -> list[Key]:

@@ -17,7 +17,7 @@ from gpu_provision.sandbox.apiserver.custom_resources import complete_object, sc
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.apiserver.validation import change_causes, object_causes
-from gpu_provision.sandbox.objects import at, format_time, timestamp
+from gpu_provision.sandbox.objects import format_time, timestamp, value_at
 
 _FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 _POLICIES = ("Foreground", "Background", "Orphan")
@@ -59,7 +59,7 @@ def prepare_changed(store: Store, info: ResourceInfo, old: Object, body: Object,
     if subresource != "status" or info.custom:
         _check(new, info, old)
     if info.counts_generations and _desired_state(old, info) != _desired_state(new, info):
-        new["metadata"]["generation"] = (at(old, "metadata", "generation") or 0) + 1
+        new["metadata"]["generation"] = (value_at(old, "metadata", "generation") or 0) + 1
     return new
 
 
@@ -214,7 +214,7 @@ def check_preconditions(obj: Object, info: ResourceInfo, options: DeleteOptions)
             raise errors.StatusError(409, "Conflict", f"{text}. The object might have been {guess}", details=details)
 
 
-def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
+def set_deletion_timestamp(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Object:
     """Return the object with its deletionTimestamp and the finalizers of the deletion."""
     metadata = dict(obj["metadata"])
     period, before = _grace_period(obj, info, options.grace_seconds), metadata.get("deletionGracePeriodSeconds")
@@ -239,10 +239,10 @@ def mark_deleted(obj: Object, info: ResourceInfo, options: DeleteOptions) -> Obj
 
 def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
     """Return the grace period in seconds; zero for all but pods bound to a node."""
-    is_over = at(obj, "status", "phase") in ("Succeeded", "Failed")
-    if info.storage != "/pods" or not at(obj, "spec", "nodeName") or is_over:
+    is_over = value_at(obj, "status", "phase") in ("Succeeded", "Failed")
+    if info.storage != "/pods" or not value_at(obj, "spec", "nodeName") or is_over:
         return 0
-    own = at(obj, "spec", "terminationGracePeriodSeconds")
+    own = value_at(obj, "spec", "terminationGracePeriodSeconds")
     period = asked if asked is not None else (30 if own is None else own)
     return max(0, int(period))
 
@@ -250,9 +250,9 @@ def _grace_period(obj: Object, info: ResourceInfo, asked: int | None) -> int:
 def is_held(obj: Object, info: ResourceInfo) -> bool:
     """Whether finalizers or a grace period block the removal of a deleted object."""
     own = (
-        at(obj, "spec", "finalizers")
+        value_at(obj, "spec", "finalizers")
         if info.storage == "/namespaces"
-        else at(obj, "metadata", "deletionGracePeriodSeconds")
+        else value_at(obj, "metadata", "deletionGracePeriodSeconds")
     )
     return bool(obj["metadata"].get("finalizers") or own)
 

@@ -13,7 +13,7 @@ from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver.request import Request, Response
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.store import StoredObject
-from gpu_provision.sandbox.objects import at, parse_time, to_json
+from gpu_provision.sandbox.objects import parse_time, to_json, value_at
 
 NONE, UNKNOWN = "<none>", "<unknown>"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -64,37 +64,37 @@ def _labels(labels: Mapping[str, Any] | None) -> str:
 
 
 def _selector(obj: Object) -> str:
-    selector = at(obj, "spec", "selector") or {}
+    selector = value_at(obj, "spec", "selector") or {}
     return _labels(selector.get("matchLabels") if "matchLabels" in selector else selector)
 
 
 def _join_container_field(obj: Object, field: str) -> str:
-    return _join((one.get(field, "") for one in at(obj, "spec", "template", "spec", "containers") or ()), "")
+    return _join((one.get(field, "") for one in value_at(obj, "spec", "template", "spec", "containers") or ()), "")
 
 
 def node_status(node: Object) -> str:
     """Return the STATUS column: Ready, NotReady or Unknown, and SchedulingDisabled for a cordon."""
-    ready = next((row for row in at(node, "status", "conditions") or () if row.get("type") == "Ready"), None)
+    ready = next((row for row in value_at(node, "status", "conditions") or () if row.get("type") == "Ready"), None)
     states = {"True": "Ready", "False": "NotReady"}
     text = states.get(ready.get("status", ""), "NotReady") if ready else "Unknown"
-    return f"{text},SchedulingDisabled" if at(node, "spec", "unschedulable") else text
+    return f"{text},SchedulingDisabled" if value_at(node, "spec", "unschedulable") else text
 
 
 def _event_age(event: Object) -> str:
-    times = (event.get("lastTimestamp"), event.get("eventTime"), at(event, "metadata", "creationTimestamp"))
+    times = (event.get("lastTimestamp"), event.get("eventTime"), value_at(event, "metadata", "creationTimestamp"))
     return age(next((time for time in times if time), None))
 
 
 def _pod_statuses(pod: Object, field: str) -> list[Object]:
-    return at(pod, "status", field) or []
+    return value_at(pod, "status", field) or []
 
 
 def _init_status(pod: Object) -> str:
     """Return the status of the first unfinished init container; empty if all have ended."""
     for index, row in enumerate(_pod_statuses(pod, "initContainerStatuses")):
-        terminated, waiting = at(row, "state", "terminated"), at(row, "state", "waiting", "reason")
+        terminated, waiting = value_at(row, "state", "terminated"), value_at(row, "state", "waiting", "reason")
         if terminated is None:
-            default = f"{index}/{len(at(pod, 'spec', 'initContainers') or ())}"
+            default = f"{index}/{len(value_at(pod, 'spec', 'initContainers') or ())}"
             return f"Init:{waiting if waiting not in (None, '', 'PodInitializing') else default}"
         if terminated.get("exitCode") != 0:
             return f"Init:{_termination(terminated)}"
@@ -111,7 +111,7 @@ def _container_status(pod: Object, reason: str) -> str:
     """Return the reason of the first waiting or ended container, else the pod's ``reason``."""
     is_running = False
     for row in reversed(_pod_statuses(pod, "containerStatuses")):
-        waiting, terminated = at(row, "state", "waiting", "reason"), at(row, "state", "terminated")
+        waiting, terminated = value_at(row, "state", "waiting", "reason"), value_at(row, "state", "terminated")
         if waiting:
             reason = str(waiting)
         elif terminated is not None:
@@ -123,24 +123,24 @@ def _container_status(pod: Object, reason: str) -> str:
 
 def pod_status(pod: Object) -> str:
     """Return the STATUS column: Init:0/1, ContainerCreating, CrashLoopBackOff, Terminating ..."""
-    phase = at(pod, "status", "phase") or ""
+    phase = value_at(pod, "status", "phase") or ""
     if pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
         return "Terminating"
-    return _init_status(pod) or _container_status(pod, at(pod, "status", "reason") or phase)
+    return _init_status(pod) or _container_status(pod, value_at(pod, "status", "reason") or phase)
 
 
 def pod_ready(pod: Object) -> str:
     """Return the READY column: ``1/2``."""
     rows = _pod_statuses(pod, "containerStatuses")
-    done = sum(1 for row in rows if row.get("ready") and at(row, "state", "running") is not None)
-    return f"{done}/{len(at(pod, 'spec', 'containers') or ())}"
+    done = sum(1 for row in rows if row.get("ready") and value_at(row, "state", "running") is not None)
+    return f"{done}/{len(value_at(pod, 'spec', 'containers') or ())}"
 
 
 def pod_restarts(pod: Object) -> str:
     """Return the RESTARTS column: ``3``, or ``3 (5m ago)``."""
     rows = _pod_statuses(pod, "initContainerStatuses" if _init_status(pod) else "containerStatuses")
     count = sum(row.get("restartCount") or 0 for row in rows)
-    times = [time for row in rows if (time := at(row, "lastState", "terminated", "finishedAt"))]
+    times = [time for row in rows if (time := value_at(row, "lastState", "terminated", "finishedAt"))]
     return f"{count} ({age(max(times))} ago)" if count and times else str(count)
 
 
@@ -150,21 +150,21 @@ CELLS: dict[str, Callable[[Object], Any]] = {
     "data": lambda obj: len(obj.get("data") or ()),
     "event age": _event_age,
     "event object": lambda event: "/".join(
-        (str(at(event, "involvedObject", "kind") or "").lower(), at(event, "involvedObject", "name") or "")
+        (str(value_at(event, "involvedObject", "kind") or "").lower(), value_at(event, "involvedObject", "name") or "")
     ),
     "images": partial(_join_container_field, field="image"),
     "node roles": lambda node: _join(
-        sorted(key.removeprefix(_ROLE) for key in at(node, "metadata", "labels") or () if key.startswith(_ROLE))
+        sorted(key.removeprefix(_ROLE) for key in value_at(node, "metadata", "labels") or () if key.startswith(_ROLE))
     ),
-    "node selector": lambda obj: _labels(at(obj, "spec", "template", "spec", "nodeSelector")),
+    "node selector": lambda obj: _labels(value_at(obj, "spec", "template", "spec", "nodeSelector")),
     "node status": node_status,
     "pod ready": pod_ready,
     "pod restarts": pod_restarts,
     "pod status": pod_status,
-    "replicas": lambda obj: f"{at(obj, 'status', 'readyReplicas') or 0}/{at(obj, 'spec', 'replicas') or 0}",
+    "replicas": lambda obj: f"{value_at(obj, 'status', 'readyReplicas') or 0}/{value_at(obj, 'spec', 'replicas') or 0}",
     "selector": _selector,
     "service ports": lambda service: _join(
-        f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in at(service, "spec", "ports") or ()
+        f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in value_at(service, "spec", "ports") or ()
     ),
 }
 _NAME, _AGE = {"name": "Name", "jsonPath": ".metadata.name"}, {"name": "Age", "cell": "age"}
@@ -263,9 +263,9 @@ def find_json_path(value: Any, path: str) -> Any:
         if step is None:
             return None
         if step["key"]:
-            value = at(value, step["key"])
+            value = value_at(value, step["key"])
         else:
             rows = value if isinstance(value, list) else ()
-            value = next((row for row in rows if at(row, step["field"]) == step["value"]), None)
+            value = next((row for row in rows if value_at(row, step["field"]) == step["value"]), None)
         place = step.end()
     return value

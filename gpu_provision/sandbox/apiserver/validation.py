@@ -15,7 +15,7 @@ from gpu_provision.sandbox.apiserver.custom_resources import find_untyped, keep_
 from gpu_provision.sandbox.apiserver.errors import Cause, invalid_value, refuse, required, unsupported_value
 from gpu_provision.sandbox.apiserver.fieldmanager.schema import FieldShape, Type, builtin_type
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
-from gpu_provision.sandbox.objects import at, matches_selector
+from gpu_provision.sandbox.objects import matches_selector, value_at
 
 
 def validate_fields(body: Any, info: ResourceInfo, mode: str) -> Object:
@@ -66,7 +66,7 @@ def _keep_known(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
         is_open = kind.item is not None or not kind.fields
         unknown.extend(f"{path}{name}" for name in value if not is_open and name not in kind.fields)
         return {
-            name: _keep_known(part, kind.of(name), f"{path}{name}.", unknown)
+            name: _keep_known(part, kind.field_type(name), f"{path}{name}.", unknown)
             for name, part in value.items()
             if is_open or name in kind.fields
         }
@@ -82,7 +82,7 @@ _DNS_LABEL = re.compile(rf"^{_LABEL}$")
 _VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 _KEY_NAME = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _LABEL_LENGTH, _NAME_LENGTH = 63, 253
-_MOST_DATA = 1024 * 1024
+_MAX_DATA_BYTES = 1024 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _TEXTS: dict[str, str] = yaml.safe_load((files.files(__package__) / "validation.yaml").read_text("utf-8"))
 
@@ -156,17 +156,17 @@ def _pod_spec_causes(spec: Object, path: str, policies: tuple[str, ...]) -> Iter
 
 
 def _template_causes(obj: Object, policies: tuple[str, ...]) -> Iterator[Cause]:
-    template = at(obj, "spec", "template") or {}
-    yield from _label_causes(at(template, "metadata", "labels"), "spec.template.labels")
+    template = value_at(obj, "spec", "template") or {}
+    yield from _label_causes(value_at(template, "metadata", "labels"), "spec.template.labels")
     yield from _pod_spec_causes(template.get("spec") or {}, "spec.template.spec", policies)
 
 
 def _workload_causes(obj: Object) -> Iterator[Cause]:
-    selector = at(obj, "spec", "selector")
+    selector = value_at(obj, "spec", "selector")
     if not selector:
         yield required("spec.selector")
     else:
-        labels = at(obj, "spec", "template", "metadata", "labels") or {}
+        labels = value_at(obj, "spec", "template", "metadata", "labels") or {}
         if not matches_selector(selector, labels):
             yield invalid_value(
                 "spec.template.metadata.labels", _to_json(labels), "`selector` does not match template `labels`"
@@ -185,7 +185,7 @@ def _service_causes(obj: Object) -> Iterator[Cause]:
 
 def _definition_causes(obj: Object) -> Iterator[Cause]:
     spec, name = obj.get("spec") or {}, obj["metadata"].get("name")
-    expected = f"{at(spec, 'names', 'plural')}.{spec.get('group')}"
+    expected = f"{value_at(spec, 'names', 'plural')}.{spec.get('group')}"
     if name != expected:
         yield invalid_value("metadata.name", _to_json(name), 'must be spec.names.plural+"."+spec.group')
     stored = [version for version in spec.get("versions") or () if version.get("storage")]
@@ -193,7 +193,7 @@ def _definition_causes(obj: Object) -> Iterator[Cause]:
         text = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", _to_json([row.get("name") for row in spec.get("versions") or ()]), text)
     for index, version in enumerate(spec.get("versions") or ()):
-        here, schema = f"spec.versions[{index}].schema.openAPIV3Schema", at(version, "schema", "openAPIV3Schema")
+        here, schema = f"spec.versions[{index}].schema.openAPIV3Schema", value_at(version, "schema", "openAPIV3Schema")
         if not schema:
             yield required(here, "Required value: schemas are required")
             continue
@@ -203,8 +203,8 @@ def _definition_causes(obj: Object) -> Iterator[Cause]:
 
 def _size_causes(obj: Object) -> Iterator[Cause]:
     parts = [*(obj.get("data") or {}).values(), *(obj.get("binaryData") or {}).values()]
-    if sum(len(part.encode()) for part in parts) > _MOST_DATA:
-        yield Cause("FieldValueTooLong", f"Too long: must have at most {_MOST_DATA} bytes", "[]")
+    if sum(len(part.encode()) for part in parts) > _MAX_DATA_BYTES:
+        yield Cause("FieldValueTooLong", f"Too long: must have at most {_MAX_DATA_BYTES} bytes", "[]")
 
 
 _CHECKS: dict[str, Callable[[Object], Iterator[Cause]]] = {
@@ -240,7 +240,7 @@ def object_causes(obj: Object, info: ResourceInfo) -> Iterator[Cause]:
     yield from _label_causes(metadata.get("labels"), "metadata.labels")
     yield from _reference_causes(metadata)
     for field in info.required:
-        if at(obj, *field.split(".")) in (None, "", [], {}):
+        if value_at(obj, *field.split(".")) in (None, "", [], {}):
             yield required(field)
     if check := _CHECKS.get(info.storage):
         yield from check(obj)
@@ -254,7 +254,7 @@ def change_causes(old: Object, new: Object, info: ResourceInfo) -> Iterator[Caus
         why = "no new finalizers can be added if the object is being deleted, found new finalizers"
         yield Cause("FieldValueForbidden", f"Forbidden: {why} []string{{{names}}}", "metadata.finalizers")
     for field in info.immutable:
-        if (after := at(new, *field.split("."))) != at(old, *field.split(".")):
+        if (after := value_at(new, *field.split("."))) != value_at(old, *field.split(".")):
             yield invalid_value(field, _to_json(after), "field is immutable")
     if info.storage == "/pods" and _immutable_pod_spec(old["spec"]) != _immutable_pod_spec(new["spec"]):
         yield Cause("FieldValueForbidden", _TEXTS["pod update"], "spec")

@@ -41,7 +41,7 @@ _TOLERATED = (
     (UNSCHEDULABLE_TAINT, NO_SCHEDULE),
 )
 _TOLERATED_ON_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 900.0
+_FIRST_BACKOFF, _MAX_BACKOFF = 1.0, 900.0
 
 Pods = Mapping[str, Sequence[Object]]
 """Node name -> the pods of a DaemonSet on it, the oldest first."""
@@ -64,7 +64,7 @@ def tolerations(template_spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
-def judge_node(template_spec: Mapping[str, Any], view: NodeView) -> Eligibility:
+def check_eligibility(template_spec: Mapping[str, Any], view: NodeView) -> Eligibility:
     """Decide on one node by name, selectors, affinity and taints."""
     wanted = template_spec.get("nodeName")
     if (wanted and wanted != view.name) or not matches_node(template_spec, view):
@@ -88,7 +88,7 @@ def group_by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
         result.setdefault(target_node(pod), []).append(pod)
     for on_node in result.values():
         if len(on_node) > 1:
-            on_node.sort(key=lambda pod: (not objects.node_of(pod), objects.created(pod), objects.name(pod)))
+            on_node.sort(key=lambda pod: (not objects.node_of(pod), objects.creation_timestamp(pod), objects.name(pod)))
     return result
 
 
@@ -204,12 +204,12 @@ class DaemonSets(QueueController[Key]):
         self._judged: dict[Key, tuple[Object, dict[str, tuple[NodeView, Eligibility]]]] = {}
         self._tries: dict[tuple[str, str], tuple[float, float]] = {}
         self._sets = cluster.informer(DAEMON_SETS)
-        self._sets.on_event(self._set_changed)
+        self._sets.on_event(self._on_set_change)
         enqueue_owners(cluster, DAEMON_SETS, PODS, self.queue.add)
         enqueue_owners(cluster, DAEMON_SETS, CONTROLLER_REVISIONS, self.queue.add)
         views.on_change(self._node_changed)
 
-    def _set_changed(self, change: str, daemon_set: Object) -> None:
+    def _on_set_change(self, change: str, daemon_set: Object) -> None:
         if change == "DELETED":
             self._judged.pop(objects.key_of(daemon_set), None)
         self.queue.add(objects.key_of(daemon_set))
@@ -217,8 +217,8 @@ class DaemonSets(QueueController[Key]):
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         for key, daemon_set in self._sets.objects.items():
             spec = daemon_set["spec"]["template"]["spec"]
-            then = judge_node(spec, before) if before else None
-            if then != (judge_node(spec, after) if after else None):
+            then = check_eligibility(spec, before) if before else None
+            if then != (check_eligibility(spec, after) if after else None):
                 self.queue.add(key)
 
     async def sync(self, key: Key) -> None:
@@ -266,13 +266,13 @@ class DaemonSets(QueueController[Key]):
         for name, view in self._views.views.items():
             remembered = known.get(name)
             if remembered is None or remembered[0] is not view:
-                remembered = (view, judge_node(template["spec"], view))
+                remembered = (view, check_eligibility(template["spec"], view))
             now[name] = remembered
         self._judged[key] = (template, now)
         return {name: eligibility for name, (_, eligibility) in now.items()}
 
     def _pods(self, daemon_set: Object) -> dict[str, list[Object]]:
-        return group_by_node(self.cluster.informer(PODS).by(OWNED, objects.uid(daemon_set)))
+        return group_by_node(self.cluster.informer(PODS).by_index(OWNED, objects.uid(daemon_set)))
 
     async def _replace(self, daemon_set: Object, finished: Object) -> None:
         """Delete a finished pod, each time after a longer pause; a quiet while forgets that."""
@@ -281,8 +281,8 @@ class DaemonSets(QueueController[Key]):
         if last and moment < last + pause:
             self.queue.add_after(objects.key_of(daemon_set), last + pause - moment)
             return
-        longer = _FIRST_BACKOFF if not last or moment > last + 2 * pause + _LONGEST_BACKOFF else pause * 2
-        self._tries[objects.uid(daemon_set), node] = (moment, min(longer, _LONGEST_BACKOFF))
+        longer = _FIRST_BACKOFF if not last or moment > last + 2 * pause + _MAX_BACKOFF else pause * 2
+        self._tries[objects.uid(daemon_set), node] = (moment, min(longer, _MAX_BACKOFF))
         failed = objects.phase(finished) == "Failed"
         pod = f"{'failed' if failed else 'succeeded'} daemon pod {objects.namespace(finished)}/{objects.name(finished)}"
         message = f"Found {pod} on node {node}, will try to kill it"

@@ -99,9 +99,9 @@ class OwnershipGraph:
         """Return the object as it is known."""
         return self._cluster.informer(ref.resource).objects.get(ref.key)
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Return once all served resources are known; one that is removed meanwhile holds up nothing."""
-        await self._cluster.informer(DEFINITIONS).synced()
+        await self._cluster.informer(DEFINITIONS).wait_for_sync()
         while not all(self._cluster.informer(one).is_synced for one in self.followed):  # noqa: ASYNC110  they may change
             await asyncio.sleep(_SYNC_PAUSE)
 
@@ -116,14 +116,14 @@ class GarbageCollector(QueueController[OwnedRef]):
         super().__init__(cluster)
         self._graph = graph
         self._gone: OrderedDict[str, None] = OrderedDict()
-        graph.on_change(self._changed)
+        graph.on_change(self._on_change)
 
     async def run(self) -> None:
         """Work until cancelled, once every object is known."""
-        await self._graph.synced()
+        await self._graph.wait_for_sync()
         await super().run()
 
-    def _changed(self, ref: OwnedRef, old: Object | None, new: Object | None) -> None:
+    def _on_change(self, ref: OwnedRef, old: Object | None, new: Object | None) -> None:
         if new is not None:
             if objects.is_deleting(new):
                 concerned = bool({_FOREGROUND, _ORPHAN} & set(objects.finalizers(new)))
@@ -154,7 +154,7 @@ class GarbageCollector(QueueController[OwnedRef]):
         if objects.is_deleting(obj):
             await self._release(key, obj)
         elif objects.owners(obj):
-            await self._judge(key, obj)
+            await self._collect_object(key, obj)
 
     async def _release(self, ref: OwnedRef, owner: Object) -> None:
         """Let an owner go that waits for its dependents, or whose dependents become orphans."""
@@ -177,7 +177,7 @@ class GarbageCollector(QueueController[OwnedRef]):
         owners = objects.owners(self._graph.get(ref) or {"metadata": {}})
         return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
 
-    async def _judge(self, ref: OwnedRef, obj: Object) -> None:
+    async def _collect_object(self, ref: OwnedRef, obj: Object) -> None:
         states = {owner["uid"]: await self._state(owner, ref, obj) for owner in objects.owners(obj)}
         if _SOLID in states.values():
             lost = {uid for uid, state in states.items() if state != _SOLID}
@@ -283,7 +283,7 @@ class Namespaces(QueueController[str]):
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if _FINALIZER not in finalizers:
             return
-        await self._graph.synced()
+        await self._graph.wait_for_sync()
         workloads_first = sorted(self._graph.followed, key=lambda one: (not one.group, one))
         content = await self._content(key, [*workloads_first, EVENTS])
         for resource, found in content.items():

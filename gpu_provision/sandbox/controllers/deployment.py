@@ -60,7 +60,7 @@ def _number(replica_set: Object) -> int:
     return int(objects.annotations_of(replica_set).get(_REVISION) or 0)
 
 
-def _available(replica_set: Object) -> int:
+def _available_replicas(replica_set: Object) -> int:
     return int(objects.status(replica_set).get("availableReplicas") or 0)
 
 
@@ -89,16 +89,16 @@ def scale_down_targets(deployment: Object, new: Object, old: Sequence[Object]) -
     """Return the old ReplicaSets to scale down now, and to what: first pods that are not available, then others."""
     active = [one for one in old if replicas(one)]
     floor = replicas(deployment) - rolling_limits(deployment)[1]
-    new_missing = replicas(new) - _available(new)
+    new_missing = replicas(new) - _available_replicas(new)
     allowed = replicas(new) + sum(map(replicas, active)) - floor - new_missing
     if allowed <= 0:
         return []
     counts = {objects.name(one): replicas(one) for one in active}
     for one in active:
-        cut = min(allowed, replicas(one) - min(_available(one), replicas(one)))
+        cut = min(allowed, replicas(one) - min(_available_replicas(one), replicas(one)))
         counts[objects.name(one)] -= cut
         allowed -= cut
-    spare = min(_available(new) + sum(map(_available, active)) - floor, allowed)
+    spare = min(_available_replicas(new) + sum(map(_available_replicas, active)) - floor, allowed)
     for one in active:
         cut = min(max(spare, 0), counts[objects.name(one)])
         counts[objects.name(one)] -= cut
@@ -159,7 +159,7 @@ class Deployments(QueueController[Key]):
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         if old is None or (new is not None and not objects.is_finished(new)):
             return
-        for replica_set in self._sets.by("uid", objects.controller_uid(old)):
+        for replica_set in self._sets.by_index("uid", objects.controller_uid(old)):
             owner = objects.controller_of(replica_set)
             if owner is not None:
                 self.queue.add((objects.namespace(old), owner["name"]))
@@ -172,7 +172,7 @@ class Deployments(QueueController[Key]):
         claimed = await claim_objects(self.cluster, deployment, REPLICA_SETS)
         if objects.is_deleting(deployment):
             return
-        by_age = sorted(claimed, key=lambda one: (objects.created(one), objects.name(one)))
+        by_age = sorted(claimed, key=lambda one: (objects.creation_timestamp(one), objects.name(one)))
         template = _without_hash(deployment["spec"]["template"])
         new = next((one for one in by_age if _without_hash(one["spec"]["template"]) == template), None)
         old = [one for one in by_age if one is not new]
@@ -197,7 +197,7 @@ class Deployments(QueueController[Key]):
         if is_recreate(deployment):
             for one in old:
                 await self._scale(deployment, one, 0)
-            pods = (pod for one in old for pod in self._pods.by(OWNED, objects.uid(one)))
+            pods = (pod for one in old for pod in self._pods.by_index(OWNED, objects.uid(one)))
             if not all(map(objects.is_finished, pods)):
                 return new
         number = max(map(_number, old), default=0) + 1
@@ -233,7 +233,7 @@ class Deployments(QueueController[Key]):
             "spec": {"replicas": count, "selector": selector, "template": template},
         }
         new = await self.cluster.create(REPLICA_SETS, body, objects.namespace(deployment))
-        self._scaled(deployment, new, 0, count)
+        self._record_scaling(deployment, new, 0, count)
         await self._write_revision(deployment, number)
         return new
 
@@ -248,10 +248,10 @@ class Deployments(QueueController[Key]):
             return replica_set
         change = {"metadata": {"annotations": scale_annotations(deployment)}, "spec": {"replicas": count}}
         result = await self.cluster.patch(REPLICA_SETS, replica_set, change)
-        self._scaled(deployment, replica_set, before, count)
+        self._record_scaling(deployment, replica_set, before, count)
         return result
 
-    def _scaled(self, deployment: Object, replica_set: Object, before: int, after: int) -> None:
+    def _record_scaling(self, deployment: Object, replica_set: Object, before: int, after: int) -> None:
         direction = "up" if after > before else "down"
         message = f"Scaled {direction} replica set {objects.name(replica_set)} from {before} to {after}"
         self.event(deployment, "ScalingReplicaSet", message)
@@ -263,7 +263,7 @@ def choose_surplus(pods: Sequence[Object], count: int) -> list[Object]:
     def worth(pod: Object) -> tuple[bool, bool, bool]:
         return bool(objects.node_of(pod)), objects.phase(pod) == "Running", objects.is_ready(pod)
 
-    youngest_first = sorted(pods, key=objects.created, reverse=True)
+    youngest_first = sorted(pods, key=objects.creation_timestamp, reverse=True)
     return sorted(youngest_first, key=worth)[:count]
 
 
@@ -298,7 +298,7 @@ class ReplicaSets(QueueController[Key]):
 
     async def _write_status(self, replica_set: Object) -> None:
         """Write the status; zeros that the API omits are None."""
-        owned = self.cluster.informer(PODS).by(OWNED, objects.uid(replica_set))
+        owned = self.cluster.informer(PODS).by_index(OWNED, objects.uid(replica_set))
         pods = [pod for pod in owned if objects.is_active(pod)]
         ready = sum(map(objects.is_ready, pods))
         labels = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")

@@ -45,19 +45,19 @@ class DisruptionBudgets(QueueController[Key]):
             informer.index("namespace", lambda obj: [objects.namespace(obj)])
         for informer in (self._sets, self._deployments):
             informer.index("uid", lambda obj: [objects.uid(obj)])
-            informer.on_change(self._owner_changed)
+            informer.on_change(self._on_owner_change)
         self._budgets.on_event(lambda _, obj: self.queue.add(objects.key_of(obj)))
         self._pods.on_change(self._pod_changed)
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         present = [obj for obj in (old, new) if obj is not None]
-        for budget in self._budgets.by("namespace", objects.namespace(present[0])):
+        for budget in self._budgets.by_index("namespace", objects.namespace(present[0])):
             if any(objects.matches_selector(budget["spec"].get("selector"), objects.labels(obj)) for obj in present):
                 self.queue.add(objects.key_of(budget))
 
-    def _owner_changed(self, old: Object | None, new: Object | None) -> None:
+    def _on_owner_change(self, old: Object | None, new: Object | None) -> None:
         if old is not None and new is not None and replicas(old) != replicas(new):
-            for budget in self._budgets.by("namespace", objects.namespace(new)):
+            for budget in self._budgets.by_index("namespace", objects.namespace(new)):
                 self.queue.add(objects.key_of(budget))
 
     async def sync(self, key: Key) -> None:
@@ -68,7 +68,7 @@ class DisruptionBudgets(QueueController[Key]):
         selector = budget["spec"].get("selector")
         pods = [
             pod
-            for pod in self._pods.by("namespace", key[0])
+            for pod in self._pods.by_index("namespace", key[0])
             if not objects.is_finished(pod) and objects.matches_selector(selector, objects.labels(pod))
         ]
         moment = objects.now()
@@ -119,11 +119,11 @@ class DisruptionBudgets(QueueController[Key]):
         wholes: dict[str, int] = {}
         for pod in pods:
             owner = objects.controller_uid(pod)
-            found = self._sets.by("uid", owner)
+            found = self._sets.by_index("uid", owner)
             if owner and not found:
                 message = f'found no controllers for pod "{objects.name(pod)}"'
                 raise UncountableError(message)
             for replica_set in found:
-                whole = next(iter(self._deployments.by("uid", objects.controller_uid(replica_set))), replica_set)
+                whole = next(iter(self._deployments.by_index("uid", objects.controller_uid(replica_set))), replica_set)
                 wholes[objects.uid(whole)] = replicas(whole)
         return sum(wholes.values())

@@ -17,7 +17,7 @@ from gpu_provision.sandbox.controllers.manager import (
 )
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
+_FIRST_BACKOFF, _MAX_BACKOFF = 10.0, 600.0
 _LABELS = ("job-name", "batch.kubernetes.io/job-name")
 _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 
@@ -41,14 +41,14 @@ def count_pods(pods: Sequence[Object]) -> PodCounts:
         terminating=len(terminating),
         succeeded=sum(objects.phase(pod) == "Succeeded" for pod in pods),
         failed=len(failed),
-        last_failure=max(map(_ended, failed), default=""),
+        last_failure=max(map(_end_time, failed), default=""),
     )
 
 
-def _ended(pod: Object) -> str:
+def _end_time(pod: Object) -> str:
     states = (one.get("state") or {} for one in objects.container_statuses(pod))
     times = ((state.get("terminated") or {}).get("finishedAt") or "" for state in states)
-    return max(times, default="") or pod["metadata"].get("deletionTimestamp") or objects.created(pod)
+    return max(times, default="") or pod["metadata"].get("deletionTimestamp") or objects.creation_timestamp(pod)
 
 
 def find_finish(job: Object) -> Object | None:
@@ -141,7 +141,7 @@ class Jobs(QueueController[Key]):
             await self._write(job, end, moment)
 
     def _count(self, job: Object) -> PodCounts:
-        owned = self._pods.by(OWNED, objects.uid(job))
+        owned = self._pods.by_index(OWNED, objects.uid(job))
         return count_pods([pod for pod in owned if objects.uid(pod) not in self._dismissed])
 
     async def _scale(self, job: Object, counted: PodCounts, moment: datetime) -> None:
@@ -154,7 +154,7 @@ class Jobs(QueueController[Key]):
             await gather_all([self.delete_pod(job, pod) for pod in surplus])
             self._dismissed.update(map(objects.uid, surplus))  # no failures of the Job
             return
-        pause = min(_FIRST_BACKOFF * 2.0 ** min(counted.failed - 1, 20), _LONGEST_BACKOFF) if counted.failed else 0.0
+        pause = min(_FIRST_BACKOFF * 2.0 ** min(counted.failed - 1, 20), _MAX_BACKOFF) if counted.failed else 0.0
         wait = pause - objects.seconds_since(counted.last_failure, moment)
         if pause and wait > 0:
             self.queue.add_after(objects.key_of(job), wait)
@@ -178,5 +178,5 @@ class Jobs(QueueController[Key]):
         if left > 0:
             self.queue.add_after(objects.key_of(job), left)
             return
-        await gather_all([self.cluster.delete(PODS, pod) for pod in self._pods.by(OWNED, objects.uid(job))])
+        await gather_all([self.cluster.delete(PODS, pod) for pod in self._pods.by_index(OWNED, objects.uid(job))])
         await self.cluster.delete(JOBS, job)

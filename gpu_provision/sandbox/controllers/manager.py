@@ -17,8 +17,8 @@ from gpu_provision.sandbox.objects import Key, name, namespace, uid
 K = TypeVar("K", bound=Hashable)
 OWNED = "controller uid"
 _ORPHANS = "orphans of namespace"
-_FIRST_RETRY, _LONGEST_RETRY = 0.01, 30.0
-_REST_FACTOR, _LONGEST_REST, _NO_REST = 2.0, 0.5, 0.001
+_FIRST_RETRY, _MAX_RETRY = 0.01, 30.0
+_REST_FACTOR, _MAX_REST, _NO_REST = 2.0, 0.5, 0.001
 _AT_ONCE = 32
 _RESTART_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -33,14 +33,14 @@ async def claim_objects(cluster: ControllerManager, owner: Object, owned: ApiRes
         return await cluster.patch(owned, obj, {"metadata": {**version, "ownerReferences": owners}})
 
     mine: list[Object] = []
-    for obj in informer.by(OWNED, uid(owner)):
+    for obj in informer.by_index(OWNED, uid(owner)):
         if objects.matches_selector(selector, objects.labels(obj)) or objects.is_deleting(obj):
             mine.append(obj)
         elif not objects.is_deleting(owner):
             await write_owners(obj, [one for one in objects.owners(obj) if one["uid"] != uid(owner)])
     if objects.is_deleting(owner):
         return mine
-    for obj in informer.by(_ORPHANS, namespace(owner)):
+    for obj in informer.by_index(_ORPHANS, namespace(owner)):
         ended = objects.is_deleting(obj) or (owned == PODS and objects.is_finished(obj))
         if not ended and objects.matches_selector(selector, objects.labels(obj)):
             mine.append(await write_owners(obj, [*objects.owners(obj), objects.controller_ref(owner)]))
@@ -59,10 +59,10 @@ def enqueue_owners(
 
     def changed(old: Object | None, new: Object | None) -> None:
         for owner_uid in {objects.controller_uid(obj) for obj in (old, new) if obj is not None} - {""}:
-            for owner in owners.by("uid", owner_uid):
+            for owner in owners.by_index("uid", owner_uid):
                 add(objects.key_of(owner))
         if new is not None and not objects.controller_of(new) and not objects.is_deleting(new):
-            for owner in owners.by("namespace", namespace(new)):
+            for owner in owners.by_index("namespace", namespace(new)):
                 if objects.matches_selector(owner["spec"].get("selector"), objects.labels(new)):
                     add(objects.key_of(owner))
 
@@ -76,7 +76,7 @@ class WorkQueue(Generic[K]):
         """Start empty."""
         self._ready: dict[K, None] = {}
         self._started: dict[K, float] = {}
-        self._again: set[K] = set()
+        self._requeued: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._wake = asyncio.Event()
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
     def add(self, key: K) -> None:
         """Have the key worked on; after the present work on it, if there is any."""
         if key in self._started:
-            self._again.add(key)
+            self._requeued.add(key)
             return
         self._ready[key] = None
         self._wake.set()
@@ -105,7 +105,7 @@ class WorkQueue(Generic[K]):
 
         self._timers[key] = loop.call_at(due, add)
 
-    async def take(self) -> K:
+    async def get(self) -> K:
         """Wait for a key and return it; the caller ends with ``done``."""
         while not self._ready:
             self._wake.clear()
@@ -119,11 +119,11 @@ class WorkQueue(Generic[K]):
         """End the work on a key; after a failure it comes again, later each time. A costly key rests first."""
         if failed:
             count = self._failures[key] = self._failures.get(key, 0) + 1
-            self.add_after(key, min(_FIRST_RETRY * 2.0 ** min(count, 20), _LONGEST_RETRY))
+            self.add_after(key, min(_FIRST_RETRY * 2.0 ** min(count, 20), _MAX_RETRY))
         else:
             self._failures.pop(key, None)
         cost = time.monotonic() - self._started[key]
-        rest = min(cost * _REST_FACTOR * len(self._started), _LONGEST_REST)
+        rest = min(cost * _REST_FACTOR * len(self._started), _MAX_REST)
         if rest < _NO_REST:
             self._release(key)
         else:
@@ -131,8 +131,8 @@ class WorkQueue(Generic[K]):
 
     def _release(self, key: K) -> None:
         del self._started[key]
-        if key in self._again:
-            self._again.discard(key)
+        if key in self._requeued:
+            self._requeued.discard(key)
             self.add(key)
 
 
@@ -253,7 +253,7 @@ class QueueController(Generic[K]):
     async def run(self) -> None:
         """Work until cancelled."""
         for resource in self.watches:
-            await self.cluster.informer(resource).synced()
+            await self.cluster.informer(resource).wait_for_sync()
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
                 group.create_task(self._work())
@@ -261,7 +261,7 @@ class QueueController(Generic[K]):
     async def _work(self) -> None:
         while True:
             end_if_cancelled()
-            key = await self.queue.take()
+            key = await self.queue.get()
             failed = True
             try:
                 await self.sync(key)

@@ -72,9 +72,9 @@ class NodeLifecycle(QueueController[str]):
         """Follow nodes."""
         super().__init__(cluster)
         self._nodes = cluster.informer(NODES)
-        self._nodes.on_change(self._node_changed)
+        self._nodes.on_change(self._on_node_change)
 
-    def _node_changed(self, old: Object | None, new: Object | None) -> None:
+    def _on_node_change(self, old: Object | None, new: Object | None) -> None:
         if new is None:
             return
         if old is None or (old.get("spec"), _readiness(old)) != (new.get("spec"), _readiness(new)):
@@ -113,7 +113,7 @@ class PodCollector(QueueController[Key]):
 
     def _node_changed(self, change: str, node: Object) -> None:
         if change == "DELETED":
-            for pod in self._pods.by("node", objects.name(node)):
+            for pod in self._pods.by_index("node", objects.name(node)):
                 self.queue.add(objects.key_of(pod))
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
@@ -150,19 +150,19 @@ class TaintEviction(QueueController[Key]):
         self._pods = cluster.informer(PODS)
         index_by_node(cluster)
         views.on_change(self._node_changed)
-        self._pods.on_change(self._pod_changed)
+        self._pods.on_change(self._on_pod_change)
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         then = no_execute_taints(before.taints) if before else ()
         now = no_execute_taints(after.taints) if after else ()
         if after is None or then == now:
             return
-        for pod in self._pods.by("node", after.name):
+        for pod in self._pods.by_index("node", after.name):
             if not now:
                 self._since.pop(objects.uid(pod), None)
             self.queue.add(objects.key_of(pod))
 
-    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+    def _on_pod_change(self, old: Object | None, new: Object | None) -> None:
         if new is None:
             self._since.pop(objects.uid(old) if old else "", None)
         elif old is None or objects.node_of(old) != objects.node_of(new):

@@ -188,7 +188,7 @@ class Scheduler(QueueController[Key]):
         if new is None or objects.is_finished(new):
             gone = new or old or {}
             self._parked.pop(objects.key_of(gone), None)
-            self._freed(self._loads.remove(objects.uid(gone)))
+            self._requeue_fitting(self._loads.remove(objects.uid(gone)))
         elif objects.node_of(new):
             self._parked.pop(objects.key_of(new), None)
             if old is None or not objects.node_of(old):
@@ -199,12 +199,12 @@ class Scheduler(QueueController[Key]):
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self._loads.update(before, after)
         if after is not None:
-            self._freed(after.name)
+            self._requeue_fitting(after.name)
         if before is None or after is None:
             for key in self._parked:
                 self.queue.add_after(key, _REFRESH_SECONDS)
 
-    def _freed(self, node: str) -> None:
+    def _requeue_fitting(self, node: str) -> None:
         load = self._loads.known.get(node)
         for key, (pod, demand) in self._parked.items():
             if load is not None and not find_obstacles(pod["spec"], demand, load):

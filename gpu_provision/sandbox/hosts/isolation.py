@@ -68,14 +68,14 @@ def _find_method() -> tuple[str, str]:
     """Return the first way that works, else an empty one and the reason: root needs no user namespace."""
     is_root, reason = os.geteuid() == 0, ""
     for way in ("root", "user") if is_root else ("user",):
-        reason = _try(way)
+        reason = _try_method(way)
         if not reason:
             return way, ""
     user = "root" if is_root else "an ordinary user"
     return "", f"this machine does not let {user} make namespaces ({reason})"
 
 
-def _try(way: str) -> str:
+def _try_method(way: str) -> str:
     with tempfile.TemporaryDirectory(prefix="gpu-provision-") as name:
         root = Path(name)
         _prepare(root, way)

@@ -107,7 +107,7 @@ class Distribution(NamedTuple):
 
     name: str
     config: str
-    lasting: str
+    persistent_config: str
     socket: str
     process: str
 

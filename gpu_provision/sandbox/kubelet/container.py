@@ -33,7 +33,7 @@ _GPU_IMAGES = (
 _MOUNTED_SCRIPTS = {"/bin/entrypoint.sh"}
 """Scripts that no image has: the operands' manifests bring them."""
 
-_LONGEST_MESSAGE = 4096  # bytes that a kubelet takes
+_MAX_MESSAGE = 4096  # bytes that a kubelet takes
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _VARIABLE = re.compile(r"\$(\$)?\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _REFERENCES = {"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"}
@@ -53,7 +53,7 @@ class Program:
     """
 
     run: Callable[[Container], Awaitable[int]]
-    stopped: Callable[[Container], None] = lambda _: None
+    on_stop: Callable[[Container], None] = lambda _: None
     exit_code: int = 0
 
 
@@ -127,9 +127,9 @@ class Container:
     @property
     def message(self) -> str:
         """The termination message, as long as the kubelet takes it."""
-        return "".join(f"{line}\n" for line in self._message or ())[:_LONGEST_MESSAGE]
+        return "".join(f"{line}\n" for line in self._message or ())[:_MAX_MESSAGE]
 
-    def up(self) -> None:
+    def report_started(self) -> None:
         """Say that the process serves: its probes pass from now on, if what they need is there."""
         self._muted = False
         self._on_up(self)
@@ -143,16 +143,16 @@ class Container:
         """Let time pass."""
         await self.simulation.sleep(seconds)
 
-    async def until(self, predicate: Callable[[], bool], waiting: str = "") -> None:
+    async def wait_until(self, predicate: Callable[[], bool], waiting: str = "") -> None:
         """Wait until something holds on this machine; say once what is waited for."""
         if waiting and not predicate():
             self.log(waiting)
-        await self.machine.until(predicate)
+        await self.machine.wait_until(predicate)
 
-    async def for_ever(self) -> int:
+    async def run_forever(self) -> int:
         """Run until the pod ends."""
-        self.up()
-        await self.machine.until(lambda: False)
+        self.report_started()
+        await self.machine.wait_until(lambda: False)
         return 0
 
     @property

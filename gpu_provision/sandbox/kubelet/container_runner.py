@@ -19,7 +19,7 @@ from gpu_provision.sandbox.kubelet.container import (
     read_handler,
 )
 from gpu_provision.sandbox.kubelet.filesystem import Filesystem, ReadOnlyMountError, build_mounts
-from gpu_provision.sandbox.kubelet.machine import LONGEST_BACK_OFF
+from gpu_provision.sandbox.kubelet.machine import MAX_BACK_OFF
 from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, PodContext, image_id, restarts
 from gpu_provision.sandbox.kubelet.programs import find_program
 
@@ -58,7 +58,7 @@ class ContainerRunner:
         field = f"spec.{'initContainers' if init else 'containers'}{{{record.name}}}"
         crashes = 0
         while True:
-            code = await self._once(spec, record, field)
+            code = await self._run_once(spec, record, field)
             if not restarts(policy, code):
                 return code
             record.restart()
@@ -66,7 +66,7 @@ class ContainerRunner:
                 await self._back_off(record, field, crashes)
             crashes += 1
 
-    async def _once(self, spec: Object, record: ContainerRecord, field: str) -> int:
+    async def _run_once(self, spec: Object, record: ContainerRecord, field: str) -> int:
         context, machine, simulation = self._context, self._context.machine, self._context.simulation
         adopted = context.adopted and record.running
         if not adopted:
@@ -117,13 +117,13 @@ class ContainerRunner:
                 return False
             if image not in machine.state.images:
                 machine.state.images[image] = image_id(image)
-                machine.changed()
-        took = f"{timings.scaled(timings.image_pull):.3g}s"
+                machine.save_and_notify()
+        took = f"{timings.scale(timings.image_pull):.3g}s"
         context.event("Pulled", f'Successfully pulled image "{image}" in {took} ({took} including waiting)', field)
         return True
 
     def _fault(self, kind: str, image: str) -> NodeFault | None:
-        return self._context.machine.faults.on_image(kind, self._context.machine.name, image)
+        return self._context.machine.faults.find_for_image(kind, self._context.machine.name, image)
 
     async def _create(self, spec: Object, record: ContainerRecord, field: str, *, adopted: bool) -> Container:
         context, machine = self._context, self._context.machine
@@ -145,7 +145,7 @@ class ContainerRunner:
             spec=spec,
             env=env,
             argv=tuple(expand(word, env) for word in (*(spec.get("command") or ()), *(spec.get("args") or ()))),
-            files=Filesystem(mounts, machine.changed),
+            files=Filesystem(mounts, machine.save_and_notify),
             handler=await read_handler(context.pod, context.simulation) or "",
             adopted=adopted,
             restart=record.restarts,
@@ -197,7 +197,7 @@ class ContainerRunner:
         self._running[name] = (container, program)
         self._tasks[name] = asyncio.create_task(self._play(container, program))
         try:
-            self.strike()
+            self.inject_crash()
             return await self._tasks[name], "", container.message
         except asyncio.CancelledError:
             if name not in self._struck:
@@ -216,17 +216,17 @@ class ContainerRunner:
         except (ApiError, KeyError) as problem:
             container.log(f"error: {problem}")
             code = 1
-        self._ended(container.name)
+        self._on_exit(container.name)
         return code
 
     def _crash(self, container: Container) -> int:
         self._struck.discard(container.name)
         fault = self._fault("crash-loop", container.image)
         container.log(str(fault.get("message", "fatal error: simulated crash")) if fault else "fatal error")
-        self._ended(container.name)
+        self._on_exit(container.name)
         return int(fault.get("exit_code", 1)) if fault else 1
 
-    def strike(self) -> None:
+    def inject_crash(self) -> None:
         """Crash the containers that a fault is meant for."""
         for name, (container, _) in self._running.items():
             if name in self._tasks and self._fault("crash-loop", container.image):
@@ -243,7 +243,7 @@ class ContainerRunner:
             for names in _REMOVED_BY_HOOK.findall(" ".join(hook.get("command") or ())):
                 for pattern in names.split():
                     container.files.remove(pattern.strip("'\""))
-            self._ended(name)
+            self._on_exit(name)
         return codes
 
     def forget_all(self) -> None:
@@ -252,19 +252,19 @@ class ContainerRunner:
             task.cancel()
         self._running.clear()
 
-    def _ended(self, name: str) -> None:
+    def _on_exit(self, name: str) -> None:
         entry = self._running.pop(name, None)
         if entry is not None:
             container, program = entry
             container.machine.clients.discard(container.key)
-            program.stopped(container)
+            program.on_stop(container)
 
     async def _back_off(self, record: ContainerRecord, field: str, crashes: int) -> None:
         context, timings = self._context, self._context.simulation.timings
-        seconds = min(timings.back_off * 2 ** (crashes - 1), timings.back_off * LONGEST_BACK_OFF)
+        seconds = min(timings.back_off * 2 ** (crashes - 1), timings.back_off * MAX_BACK_OFF)
         pod = context.pod["metadata"]
         container = f"failed container={record.name} pod={pod['name']}_{pod['namespace']}({context.uid})"
-        message = f"back-off {timings.scaled(seconds):.3g}s restarting {container}"
+        message = f"back-off {timings.scale(seconds):.3g}s restarting {container}"
         record.wait("CrashLoopBackOff", message)
         text = f"Back-off restarting failed container {record.name} in pod {pod['name']}_{pod['namespace']}"
         context.event("BackOff", f"{text}({context.uid})", field, warning=True)

@@ -56,7 +56,7 @@ class Kubelets:
             machine.set_faults(faults)
             self._schedule_reboots(machine)
         for worker in self._workers.values():
-            worker.runner.strike()
+            worker.runner.inject_crash()
 
     def _schedule_reboots(self, machine: Machine) -> None:
         reboots = (fault for fault in self._faults.all if fault.kind == "node-reboots")
@@ -69,10 +69,10 @@ class Kubelets:
 
     async def _reboot_once(self, machine: Machine, fault: NodeFault) -> None:
         if machine.note_fault(fault, struck=True):
-            self._go_down(machine)
-            await self._come_up(machine)
+            self._start_reboot(machine)
+            await self._finish_reboot(machine)
 
-    def _go_down(self, machine: Machine) -> None:
+    def _start_reboot(self, machine: Machine) -> None:
         """Reboot a machine: its pods lose their containers and start again afterwards."""
         _log.info("%s reboots", machine.name)
         machine.rebooting = True
@@ -81,7 +81,7 @@ class Kubelets:
                 worker.reboot()
         machine.reboot()
 
-    async def _come_up(self, machine: Machine) -> None:
+    async def _finish_reboot(self, machine: Machine) -> None:
         """A fault that ends meanwhile cuts it short."""
         try:
             await self._simulation.sleep(self._simulation.timings.reboot)
@@ -99,8 +99,8 @@ class Kubelets:
                 used = [host for home in homes if home.is_dir() for host in home.iterdir() if host in machines]
                 for machine in (machines[host] for host in used):
                     if not machine.rebooting and machine.host.boot_id() not in {"", machine.state.boot_id}:
-                        self._go_down(machine)
-                        group.create_task(self._come_up(machine))
+                        self._start_reboot(machine)
+                        group.create_task(self._finish_reboot(machine))
 
     def abandon(self) -> None:
         """Stop simulating and leave everything as it is."""

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gpu_provision.sandbox.objects import explain_missing_log
 
-MOST_LINES = 2000
+MAX_LINES = 2000
 
 
 class LogKey(NamedTuple):
@@ -33,7 +33,7 @@ LogSink = Callable[[LogKey, str], None]
 """Takes the text that a container prints; whole lines, each with its line feed."""
 
 
-class KeptLogs:
+class ContainerLogs:
     """Keeps output in memory, for the kubelet endpoint that a real API server asks."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class KeptLogs:
             self._uids[key], self._lines[key] = of.uid, {}
         lives = self._lines[key]
         time = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        lives.setdefault(of.restart, deque(maxlen=MOST_LINES)).extend((time, line) for line in text.splitlines())
+        lives.setdefault(of.restart, deque(maxlen=MAX_LINES)).extend((time, line) for line in text.splitlines())
         lives.pop(of.restart - 2, None)
 
     def lines(
@@ -74,7 +74,7 @@ StatusOf = Callable[[str, str, str], Mapping[str, Any]]
 class _Endpoint:
     """Answers ``/containerLogs/<namespace>/<pod>/<container>`` as a kubelet does."""
 
-    def __init__(self, logs: KeptLogs, status_of: StatusOf) -> None:
+    def __init__(self, logs: ContainerLogs, status_of: StatusOf) -> None:
         self._logs, self._status_of = logs, status_of
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
@@ -141,7 +141,7 @@ def _context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def kubelet_server(
-    logs: KeptLogs, status_of: StatusOf, certificate: tuple[Path, Path] | None = None
+    logs: ContainerLogs, status_of: StatusOf, certificate: tuple[Path, Path] | None = None
 ) -> AsyncIterator[int]:
     """Serve on a free port while the context lasts; the port is its value.
 

@@ -35,12 +35,12 @@ RUNTIME_CONFIGS = (
 HANDLER = "# NVIDIA container runtime: "
 """Beginning of a configuration of the container runtime; the name of the runtime's handler follows."""
 
-LONGEST_BACK_OFF = 30
+MAX_BACK_OFF = 30
 """Times the first pause; the kubelet's 10 s grow to 300 s."""
 
 _VOLATILE = ("/run/", "/sys/", "/proc/", "/dev/")
 _SMI = "/usr/bin/nvidia-smi"
-_LARGEST_FILE = 500_000
+_MAX_FILE_BYTES = 500_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Machine:
         """Call ``listener`` after every change."""
         self._listeners.append(listener)
 
-    def changed(self) -> None:
+    def save_and_notify(self) -> None:
         """Keep the state and wake those who wait."""
         self._save_soon()
         self.wake()
@@ -126,7 +126,7 @@ class Machine:
         for listener in self._listeners:
             listener()
 
-    async def until(self, predicate: Callable[[], bool]) -> None:
+    async def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until ``predicate`` holds, looking after every change."""
         while not predicate():
             if self._changed is None:
@@ -141,7 +141,7 @@ class Machine:
     @property
     def gpus(self) -> int:
         """GPUs that the PCI bus shows at the moment."""
-        missing = self.faults.of("gpu-missing", self.name)
+        missing = self.faults.find("gpu-missing", self.name)
         return max(0, self.spec.gpus - int(missing.get("count", self.spec.gpus))) if missing else self.spec.gpus
 
     def pci_devices(self) -> list[dict[str, str]]:
@@ -179,7 +179,7 @@ class Machine:
         self.state.modules = [module for module in self.state.modules if not module.startswith("nvidia")]
         self._remove_below(f"{DRIVER_ROOT}/", "/sys/module/nvidia/")
         self.host.hide_containers_driver()
-        self.changed()
+        self.save_and_notify()
         return True
 
     def _remove_below(self, *folders: str) -> None:
@@ -195,7 +195,7 @@ class Machine:
         """Make a directory of the host; one that is there is left alone."""
         if path not in self.state.directories:
             self.state.directories.append(path)
-            self.changed()
+            self.save_and_notify()
 
     def has_directory(self, path: str) -> bool:
         """Tell whether a directory was made, or something below it."""
@@ -205,14 +205,14 @@ class Machine:
     def register_devices(self, count: int) -> None:
         """Take what a device plugin offers."""
         self.state.devices = self.state.registered = count
-        self.changed()
+        self.save_and_notify()
 
     def note_fault(self, fault: NodeFault, *, struck: bool) -> bool:
         """Note that a fault struck, or that it may strike again; False if that was so already."""
         if (repr(fault) in self.state.struck) == struck:
             return False
         (self.state.struck.append if struck else self.state.struck.remove)(repr(fault))
-        self.changed()
+        self.save_and_notify()
         return True
 
     def grant(self, holder: str, count: int) -> bool:
@@ -224,7 +224,7 @@ class Machine:
         if len(free) < count:
             return False
         self.state.granted[holder] = free[:count]
-        self.changed()
+        self.save_and_notify()
         return True
 
     def start_time(self) -> datetime:
@@ -239,7 +239,7 @@ class Machine:
             for key in held:
                 del kept[key]
             if held:
-                self.changed()
+                self.save_and_notify()
 
     def reboot(self) -> None:
         """Lose what does not outlive a reboot, and get a new boot ID: the simulated host's, if that rebooted before."""
@@ -263,7 +263,7 @@ class Machine:
             self.state.files[_SMI] = "ELF"
         else:
             self.state.files.pop(_SMI, None)
-        self.changed()
+        self.save_and_notify()
 
     def _save_soon(self) -> None:
         """Save once for all changes of this turn of the event loop, before anybody can be told of them."""
@@ -286,7 +286,7 @@ class Machine:
         line = json.dumps(asdict(self.state)) + "\n"
         with self._file.open("a", encoding="utf-8") as file:
             file.write(line)
-            grown = file.tell() > _LARGEST_FILE
+            grown = file.tell() > _MAX_FILE_BYTES
         if grown:
             replace_file(self._file, line)
 
@@ -345,7 +345,7 @@ class Simulation:
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass as the fleet lives it."""
-        await asyncio.sleep(self.timings.scaled(seconds))
+        await asyncio.sleep(self.timings.scale(seconds))
 
     async def pause(self) -> None:
         """Wait as long as a waiter waits before it looks again."""
@@ -353,10 +353,10 @@ class Simulation:
 
     async def back_off(self, tries: int, machine: Machine, until: Callable[[], bool] = lambda: False) -> None:
         """Wait longer with every try, but no longer than until something holds on the machine."""
-        seconds = self.timings.retry * min(2**tries, LONGEST_BACK_OFF)
+        seconds = self.timings.retry * min(2**tries, MAX_BACK_OFF)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.timings.scaled(seconds)):
-                await machine.until(until)
+            async with asyncio.timeout(self.timings.scale(seconds)):
+                await machine.wait_until(until)
 
     async def find(self, resource: ApiResource, name: str, namespace: str = "") -> Object | None:
         """Return an object; None if there is none."""

@@ -83,7 +83,7 @@ class Registration:
     def __init__(self, machine: Machine, simulation: Simulation) -> None:
         """Nothing is written before ``register``."""
         self._machine, self._simulation = machine, simulation
-        self._shown: Object = {}
+        self._reported: Object = {}
         self._conditions: list[Object] = []
         self._task: asyncio.Task[None] | None = None
         self._uid = ""
@@ -104,18 +104,18 @@ class Registration:
         if GPU_RESOURCE in ((made.get("status") or {}).get("capacity") or {}):
             # A kubelet that restarts knows the resource, but no device is healthy until the plugin is back.
             self._machine.state.devices = self._machine.state.devices or 0
-        await self.beat()
+        await self.renew_lease()
         await self._write()
         self._machine.on_change(self._changed)
 
     def _changed(self) -> None:
         idle = self._task is None or self._task.done()
-        if idle and self._status() != self._shown:
+        if idle and self._status() != self._reported:
             self._task = asyncio.create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._status() != self._shown:
+            while self._status() != self._reported:
                 await self._write()
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
@@ -137,7 +137,7 @@ class Registration:
         if not simulation.kubelet_address:  # with a kubelet endpoint elsewhere, logs are to find that one alone
             addresses.append({"type": "Hostname", "address": machine.name})
         return {
-            "ready": not (machine.rebooting or machine.faults.of("node-not-ready", machine.name)),
+            "ready": not (machine.rebooting or machine.faults.find("node-not-ready", machine.name)),
             "status": {
                 "capacity": {**base, **({GPU_RESOURCE: str(state.registered)} if plugged else {})},
                 "allocatable": {**base, **({GPU_RESOURCE: str(state.devices)} if plugged else {})},
@@ -162,13 +162,13 @@ class Registration:
     async def _write(self) -> None:
         shown = self._status()
         await self._simulation.api.patch(NODES, self._machine.name, self._body(shown), subresource="status")
-        self._shown = shown
+        self._reported = shown
 
     def _body(self, shown: Object) -> Object:
         self._conditions = node_conditions(self._conditions, ready=shown["ready"])
         return {"status": {**shown["status"], "conditions": self._conditions}}
 
-    async def beat(self) -> None:
+    async def renew_lease(self) -> None:
         """Renew the lease, unless the machine is away; a Node that was registered again gets status and lease."""
         if self._machine.rebooting:
             return
@@ -214,6 +214,6 @@ async def heartbeats(registrations: list[Registration], simulation: Simulation) 
         now = clock()
         late = [registration for registration, time in due.items() if time <= now]
         due |= dict.fromkeys(late, now + period)
-        for outcome in await asyncio.gather(*(one.beat() for one in late), return_exceptions=True):
+        for outcome in await asyncio.gather(*(one.renew_lease() for one in late), return_exceptions=True):
             if isinstance(outcome, BaseException):
                 _log.warning("heartbeat: %s", outcome)

@@ -82,7 +82,7 @@ class PodWorker(PodContext):
         """Take over a pod that is bound to the machine."""
         super().__init__(simulation, machine, pod)
         self._status = StatusManager(self)
-        self.runner = ContainerRunner(self, self._status.changed)
+        self.runner = ContainerRunner(self, self._status.schedule_write)
         self._life: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -94,7 +94,7 @@ class PodWorker(PodContext):
             self._lose_containers()  # they ran on a machine that has forgotten everything, such as its driver
             self._life = asyncio.create_task(self._live_after_reboot())
         else:
-            self._life = asyncio.create_task(self._live())
+            self._life = asyncio.create_task(self._run_lifecycle())
 
     def update(self, pod: Object) -> None:
         """Take in the pod as it is now."""
@@ -107,7 +107,7 @@ class PodWorker(PodContext):
         """Stop at once: the pod is gone from the cluster."""
         if self._life is not None:
             self._life.cancel()
-        self._tell_killing()
+        self._record_killing()
         self.runner.stop_all()
         self.machine.release(self.uid)
 
@@ -135,27 +135,27 @@ class PodWorker(PodContext):
         self.pod_ip, self.adopted = "", False
 
     async def _live_after_reboot(self) -> None:
-        await self.machine.until(lambda: not self.machine.rebooting)
+        await self.machine.wait_until(lambda: not self.machine.rebooting)
         if self.pod["spec"].get("restartPolicy", "Always") == "Never" and any(r.exit_code for r in self.mains):
-            self._status.changed()
+            self._status.schedule_write()
             return
         for record in (*self.inits, *self.mains):
             if record.running or record.exit_code is not None:
                 record.restart()
             record.wait("PodInitializing")
-        await self._live()
+        await self._run_lifecycle()
 
-    async def _live(self) -> None:
+    async def _run_lifecycle(self) -> None:
         try:
             deadline = self.pod["spec"].get("activeDeadlineSeconds")
-            async with asyncio.timeout(self.simulation.timings.scaled(deadline) if deadline else None):
+            async with asyncio.timeout(self.simulation.timings.scale(deadline) if deadline else None):
                 await self._run()
         except TimeoutError:
             self.runner.stop_all()
             for record in self._running():
                 record.end(_KILLED, "Error")
             self.machine.release(self.uid)
-            self._status.give_up("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+            self._status.fail_pod("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
         except ApiError as error:
             _log.warning("pod %s: %s", self.name, error)
         except Exception:  # noqa: BLE001 - a fault of one simulated pod must not end all machines
@@ -167,7 +167,7 @@ class PodWorker(PodContext):
             self.event(*refusal, warning=True)
             await self._status.reject(*refusal)
             return
-        contents = await self._mounted()
+        contents = await self._mount_volumes()
         self.pod_ip = self.pod_ip or await self._start_sandbox()
         self.runner.contents = contents
         if await self._initialize():
@@ -176,13 +176,13 @@ class PodWorker(PodContext):
                 for spec, record in zip(self.pod["spec"]["containers"], self.mains, strict=True):
                     if record.exit_code is None or restarts(policy, record.exit_code):
                         group.create_task(self.runner.run_to_end(spec, record, init=False))
-        self._status.changed()
+        self._status.schedule_write()
         self.machine.release(self.uid)
 
     def _refusal(self) -> tuple[str, str] | None:
         """Return why the machine does not take the pod, as reason and message; None if it does, with its devices."""
         machine, state, most = self.machine, self.machine.state, self.machine.spec.pods
-        on_node = self.simulation.pods.by("node", machine.name)
+        on_node = self.simulation.pods.by_index("node", machine.name)
         others = sum(not objects.is_finished(other) and objects.uid(other) != self.uid for other in on_node)
         if others >= most:
             message = f"Node didn't have enough resource: pods, requested: 1, used: {others}, capacity: {most}"
@@ -199,8 +199,8 @@ class PodWorker(PodContext):
                 return "UnexpectedAdmissionError", f"{why}. {numbers}, which is unexpected"
         return None
 
-    async def _mounted(self) -> dict[str, dict[str, str]]:
-        self._status.changed()
+    async def _mount_volumes(self) -> dict[str, dict[str, str]]:
+        self._status.schedule_write()
         tries = 0
         while True:
             try:
@@ -239,19 +239,19 @@ class PodWorker(PodContext):
             self._life.cancel()
         metadata = self.pod["metadata"]
         grace = metadata.get("deletionGracePeriodSeconds", 30)
-        self._tell_killing()
+        self._record_killing()
         await self.simulation.sleep(min(grace, self.simulation.timings.termination))
         codes = self.runner.stop_all()
         for record in self._running():
             record.end(codes.get(record.name, _TERMINATED))
         self.machine.release(self.uid)
-        await self._status.settle()
+        await self._status.flush()
         try:
             await self.simulation.api.delete(PODS, metadata["name"], metadata["namespace"], grace_seconds=0)
         except ApiError as error:
             if error.code not in {NOT_FOUND, CONFLICT}:
                 _log.warning("pod %s: %s", self.name, error)
 
-    def _tell_killing(self) -> None:
+    def _record_killing(self) -> None:
         for record in self._running():
             self.event("Killing", f"Stopping container {record.name}")

@@ -230,15 +230,15 @@ class StatusManager:
     def __init__(self, context: PodContext) -> None:
         """Nothing is written before the first change."""
         self._context = context
-        self._wanted = self._gone = False
+        self._write_pending = self._gone = False
         self._written: Object = {}
         self.task: asyncio.Task[None] | None = None
         self._given_up: Object = {}
         self._version = 0
 
-    def changed(self) -> None:
+    def schedule_write(self) -> None:
         """Note that the status is another now."""
-        self._wanted = True
+        self._write_pending = True
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._write_all())
 
@@ -253,27 +253,27 @@ class StatusManager:
         )
         if told != ours:
             self._written = {**self._written, "conditions": live.get("conditions") or []}
-            self.changed()
+            self.schedule_write()
 
-    def give_up(self, reason: str, message: str) -> None:
+    def fail_pod(self, reason: str, message: str) -> None:
         """Report from now on that the pod failed as a whole."""
         self._given_up = {"phase": "Failed", "reason": reason, "message": message}
-        self.changed()
+        self.schedule_write()
 
     async def reject(self, reason: str, message: str) -> None:
         """Report that the kubelet does not take the pod."""
         await self._write({"phase": "Failed", "reason": reason, "message": message, "startTime": timestamp()})
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Return once everything is written."""
-        self.changed()
+        self.schedule_write()
         if self.task is not None:
             await self.task
 
     async def _write_all(self) -> None:
         context = self._context
-        while self._wanted and not self._gone:
-            self._wanted = False
+        while self._write_pending and not self._gone:
+            self._write_pending = False
             context.start_time = context.start_time or timestamp()
             written = {**context.pod, "status": self._written} if self._written else context.pod
             status = pod_status(context, written) | self._given_up

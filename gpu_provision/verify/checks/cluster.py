@@ -13,7 +13,7 @@ from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.applyset import PART_OF, applyset_id
-from gpu_provision.verify.cluster import DeclaredNode, GpuCluster, why_not_validated
+from gpu_provision.verify.cluster import DeclaredNode, GpuCluster, validation_problem
 
 _NO_SUCH_PATH = "could not find the requested resource"  # the API server's own word, not the exporter's
 _EXPORTER, _EXPORTER_PORT = {"app": "nvidia-dcgm-exporter"}, 9400
@@ -105,11 +105,11 @@ def test_every_daemonset_is_complete(gpu_inventory: Inventory, gpu_cluster: GpuC
     wanted = {PART_OF: applyset_id(gpu_inventory.name, gpu_inventory.cluster.namespace)}
     found = gpu_cluster.daemonsets(labels=wanted)
     assert found, "no DaemonSet of this inventory is there: nothing was applied"
-    short = [f"{each['metadata']['name']} {said}" for each in found if (said := _incomplete(each))]
+    short = [f"{each['metadata']['name']} {said}" for each in found if (said := _describe_incomplete(each))]
     assert not short, "; ".join(short)
 
 
-def _incomplete(daemonset: Manifest) -> str:
+def _describe_incomplete(daemonset: Manifest) -> str:
     """Say how a DaemonSet falls short; empty if it does not.
 
     A driver's pods outlive changes that do not reach what is installed; its version has a test of its own.
@@ -126,7 +126,7 @@ def _incomplete(daemonset: Manifest) -> str:
 
 
 def _require_passed(component: str, node: DeclaredNode, inventory: Inventory, cluster: GpuCluster) -> None:
-    why = why_not_validated(inventory, cluster, component, node.name)
+    why = validation_problem(inventory, cluster, component, node.name)
     if why is None:
         pytest.skip("a label of the node keeps validations away")
     assert not why, f"it has not passed with the declared content and today's pods: {why}: run gpu-provision apply"

@@ -38,7 +38,7 @@ def test_the_pci_bus_has_the_declared_gpus(inventory_node: DeclaredNode, invento
 
 def test_kernel_modules_are_loaded(gpu_node: DeclaredNode, gpu_host: Any) -> None:
     """Those that the inventory declares; what is built into the kernel counts."""
-    absent = _declared(gpu_node) - _loaded(gpu_host) - _built_in(gpu_host)
+    absent = _declared_modules(gpu_node) - _loaded(gpu_host) - _built_in(gpu_host)
     assert not absent, f"not loaded: {', '.join(sorted(absent))}"
 
 
@@ -47,7 +47,7 @@ def test_kernel_modules_are_listed_for_the_boot(gpu_node: DeclaredNode, gpu_host
     folders = " ".join(f"{folder}/modules-load.d/*.conf" for folder in _ETC)
     lines = _lines(gpu_host, f"cat /etc/modules {folders}")
     listed = {_canonical(line) for line in lines if not line.startswith(("#", ";"))}
-    absent = _declared(gpu_node) - listed - _built_in(gpu_host)
+    absent = _declared_modules(gpu_node) - listed - _built_in(gpu_host)
     assert not absent, f"in no file of modules-load.d: {', '.join(sorted(absent))}"
 
 
@@ -132,7 +132,7 @@ def _lines(host: Any, command: str) -> list[str]:
     return [line.strip() for line in host.run(command).stdout.splitlines() if line.strip()]
 
 
-def _declared(node: DeclaredNode) -> frozenset[str]:
+def _declared_modules(node: DeclaredNode) -> frozenset[str]:
     return frozenset(map(_canonical, node.prerequisites.kernel_modules))
 
 

@@ -40,8 +40,8 @@ def test_the_version_is_text_that_begins_with_v(cluster: KubeClient) -> None:
 
 
 def test_a_known_group_has_resources_and_an_unknown_one_none(cluster: KubeClient) -> None:
-    assert {"daemonsets", "deployments"} <= cluster.served("apps/v1")
-    assert cluster.served("none.example.org/v1") == frozenset()
+    assert {"daemonsets", "deployments"} <= cluster.served_resources("apps/v1")
+    assert cluster.served_resources("none.example.org/v1") == frozenset()
 
 
 def test_what_is_not_there_is_none(cluster: KubeClient, namespace: str) -> None:
@@ -96,7 +96,7 @@ def test_an_object_that_cannot_be_is_rejected(cluster: KubeClient, namespace: st
 
 
 def test_labels_of_a_node_change_only_if_the_uid_matches(cluster: KubeClient, node: Manifest) -> None:
-    found = cluster.label(
+    found = cluster.patch_labels(
         ObjectRef("v1", "Node", "", node["metadata"]["name"]), node["metadata"]["uid"], {"a": None, "c": "3"}
     )
     assert found["metadata"]["labels"] == {"b": "2", "c": "3"}
@@ -105,7 +105,7 @@ def test_labels_of_a_node_change_only_if_the_uid_matches(cluster: KubeClient, no
 def test_labels_of_a_namesake_stay(cluster: KubeClient, node: Manifest) -> None:
     ref = ObjectRef("v1", "Node", "", node["metadata"]["name"])
     with pytest.raises(InvalidError):
-        cluster.label(ref, "0e7a2e4e-5d6e-4c5e-8a53-2a4fb1e8d0a1", {"c": "3"})
+        cluster.patch_labels(ref, "0e7a2e4e-5d6e-4c5e-8a53-2a4fb1e8d0a1", {"c": "3"})
     live = cluster.get(ref)
     assert live is not None
     assert "c" not in live["metadata"]["labels"]
@@ -113,7 +113,7 @@ def test_labels_of_a_namesake_stay(cluster: KubeClient, node: Manifest) -> None:
 
 def test_a_node_that_is_gone_is_not_made_by_labels(cluster: KubeClient) -> None:
     with pytest.raises(NotFoundError):
-        cluster.label(ObjectRef("v1", "Node", "", "contract-none"), "u", {"c": "3"})
+        cluster.patch_labels(ObjectRef("v1", "Node", "", "contract-none"), "u", {"c": "3"})
 
 
 def test_a_second_create_finds_the_first(cluster: KubeClient, namespace: str) -> None:
@@ -174,12 +174,12 @@ def test_a_missing_right_is_refused(server: Server, namespace: str) -> None:
 
 def test_the_log_of_a_pod_that_is_not_there_is_not_found(cluster: KubeClient, namespace: str) -> None:
     with pytest.raises(NotFoundError):
-        cluster.log(ObjectRef("v1", "Pod", namespace, "none"), "main")
+        cluster.read_log(ObjectRef("v1", "Pod", namespace, "none"), "main")
 
 
 def test_the_log_of_an_unscheduled_pod_is_empty(cluster: KubeClient, namespace: str) -> None:
     cluster.create(pod("p", metadata={"namespace": namespace}))
-    assert cluster.log(ObjectRef("v1", "Pod", namespace, "p"), "main") == ()
+    assert cluster.read_log(ObjectRef("v1", "Pod", namespace, "p"), "main") == ()
 
 
 def test_a_watch_tells_every_change_since_a_list(cluster: KubeClient, namespace: str) -> None:

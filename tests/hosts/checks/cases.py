@@ -9,8 +9,8 @@ from typing import Any
 
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.checks.judge import resolve_driver
-from gpu_provision.hosts.facts.host import HostRecord, parse
-from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
+from gpu_provision.hosts.facts.host import HostFacts, parse
+from gpu_provision.model.hosts import Expectation, ImageAvailability, ImageLookup
 from tests import data_file
 
 HERE = Path(__file__).parent
@@ -44,12 +44,12 @@ class Case:
     @property
     def subject(self) -> CheckedHost:
         expected = Expectation.from_data({**_plain(EXPECTED), **self.expects})
-        image = ImageAnswer("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageState(self.image["state"]),
+        image = ImageLookup("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageAvailability(self.image["state"]),
                             self.image.get("evidence", "")) if self.image else None  # fmt: skip
         return CheckedHost(resolve_driver(expected, self.record), self.record, image)
 
     @property
-    def record(self) -> HostRecord:
+    def record(self) -> HostFacts:
         record = parse(self._output(), asked_at=float(self.clock), answered_at=float(self.clock))
         assert record
         return record

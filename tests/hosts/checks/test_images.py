@@ -10,12 +10,12 @@ import pytest
 from gpu_provision.hosts.checks import images
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts.gpus import Driver
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.facts.system import System
-from gpu_provision.model.hosts import Expectation, ImageAnswer, ImageState
+from gpu_provision.model.hosts import Expectation, ImageAvailability, ImageLookup
 
-HOST = HostRecord(system=System(id="rocky", version="9.5"), kernel=Kernel(architecture="aarch64"))
+HOST = HostFacts(system=System(id="rocky", version="9.5"), kernel=Kernel(architecture="aarch64"))
 EXPECTED = Expectation(
     node="a",
     pool="p",
@@ -32,9 +32,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Answer every question with yes, and keep them."""
     questions: list[tuple[str, str]] = []
 
-    def ask(reference: str, architecture: str) -> ImageAnswer:
+    def ask(reference: str, architecture: str) -> ImageLookup:
         questions.append((reference, architecture))
-        return ImageAnswer(reference, ImageState.PRESENT)
+        return ImageLookup(reference, ImageAvailability.PRESENT)
 
     images._look_up.cache_clear()
     monkeypatch.setattr(images, "look_up_image", ask)
@@ -68,7 +68,7 @@ def test_nothing_is_asked_in_vain(asked: list[tuple[str, str]], expected: Expect
 
 
 def test_host_of_an_unknown_system_has_no_image(asked: list[tuple[str, str]]) -> None:
-    assert images.look_up_driver_image(EXPECTED, HostRecord()) is None
+    assert images.look_up_driver_image(EXPECTED, HostFacts()) is None
     assert not asked
 
 

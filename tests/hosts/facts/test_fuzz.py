@@ -52,8 +52,8 @@ def read(lines: Iterable[str]) -> None:
     _ = [gpu.model for gpu in record.pci.gpus]
     _ = [record.packages.is_kept(package) for package in record.packages.installed]
     _ = (record.driver.version, record.driver.usable, record.firmware.refuses_unsigned, record.nouveau.blacklisted)
-    record.storage.place("/var")
-    record.kernels.without_headers(record.kernel.running)
+    record.storage.find_disk("/var")
+    record.kernels.find_without_headers(record.kernel.running)
 
 
 @pytest.mark.parametrize("section", list(SECTIONS))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.hosts.facts.host import ALL, HostRecord, command, parse
+from gpu_provision.hosts.facts.host import ALL, HostFacts, command, parse
 from gpu_provision.hosts.facts.packages import Package, Packages
 from gpu_provision.hosts.scripts import MODULES_FILE, NOUVEAU_FILE
 from gpu_provision.sandbox import hosts
@@ -25,13 +25,13 @@ DATA = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 CASES = sorted(path.stem for path in SYSTEMS.glob("*.txt"))
 
 
-def record_of(case: str) -> HostRecord:
+def record_of(case: str) -> HostFacts:
     record = parse((SYSTEMS / f"{case}.txt").read_text().splitlines())
     assert record
     return record
 
 
-def read(*lines: str) -> HostRecord:
+def read(*lines: str) -> HostFacts:
     """Return the record of some lines, which need not name a kernel."""
     record = parse([*lines, "[end]"])
     assert record
@@ -54,7 +54,7 @@ def test_record_can_be_printed_as_json() -> None:
     """Stock pyinfra asks for it by ``to_json``; nothing is left out, nothing unsorted."""
     record = record_of("ubuntu-24.04-h100")
     printed = json.loads(json.dumps(record.to_json()))
-    assert set(printed) == {each.name for each in dataclasses.fields(HostRecord)}
+    assert set(printed) == {each.name for each in dataclasses.fields(HostFacts)}
     assert printed["kernel"]["running"] == record.kernel.running
     assert printed["modules"]["loaded"] == dict(record.modules.loaded)
     assert printed["read"] == sorted(record.read)
@@ -92,7 +92,7 @@ def test_record_knows_what_was_read() -> None:
     assert record_of("minimal").read < set(ALL)
 
 
-def values(record: HostRecord, read: dict[str, Any]) -> dict[str, Any]:
+def values(record: HostFacts, read: dict[str, Any]) -> dict[str, Any]:
     """Return what a record has at some paths; a path ends where there is nothing."""
     return {path: _plain(_value(record, path)) for path in read}
 
@@ -115,7 +115,7 @@ WANTED = ("i2c-core", "ipmi_msghandler")
 T4 = HostSpec(name="t4-1", gpus=(("1eb8", "0302"),))
 
 
-def host_record(spec: HostSpec, sandbox: Path, before: str = ":") -> HostRecord:
+def host_record(spec: HostSpec, sandbox: Path, before: str = ":") -> HostFacts:
     """Return what the fact says about a new simulated host on which something was done before."""
     host = hosts.ensure(spec, sandbox)
     hosts.run(host, f"modules_file={MODULES_FILE}; nouveau_file={NOUVEAU_FILE}; {before}").check_returncode()

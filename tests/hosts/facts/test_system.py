@@ -31,14 +31,14 @@ def test_credentials_stay_on_the_host(sandbox: Path) -> None:
     assert not [line for line in output.splitlines() if "jane" in line or "s3c" in line or "ret@" in line]
     record = parse(output.splitlines())
     assert record
-    assert set(record.proxies.of("http_proxy")) == {
+    assert set(record.proxies.values_of("http_proxy")) == {
         "http://proxy.example.com:3128",
         "http://proxy:1",
         "http://proxy:3128/",
         "http://proxy:8080",
     }
-    assert record.proxies.of("https_proxy") == ("proxy:3128", "http://proxy.example.com:3128/")
-    assert record.proxies.of("no_proxy") == ("10.0.0.0/8",)
+    assert record.proxies.values_of("https_proxy") == ("proxy:3128", "http://proxy.example.com:3128/")
+    assert record.proxies.values_of("no_proxy") == ("10.0.0.0/8",)
 
 
 @pytest.mark.parametrize(

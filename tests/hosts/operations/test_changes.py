@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.hosts.facts.host import HostRecord, parse
+from gpu_provision.hosts.facts.host import HostFacts, parse
 from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
 from gpu_provision.hosts.facts.system import Settings
 from gpu_provision.hosts.operations.backups import HostChange
@@ -30,7 +30,7 @@ from gpu_provision.hosts.operations.packages import (
 from gpu_provision.hosts.operations.runtime import desired_pattern, runtime_to_change, unsupported_reason
 from gpu_provision.hosts.operations.settings import (
     hugepage_changes,
-    impossible_hugepages,
+    hugepages_finding,
     limit_changes,
     settings_changes,
     shortages,
@@ -41,7 +41,7 @@ from gpu_provision.model.hosts import Expectation
 from tests import data_file
 
 DATA: Mapping[str, list[dict[str, Any]]] = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
-OPERATIONS: Mapping[str, Callable[[HostRecord, Any], Iterable[HostChange | str]]] = {
+OPERATIONS: Mapping[str, Callable[[HostFacts, Any], Iterable[HostChange | str]]] = {
     "modules": module_changes,
     "nouveau": lambda record, given: nouveau_changes(record, blacklisted=given),
     "settings": lambda record, given: settings_changes(record.settings, sysctls=given, links=False),
@@ -66,14 +66,14 @@ CONTAINERD = ContainerRuntime(
 EXPECTED = Expectation(node="gpu-1", pool="t4", gpu_model="T4", gpu_count=1, toolkit_version="v1.20.0")
 
 
-def record_of(facts: Mapping[str, list[str]]) -> HostRecord:
+def record_of(facts: Mapping[str, list[str]]) -> HostFacts:
     lines = [line for section, own in facts.items() for line in (f"[{section}]", *own)]
     record = parse([*lines, "[end]"])
     assert record
     return record
 
 
-def facts_of(name: str) -> HostRecord:
+def facts_of(name: str) -> HostFacts:
     return next(record_of(case["facts"]) for case in DATA["cases"] if case["case"] == name)
 
 
@@ -114,7 +114,7 @@ def test_pages_without_room_are_a_reason_to_reboot() -> None:
     assert "room for 3 of 16 huge pages of 1Gi" in shortages(tried, {"1Gi": 16})[0]
     assert shortages(facts_of("unless their number changed"), {"1Gi": 16}) == ()
     unknown = replace(tried, hugepages=replace(tried.hugepages, memory=0))
-    possible = [impossible_hugepages(*each) is None for each in (
+    possible = [hugepages_finding(*each) is None for each in (
         (unknown, "n", {"1Gi": 1000}), (tried, "n", {"1Gi": 57}), (tried, "n", {"1Gi": 58}))]  # fmt: skip
     assert possible == [True, True, False]
 
@@ -155,7 +155,7 @@ def test_auto_imports_where_the_toolkit_writes_a_drop_in(case: dict[str, Any]) -
 def test_containerd_gets_the_import_or_is_left_alone(case: dict[str, Any]) -> None:
     fields = {name: tuple(value) if name == "imports" else value for name, value in case.get("runtime", {}).items()}
     kubelet = Kubernetes(**{"distribution": "kubeadm", "running": True, **case.get("kubelet", {})})
-    record = HostRecord(runtimes=(replace(CONTAINERD, **fields),), kubernetes=kubelet)
+    record = HostFacts(runtimes=(replace(CONTAINERD, **fields),), kubernetes=kubelet)
     finding = unsupported_reason(record, "gpu-1", PATTERN)
     assert (runtime_to_change(record, PATTERN) is not None) == case.get("changed", False)
     assert (finding is not None) == ("told" in case)

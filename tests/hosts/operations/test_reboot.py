@@ -252,7 +252,7 @@ def test_without_the_setting_no_host_reboots(declared: Inventory) -> None:
 def test_only_drainable_members_and_non_nodes_are_rebooted(
     role: str | None, *, kubelet: bool, here: bool, why: str
 ) -> None:
-    membership = HostMembership(role=NodeRole(role), why="the API server does not answer") if role else None
+    membership = HostMembership(role=NodeRole(role), unknown_reason="the API server does not answer") if role else None
     finding = refusal("held-1", membership, reasons=("nouveau is loaded",), kubelet=kubelet, here=here)
     assert (finding is None) == (not why)
     if finding:

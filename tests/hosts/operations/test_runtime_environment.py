@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, script_problem
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, ContainerRuntime, Environment, Kubernetes
 from gpu_provision.hosts.operations.runtime import HostFile, Proxy, environment_change, proxy_unsupported, redact
 
@@ -19,7 +19,7 @@ CONTAINERD = ContainerRuntime(
     socket="/run/containerd/containerd.sock",
     unit="containerd.service",
 )
-NODE = HostRecord(
+NODE = HostFacts(
     runtimes=(CONTAINERD,),
     kubernetes=Kubernetes(distribution="kubeadm", running=True),
     environment=Environment(trust=DEBIAN),
@@ -30,7 +30,7 @@ DROP_IN = "/etc/systemd/system/containerd.service.d/90-gpu-provision-proxy.conf"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
-def after(record: HostRecord, proxy: Proxy, *certificates: str) -> HostRecord:
+def after(record: HostFacts, proxy: Proxy, *certificates: str) -> HostFacts:
     files = dict(record.environment.files)
     for path, file in environment_change(record, proxy, certificates).files.items():
         files.pop(path, None)
@@ -55,10 +55,10 @@ def test_nothing_for_people_shows_credentials() -> None:
     """Neither the change in words, nor the difference, nor what pyinfra prints of the operation."""
     change = environment_change(NODE, PROXY, ())
     lines = [line for path, file in change.files.items() for line in redact(path, file)]
-    text = "\n".join([*change.words, *lines, repr(PROXY), str(PROXY)])
+    text = "\n".join([*change.description, *lines, repr(PROXY), str(PROXY)])
     assert "http://proxy:3128" in text
     assert "cr$et" not in text.replace("\\", "")
-    assert change.words == (
+    assert change.description == (
         "images pulled through a proxy: https_proxy=http://proxy:3128, no_proxy=10.0.0.0/8,.example.com",
         "containerd restarted",
     )
@@ -72,7 +72,7 @@ def test_second_run_changes_nothing_and_undeclared_is_undone() -> None:
     assert set(gone.files.values()) == {None}
     assert len(gone.files) == 3
     assert gone.trust == DEBIAN
-    assert gone.words == (
+    assert gone.description == (
         "images no longer pulled through our proxy",
         "certificates trusted besides the system's own: 0",
         "containerd restarted",
@@ -89,14 +89,14 @@ def test_another_password_is_a_change() -> None:
 @pytest.mark.parametrize(("store", "suffix"), [(DEBIAN, ".crt"), (RHEL, ".pem")])
 def test_certificates_go_where_the_system_looks(store: object, suffix: str) -> None:
     """Also on a host without a container runtime, where nothing is restarted then."""
-    bare = HostRecord(environment=Environment(trust=store))  # type: ignore[arg-type]  # a store
+    bare = HostFacts(environment=Environment(trust=store))  # type: ignore[arg-type]  # a store
     change = environment_change(bare, Proxy(), (CERTIFICATE,))
     ((path, file),) = change.files.items()
     assert path.startswith(f"{change.trust and change.trust.anchors}/gpu-provision-")
     assert path.endswith(suffix)
     assert file == HostFile(text=CERTIFICATE)
     assert (change.runtime, change.trust) == (None, store)
-    assert change.words == ("certificates trusted besides the system's own: 1",)
+    assert change.description == ("certificates trusted besides the system's own: 1",)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_units_with_a_kubelet_hand_the_proxy_to_containerd_alone(distribution: s
 MICROK8S = replace(NODE, runtimes=(replace(CONTAINERD, unit="snap.microk8s.daemon-containerd.service"),))
 
 
-@pytest.mark.parametrize("record", [MICROK8S, HostRecord()], ids=["snap", "no runtime"])
-def test_a_runtime_that_cannot_be_told_is_a_warning(record: HostRecord) -> None:
+@pytest.mark.parametrize("record", [MICROK8S, HostFacts()], ids=["snap", "no runtime"])
+def test_a_runtime_that_cannot_be_told_is_a_warning(record: HostFacts) -> None:
     found = proxy_unsupported(record, "gpu-1", PROXY)
     assert found
     assert found.code == "GP674"

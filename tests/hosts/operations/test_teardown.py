@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.kernel import Kernel, Nouveau
 from gpu_provision.hosts.facts.packages import Original, Originals
 from gpu_provision.hosts.facts.runtime import ContainerRuntime, Kubernetes
-from gpu_provision.hosts.operations.teardown import describe_restore, reload_commands, runtime_down, runtime_to_restart
+from gpu_provision.hosts.operations import teardown as operations
+from gpu_provision.hosts.operations.teardown import describe_restore, reload_commands, runtime_to_restart
 from gpu_provision.hosts.runner import prepare, teardown
 from tests.hosts.fleet import files, inventory
 
@@ -92,7 +93,7 @@ def test_the_system_reloads_restored_files() -> None:
     unit = Original("file", "/etc/systemd/system/containerd.service.d/proxy.conf", differs=True)
     rule = Original("absent", "/etc/udev/rules.d/71-x.rules", differs=True)
     unchanged = Original("absent", "/etc/modprobe.d/x.conf", differs=False)
-    record = HostRecord(
+    record = HostFacts(
         kernel=Kernel(running="6.1"),
         nouveau=Nouveau(initramfs="/boot/initrd.img-6.1", initramfs_tool="update-initramfs"),
         originals=Originals(kept=(unit, rule, unchanged), present=True),
@@ -132,7 +133,7 @@ CONTAINERD = ContainerRuntime(
 )
 def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, again: bool) -> None:
     """Else it would run with what is no longer on the disk; one whose files are as they were goes on."""
-    record = HostRecord(
+    record = HostFacts(
         runtimes=(CONTAINERD,),
         kubernetes=Kubernetes(distribution="kubeadm", running=True),
         originals=Originals(kept=(Original("file", path, differs=True),), present=True),
@@ -156,5 +157,5 @@ def test_the_runtime_is_restarted_if_its_own_files_are_restored(path: str, *, ag
 )
 def test_silent_runtime_after_teardown_is_a_finding(outcome: str, told: str) -> None:
     result = ScriptResult(outcome=ScriptOutcome(outcome), evidence="why") if outcome else None
-    found = runtime_down(CONTAINERD, "gpu-1", result)
+    found = operations.restart_finding(CONTAINERD, "gpu-1", result)
     assert (f"{found.code} {found.severity}" if found else "") == told

@@ -16,7 +16,7 @@ import pytest
 from gpu_provision.hosts import background_script, scripts
 from gpu_provision.hosts.background_script import ScriptOutcome, ScriptResult, parse, restart_runtime
 from gpu_provision.hosts.facts import SectionOutput
-from gpu_provision.hosts.facts.host import HostRecord
+from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.runtime import DEBIAN, RHEL, SUSE, ContainerRuntime, Environment, TrustStore
 from gpu_provision.hosts.operations.runtime import Proxy, environment_change, start_change, start_import
 from gpu_provision.hosts.scripts import HOME, WORK
@@ -116,11 +116,11 @@ class Host:
         self.run(command.get_raw_value(), stdin="".join(lines), breaks=breaks)
         return self.ask()
 
-    def record(self) -> HostRecord:
+    def record(self) -> HostFacts:
         """Return the host as our own fact sees it; paths are those of a real one."""
         said = self.run(READ_ENVIRONMENT).replace(str(self.folder), "")
         found = Environment.read(SectionOutput(line for line in said.splitlines() if not line.startswith("trust ")))
-        return HostRecord(runtimes=(self.runtime,), environment=Environment(files=found.files, trust=DEBIAN))
+        return HostFacts(runtimes=(self.runtime,), environment=Environment(files=found.files, trust=DEBIAN))
 
     def calls(self) -> list[str]:
         log = self.folder / "calls"

@@ -129,36 +129,36 @@ def test_a_key_is_handed_out_once_and_again_if_added_meanwhile(monkeypatch: pyte
         queue: WorkQueue[str] = WorkQueue()
         for key in ("a", "b", "a", "a"):
             queue.add(key)
-        assert [await queue.take(), await queue.take()] == ["a", "b"]
+        assert [await queue.get(), await queue.get()] == ["a", "b"]
         queue.add("a")
         queue.add("a")
         assert not queue._ready
         queue.done("a")
-        assert await queue.take() == "a"
+        assert await queue.get() == "a"
         queue.done("a")
         assert not queue._ready
         for delay in (3600.0, 0.01, 3600.0):
             queue.add_after("a", delay)
-        assert await queue.take() == "a"
+        assert await queue.get() == "a"
 
     play(story())
 
 
 def test_an_expensive_key_rests_before_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others do not wait for it."""
-    monkeypatch.setattr(manager, "_LONGEST_REST", 0.01)
+    monkeypatch.setattr(manager, "_MAX_REST", 0.01)
 
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add("dear")
-        await queue.take()
+        await queue.get()
         queue._started["dear"] -= 60.0
         queue.add("dear")
         queue.done("dear")
         assert not queue._ready
         queue.add("cheap")
-        assert await queue.take() == "cheap"
+        assert await queue.get() == "cheap"
         queue.done("cheap")
-        assert await queue.take() == "dear"
+        assert await queue.get() == "dear"
 
     play(story())

@@ -21,7 +21,7 @@ from gpu_provision.sandbox.apiserver.store import Store
 from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.fleet import Fleet, MachineSpec, Timings, models
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
-from gpu_provision.sandbox.kubelet.logs import KeptLogs
+from gpu_provision.sandbox.kubelet.logs import ContainerLogs
 from gpu_provision.sandbox.kubelet.machine import Machine
 from tests import data_file
 
@@ -52,7 +52,7 @@ class _Lab:
 
     api: LocalApi
     machine: Machine
-    logs: KeptLogs
+    logs: ContainerLogs
 
     async def create(self, *manifests: Object) -> None:
         for manifest in manifests:
@@ -148,8 +148,8 @@ async def _lab(directory: Path, of: Fleet) -> AsyncIterator[_Lab]:
     store = Store(directory / "store.db")
     registry = Registry(store)
     bootstrap(registry, "")
-    api, logs = LocalApi(registry), KeptLogs()
-    simulation = build_simulation(api.as_manager("kubelet"), of, logs.append, home=directory / "machines")
+    api, logs = LocalApi(registry), ContainerLogs()
+    simulation = build_simulation(api.with_manager("kubelet"), of, logs.append, home=directory / "machines")
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(simulation, of, registered=registered))
     controllers = asyncio.create_task(run_controllers(api, resources=api.resources))

@@ -27,7 +27,7 @@ def test_memory_outlives_an_interrupted_write(tmp_path: Path) -> None:
     """The last whole line counts; a torn one is passed over, and so is a file that means nothing."""
     machine = Machine(SPEC, home=tmp_path)
     machine.state.driver = "580.95.05"
-    machine.changed()
+    machine.save_and_notify()
     with (tmp_path / "gpu-1.jsonl").open("a") as file:
         file.write('{"boot_id": "torn')
     again = Machine(SPEC, home=tmp_path)

@@ -187,7 +187,7 @@ def _find_bad_items(typed: Type, value: Any, path: str) -> Iterator[str]:
         return
     if isinstance(value, dict):
         for name, part in value.items():
-            yield from _find_bad_items(typed.of(name), part, f"{path}.{name}")
+            yield from _find_bad_items(typed.field_type(name), part, f"{path}.{name}")
         return
     seen: set[str] = set()
     for position, item in enumerate(value):
@@ -214,7 +214,7 @@ def _merge_maps(typed: Type, live: Mapping[str, Any], config: Mapping[str, Any])
     """Return the live object with every value of the configuration; emptied values are CLEARED."""
     out = dict(live)
     for name, value in config.items():
-        merged = _merge(typed.of(name), out.get(name, ABSENT), value)
+        merged = _merge(typed.field_type(name), out.get(name, ABSENT), value)
         if merged is ABSENT:
             out.pop(name, None)
         else:
@@ -301,14 +301,18 @@ def _with_parents(fields: FieldSet, typed: Type) -> FieldSet:
     out: FieldSet = {}
     for step, node in fields.items():
         name = step[2:] if step.startswith("f:") else ""
-        deeper = _with_parents(node, typed.of(name) if name else (typed.item or typed)) if step != SELF else node
+        deeper = (
+            _with_parents(node, typed.field_type(name) if name else (typed.item or typed)) if step != SELF else node
+        )
         out[step] = with_self(deeper) if name in typed.fields else deeper
     return out
 
 
 def _without_fields(typed: Type, value: Mapping[str, Any], node: FieldSet) -> dict[str, Any]:
     """Return an object without the values at these paths; emptied values are CLEARED."""
-    rests = {name: _remaining_value(typed.of(name), part, node.get(f"f:{name}")) for name, part in value.items()}
+    rests = {
+        name: _remaining_value(typed.field_type(name), part, node.get(f"f:{name}")) for name, part in value.items()
+    }
     return {name: rest for name, rest in rests.items() if rest is not ABSENT}
 
 

@@ -204,10 +204,10 @@ def _compare_maps(typed: Type, old: Mapping[str, Any], new: Mapping[str, Any]) -
     for name, value in new.items():
         before = old.get(name, ABSENT)
         if before is not value and before != value:
-            _add_nodes(f"f:{name}", _compare(typed.of(name), before, value), written, removed)
+            _add_nodes(f"f:{name}", _compare(typed.field_type(name), before, value), written, removed)
     for name, value in old.items():
         if name not in new:
-            _add_nodes(f"f:{name}", _compare(typed.of(name), value, ABSENT), written, removed)
+            _add_nodes(f"f:{name}", _compare(typed.field_type(name), value, ABSENT), written, removed)
     return written or None, removed or None
 
 
@@ -270,7 +270,7 @@ def all_fields(typed: Type, value: object) -> FieldSet:
     if isinstance(value, list):
         node = {step: all_fields(typed.item or typed, item) for step, item in items_by_step(typed, value).items()}
     elif isinstance(value, dict):
-        inner = {name: typed.of(name) for name in value}
+        inner = {name: typed.field_type(name) for name in value}
         node = {
             f"f:{name}": all_fields(of, value[name]) for name, of in inner.items() if not _is_dropped(of, value[name])
         }
@@ -299,7 +299,7 @@ def _claimed_fields(typed: Type, value: object) -> FieldSet:
             out[step] = {SELF: {}, **node} if node else {}
     elif isinstance(value, dict):
         for name, part in value.items():
-            inner = typed.of(name)
+            inner = typed.field_type(name)
             node = _claimed_fields(inner, part) if inner.is_divided(part) else {}
             if name not in typed.fields:
                 out[f"f:{name}"] = {SELF: {}, **node} if node else {}

@@ -63,7 +63,7 @@ class Type:
     present: bool = False
     native: bool = True
 
-    def of(self, name: str) -> Type:
+    def field_type(self, name: str) -> Type:
         """Return the type of a field or map value, deduced for an unknown one."""
         return self.fields.get(name) or self.item or DEDUCED
 

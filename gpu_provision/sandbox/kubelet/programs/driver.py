@@ -14,7 +14,7 @@ from gpu_provision.sandbox.kubelet.machine import DRIVER_ROOT
 from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, branch, paused_labels, resumed_labels
 
 _AUTO_UPGRADE = "nvidia.com/gpu-driver-upgrade-enabled"
-_LONGEST_WAIT = 300.0
+_MAX_WAIT = 300.0
 _MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset")
 _MAJOR_ONLY = ("rhel", "rocky", "ol")
 _DEFAULT_VERSION = "580.95.05"
@@ -78,8 +78,8 @@ async def _wait_until_gone(container: Container, chosen: Callable[[Object], bool
     """Wait until the chosen pods have left the node, but not for ever."""
     simulation = container.simulation
     try:
-        async with asyncio.timeout(simulation.timings.scaled(_LONGEST_WAIT)):
-            while any(map(chosen, simulation.pods.by("node", container.machine.name))):
+        async with asyncio.timeout(simulation.timings.scale(_MAX_WAIT)):
+            while any(map(chosen, simulation.pods.by_index("node", container.machine.name))):
                 await simulation.pause()
     except TimeoutError:
         container.log("timed out waiting for pods to shut down")
@@ -96,7 +96,7 @@ def _uses_gpu(pod: Object) -> bool:
 
 async def _evict_gpu_pods(container: Container) -> None:
     simulation = container.simulation
-    for pod in filter(_uses_gpu, simulation.pods.by("node", container.machine.name)):
+    for pod in filter(_uses_gpu, simulation.pods.by_index("node", container.machine.name)):
         container.log(f"evicting pod {objects.namespace(pod)}/{objects.name(pod)}")
         try:
             await simulation.api.delete(PODS, objects.name(pod), objects.namespace(pod))
@@ -124,8 +124,8 @@ async def _run_driver(container: Container) -> int:
     machine = container.machine
     if any("peermem" in word for word in container.argv):  # GPUDirect is left out: its side container does nothing
         container.log("waiting for mellanox ofed and nvidia drivers to be installed")
-        await machine.until(lambda: "nvidia" in machine.state.modules)
-        return await container.for_ever()
+        await machine.wait_until(lambda: "nvidia" in machine.state.modules)
+        return await container.run_forever()
     version, _, rest = container.tag.partition("-")  # 595.91.07-ubuntu24.04
     version = version or container.env.get("DRIVER_VERSION") or _DEFAULT_VERSION
     digest = container.env.get("DRIVER_CONFIG_DIGEST", "")
@@ -145,9 +145,9 @@ async def _run_driver(container: Container) -> int:
     if container.files.publishes(DRIVER_ROOT):  # only then its mount lets the host see the driver's root
         state.files[f"{DRIVER_ROOT}/usr/bin/nvidia-smi"] = version
         machine.host.show_containers_driver(version)
-    machine.changed()
+    machine.save_and_notify()
     container.log("Mounting NVIDIA driver rootfs...", "Done, now waiting for signal")
-    return await container.for_ever()
+    return await container.run_forever()
 
 
 async def _install(container: Container, version: str, image_os: str) -> tuple[str, ...]:
@@ -171,9 +171,9 @@ async def _install(container: Container, version: str, image_os: str) -> tuple[s
             f"E: Unable to locate package linux-headers-{spec.kernel}",
             f"Could not resolve Linux kernel version: the image is for {image_os}, the host runs {spec.os}",
         )
-    slow = machine.faults.of("driver-slow", machine.name)
+    slow = machine.faults.find("driver-slow", machine.name)
     await container.sleep(container.simulation.timings.driver_build + float(slow.get("seconds", 60) if slow else 0))
-    fault = machine.faults.of("driver-build-fails", machine.name)
+    fault = machine.faults.find("driver-build-fails", machine.name)
     if fault is None or str(fault.get("kernel", "")) not in spec.kernel:
         container.log("Building kernel modules: done", f"Proceeding with Linux kernel version {spec.kernel}")
         return ()

@@ -53,13 +53,13 @@ async def _run_worker(container: Container) -> int:
         config = {}
     config = config if isinstance(config, dict) else {}
     container.log("Node Feature Discovery Worker", f'configuration file "{_WORKER_CONFIG}" parsed')
-    container.up()
+    container.report_started()
     machine = container.machine
     while True:
-        await machine.until(lambda: machine.faults.of("nfd-silent", machine.name) is None)
+        await machine.wait_until(lambda: machine.faults.find("nfd-silent", machine.name) is None)
         labels = discover(container, config)
         await publish(container, node, labels)
-        await machine.until(lambda labels=labels: discover(container, config) != labels)  # type: ignore[misc]
+        await machine.wait_until(lambda labels=labels: discover(container, config) != labels)  # type: ignore[misc]
 
 
 def discover(container: Container, config: Mapping[str, Any]) -> dict[str, str]:
@@ -99,12 +99,12 @@ class _NfdMaster:
     async def run(self) -> int:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informer.run())
-            await self._informer.synced()
+            await self._informer.wait_for_sync()
             nodes, _ = await self._api.list(NODES)  # also those without a NodeFeature may have labels from one
             self._dirty.update(dict.fromkeys(map(objects.name, nodes)))
             self._work.set()
             self._informer.on_change(self._changed)
-            self._container.up()
+            self._container.report_started()
             while True:
                 await self._work.wait()
                 self._work.clear()
@@ -116,7 +116,7 @@ class _NfdMaster:
     async def _label(self, name: str) -> None:
         try:
             node = await self._api.get(NODES, name)
-            labels = operand_rules.node_labels(self._informer.by("node", name), self._extra)
+            labels = operand_rules.node_labels(self._informer.by_index("node", name), self._extra)
             patch = operand_rules.label_patch(node, labels)
             if patch is not None:
                 await self._api.patch(NODES, name, patch)
@@ -138,7 +138,7 @@ async def _run_master(container: Container) -> int:
 async def _run_collector(container: Container) -> int:
     """Remove the NodeFeatures of nodes that are gone."""
     container.log("Node Feature Discovery Garbage Collector")
-    container.up()
+    container.report_started()
     api = container.simulation.api
     while True:
         try:

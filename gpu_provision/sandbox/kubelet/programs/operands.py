@@ -56,9 +56,9 @@ async def _run_toolkit(container: Container) -> int:
     if container.env.get("CDI_ENABLED") == "true" and files.host_path("/var/run/cdi"):
         files.write(_CDI_SPEC, "cdiVersion: 0.5.0\nkind: management.nvidia.com/gpu\n")
     machine.state.owners[_TOOLKIT_OWNER] = container.key
-    machine.changed()
+    machine.save_and_notify()
     container.log("Waiting for signal")
-    return await container.for_ever()
+    return await container.run_forever()
 
 
 def _configure_runtime(container: Container, config: str, root: str) -> str:
@@ -73,7 +73,7 @@ def _configure_runtime(container: Container, config: str, root: str) -> str:
     distribution = find_distribution(container.machine.spec.kubelet)
     if distribution and container.env.get("RUNTIME") == "containerd":
         told = container.files.host_path(container.env.get("RUNTIME_CONFIG", ""))
-        if told not in {distribution.config, distribution.lasting}:
+        if told not in {distribution.config, distribution.persistent_config}:
             return f"unable to setup runtime: {told or 'no file'} is not one that {distribution.name} reads"
         if host_socket != distribution.socket:
             name = distribution.name
@@ -93,7 +93,7 @@ def _stop_toolkit(container: Container) -> None:
     if machine.state.owners.get(_TOOLKIT_OWNER) == container.key:
         del machine.state.owners[_TOOLKIT_OWNER]
         machine.state.files.pop(machine.state.owners.pop(_CONFIG_OWNER, ""), None)
-        machine.changed()
+        machine.save_and_notify()
 
 
 async def _validate(container: Container) -> int:
@@ -130,7 +130,7 @@ async def _check_driver(container: Container) -> str | None:
         container.log('level=fatal msg="failed to validate the driver: nvidia-smi is not in the driver root"')
         return None
     waited_for = _DRIVER_READY if marker else _SMI
-    await container.until(
+    await container.wait_until(
         there, f'level=warning msg="waiting for {waited_for}: no such file, retrying after 5 seconds"'
     )
     return driver_ready(host=False)
@@ -162,7 +162,7 @@ async def _check_cuda(container: Container) -> str | None:
         container.log(f'level=fatal msg="invalid configuration: {missing[0]} must not be empty"')
         return None
     simulation, namespace = container.simulation, container.env["OPERATOR_NAMESPACE"]
-    for pod in simulation.pods.by("node", container.machine.name):
+    for pod in simulation.pods.by_index("node", container.machine.name):
         metadata = pod["metadata"]
         if (metadata.get("labels") or {}).get("app") == _CUDA_POD and metadata["namespace"] == namespace:
             with contextlib.suppress(ApiError):
@@ -212,8 +212,8 @@ async def _check_plugin(container: Container) -> str | None:
     state, timings = container.machine.state, container.simulation.timings
     waiting = 'level=info msg="GPU resources are not yet discovered by the node, retrying after 5 seconds"'
     try:
-        async with asyncio.timeout(_POLLS_PLUGIN * timings.scaled(timings.retry)):
-            await container.until(lambda: state.registered > 0, waiting)
+        async with asyncio.timeout(_POLLS_PLUGIN * timings.scale(timings.retry)):
+            await container.wait_until(lambda: state.registered > 0, waiting)
     except TimeoutError:
         container.log('level=fatal msg="GPU resources are not discovered by the node"')
         return None
@@ -242,7 +242,7 @@ async def _run_plugin(container: Container) -> int:
         )
         if container.env.get("FAIL_ON_INIT_ERROR", "true") == "true":
             return 1
-        return await container.for_ever()
+        return await container.run_forever()
     if container.files.host_path(_SOCKETS) != _SOCKETS:
         container.log(
             f"error: could not start plugin: listen unix {_SOCKETS}/nvidia-gpu.sock: no such file or directory"
@@ -254,15 +254,15 @@ async def _run_plugin(container: Container) -> int:
         f"Registered device plugin for '{GPU_RESOURCE}' with Kubelet",
     )
     machine.state.owners[_PLUGIN_OWNER] = container.key
-    container.up()
+    container.report_started()
     while True:
         machine.register_devices(_count_devices(container))
-        await machine.until(lambda: _count_devices(container) != machine.state.devices)
+        await machine.wait_until(lambda: _count_devices(container) != machine.state.devices)
 
 
 def _count_devices(container: Container) -> int:
     machine = container.machine
-    fault = machine.faults.of("plugin-sees-fewer", machine.name)
+    fault = machine.faults.find("plugin-sees-fewer", machine.name)
     seen = max(0, machine.gpus - int(fault.get("count", 1))) if fault else machine.gpus
     return seen * count_replicas(container)
 
@@ -273,7 +273,7 @@ def _stop_plugin(container: Container) -> None:
     if machine.state.owners.get(_PLUGIN_OWNER) == container.key:
         del machine.state.owners[_PLUGIN_OWNER]
         machine.state.devices = 0
-        machine.changed()
+        machine.save_and_notify()
 
 
 async def _run_config_manager(container: Container) -> int:
@@ -289,7 +289,7 @@ async def _run_config_manager(container: Container) -> int:
     container.log(f"Updating to config: {chosen or '(empty)'}")
     if container.env.get("ONESHOT") == "true":
         return 0
-    return await container.for_ever()
+    return await container.run_forever()
 
 
 async def _run_gfd(container: Container) -> int:
@@ -298,9 +298,9 @@ async def _run_gfd(container: Container) -> int:
     if not container.visible_gpus or not node:
         problem = "could not load NVML library" if node else "NODE_NAME is not set"
         container.log(f"error: failed to initialize: {problem}")
-        return 1 if container.env.get("GFD_FAIL_ON_INIT_ERROR", "true") == "true" else await container.for_ever()
+        return 1 if container.env.get("GFD_FAIL_ON_INIT_ERROR", "true") == "true" else await container.run_forever()
     container.hold_gpu()
-    container.up()
+    container.report_started()
     name, found = f"nvidia-features-for-{node}", None
     if container.adopted:  # one that was only taken over again keeps the time of its start
         found = await container.simulation.find(NODE_FEATURES, name, container.namespace)
@@ -310,7 +310,7 @@ async def _run_gfd(container: Container) -> int:
         labels = _find_labels(container)
         await publish(container, name, labels | stamp)
         container.log(f"Created {len(labels) + 1} labels")
-        await machine.until(lambda labels=labels: _find_labels(container) != labels)  # type: ignore[misc]
+        await machine.wait_until(lambda labels=labels: _find_labels(container) != labels)  # type: ignore[misc]
 
 
 def _find_labels(container: Container) -> dict[str, str]:
@@ -327,7 +327,7 @@ async def _run_dcgm(container: Container) -> int:
         return 1
     container.hold_gpu()
     container.log("Started host engine version 4 using port number: 5555")
-    return await container.for_ever()
+    return await container.run_forever()
 
 
 async def _run_exporter(container: Container) -> int:
@@ -338,7 +338,7 @@ async def _run_exporter(container: Container) -> int:
     container.hold_gpu()
     listen = container.env.get("DCGM_EXPORTER_LISTEN", ":9400")
     container.log("DCGM successfully initialized!", f"Starting webserver listening on {listen}")
-    return await container.for_ever()
+    return await container.run_forever()
 
 
 TOOLKIT = Program(_run_toolkit, _stop_toolkit)

@@ -32,9 +32,9 @@ _BOOT_ID, _MODULE_VERSION = "/proc/sys/kernel/random/boot_id", "/sys/module/nvid
 
 
 async def _vector_add(container: Container) -> int:
-    container.up()
+    container.report_started()
     container.log(VECTOR_ADD_LINES[0])
-    fault = container.machine.faults.of("vectoradd-fails", container.machine.name)
+    fault = container.machine.faults.find("vectoradd-fails", container.machine.name)
     if fault or not container.visible_gpus:
         failure = VECTOR_ADD_FAILED.format(NO_DEVICE)
         container.log(str(fault.get("message", failure)) if fault else failure)
@@ -46,7 +46,7 @@ async def _vector_add(container: Container) -> int:
 
 
 async def _nvidia_smi(container: Container) -> int:
-    container.up()
+    container.report_started()
     gpu, state, count = container.machine.spec.gpu, container.machine.state, container.visible_gpus
     if not count or gpu is None:
         container.log("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
@@ -72,14 +72,14 @@ async def _notebook(container: Container) -> int:
         f"[I ServerApp] http://{container.pod_name}:8888/lab?token=sandbox",
         "[I ServerApp] Use Control-C to stop this server and shut down all kernels.",
     )
-    return await container.for_ever()
+    return await container.run_forever()
 
 
 async def _sleep(container: Container) -> int:
-    container.up()
+    container.report_started()
     words = [word for word in container.argv if not word.endswith("sleep")] or ["infinity"]
     if words[0] in {"infinity", "inf"}:
-        return await container.for_ever()
+        return await container.run_forever()
     number, unit = (words[0][:-1], words[0][-1]) if words[0][-1] in _UNITS else (words[0], "s")
     try:
         seconds = float(number) * _UNITS[unit]
@@ -131,8 +131,8 @@ async def _unknown(container: Container) -> int:
     """Serve for ever if the pod is meant to; a task of a Job is done after a moment."""
     container.hold_gpu()
     if container.pod["spec"].get("restartPolicy", "Always") == "Always":
-        return await container.for_ever()
-    container.up()
+        return await container.run_forever()
+    container.report_started()
     await container.simulation.pause()
     return 0
 
@@ -140,7 +140,7 @@ async def _unknown(container: Container) -> int:
 VECTOR_ADD = Program(_vector_add)
 NVIDIA_SMI = Program(_nvidia_smi)
 NOTEBOOK = Program(_notebook)
-SLEEPER = Program(Container.for_ever, exit_code=_KILLED)
+SLEEPER = Program(Container.run_forever, exit_code=_KILLED)
 SLEEP = Program(_sleep, exit_code=_KILLED)
 ECHO = Program(_echo)
 SUCCESS = Program(_succeed)
@@ -209,7 +209,7 @@ def script_program(container: Container, programs: Mapping[str, Program]) -> Pro
 
     def stopped(ended: Container) -> None:
         for program in named:
-            program.stopped(ended)
+            program.on_stop(ended)
 
     return Program(run, stopped, named[-1].exit_code if named else _KILLED)
 
@@ -219,7 +219,7 @@ async def _play(container: Container, step: ScriptStep, programs: Mapping[str, P
         return await _wait(container, step)
     if step.kind == "forever":
         container.log(*([step.says] if step.says else []))
-        return await container.for_ever()
+        return await container.run_forever()
     if builtin := _BUILTINS.get(step.words[0]):
         container.argv = step.words
         return await builtin(container)
@@ -245,6 +245,6 @@ async def _wait(container: Container, step: ScriptStep) -> int:
             container.log(step.says)
         if not all(word in step.says for word in step.words):
             container.log(f"waiting for {(' or ' if step.any_of else ' and ').join(step.words)}")
-        await container.machine.until(there)
+        await container.machine.wait_until(there)
         await container.simulation.pause()
     return 0

@@ -14,7 +14,7 @@ from . import gpus, kube, mounts
 from .process import end_when_told, say
 
 _ROOT = "/run/nvidia/driver"
-_LONGEST_WAIT, _PAUSE = 300.0, 2.0
+_MAX_WAIT, _PAUSE = 300.0, 2.0
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def _replace(node: str) -> None:
 def _gone(node: str, app: str) -> None:
     namespace = os.environ.get("OPERATOR_NAMESPACE", "")
     query = {"labelSelector": f"app={app}", "fieldSelector": f"spec.nodeName={node}"}
-    deadline = time.monotonic() + _LONGEST_WAIT
+    deadline = time.monotonic() + _MAX_WAIT
     while kube.request("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)["items"]:
         if time.monotonic() > deadline:
             say(f"timed out waiting for {app} to shut down")
