@@ -113,11 +113,11 @@ def required_permissions(adoption: Adoption) -> Iterator[Permission]:
 
 @contextlib.contextmanager
 def _hold_lock(session: Session, listen: Listen) -> Iterator[AdoptionRunner]:
-    def say(message: str) -> None:
+    def report_wait(message: str) -> None:
         listen(Event(component="", node="", state=State.PROGRESSING, message=message))
 
-    with WriteLock(session.cluster, session.inventory, on_wait=say):
-        yield AdoptionRunner(session.cluster, say)
+    with WriteLock(session.cluster, session.inventory, on_wait=report_wait):
+        yield AdoptionRunner(session.cluster, report_wait)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,12 +159,12 @@ class ApplyJob(_Job):
             return replace(run, notes=(*run.notes, _cluster_skipped(on_hosts)))
         plans = list[Plan]()
 
-        def keep(plan: Plan) -> None:
+        def record_plan(plan: Plan) -> None:
             plans.append(plan)
             planned(plan)
 
         try:
-            in_cluster = call(lambda: self._apply_cluster(on_hosts, part, keep, listen))
+            in_cluster = call(lambda: self._apply_cluster(on_hosts, part, record_plan, listen))
         except RunFailedError as failure:
             if not isinstance(failure.result, RunResult):
                 failure.result = replace(run, notes=(*run.notes, *failure.findings))

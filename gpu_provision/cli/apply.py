@@ -178,7 +178,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
     with account.write_page_at_end(out):
         with show_progress(out) as display:
 
-            def planned(plan: Plan) -> None:
+            def show_plan(plan: Plan) -> None:
                 account.plan = plan
                 display.set_waves(plan)
                 if saved:
@@ -187,7 +187,7 @@ def execute(work: ApplyJob, out: Output, *, yes: bool, report: str | None, saved
                     display.print_message(plan_view.announcement(plan, out.error_style))
 
             run = work.execute(
-                account.record_events(display), prepared=partial(setattr, account, "hosts"), planned=planned
+                account.record_events(display), prepared=partial(setattr, account, "hosts"), planned=show_plan
             )
         account.run = run
         out.show(run)

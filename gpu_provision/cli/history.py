@@ -131,14 +131,14 @@ def unlock(*, stack: StackOptions, force: bool, yes: bool, out: Output) -> ExitC
     """
     inventory = stack.load()
 
-    def agreed(held: LockHolder) -> bool:
+    def confirm_holder(held: LockHolder) -> bool:
         if not output.needs_confirmation(inventory, yes=yes):
             return True
         output.require_terminal(out, look="status")
         out.note(f"The lock is held by {held}")
         return output.confirm("Release the lock?")
 
-    held, freed = gpu_provision.unlock(inventory, force=force, agreed=agreed, say=out.note)
+    held, freed = gpu_provision.unlock(inventory, force=force, agreed=confirm_holder, say=out.note)
     text = "The lock is free."
     if held:
         text = f"{text} It was held by {held}" if freed else f"Nothing was changed. The lock is held by {held}"

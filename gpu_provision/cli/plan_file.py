@@ -29,7 +29,7 @@ from gpu_provision.model.plan import Action, Plan
 from gpu_provision.output import plan as plan_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import output_schema
-from gpu_provision.output.object_text import display_value, redacted
+from gpu_provision.output.object_text import display_value, redact
 
 if TYPE_CHECKING:
     from gpu_provision.api.jobs import ApplyJob
@@ -112,7 +112,7 @@ def _plan_document(plan: Plan) -> dict[str, Any]:
         each["content"] = ""
         if (manifest := change.manifest) is not None:
             metadata = {key: value for key, value in manifest.get("metadata", {}).items() if key not in _SEEN}
-            each["content"] = digest(redacted({**manifest, "metadata": metadata}), _DIGITS)
+            each["content"] = digest(redact({**manifest, "metadata": metadata}), _DIGITS)
     return document
 
 

@@ -39,7 +39,7 @@ def up(*, fleet: str, out: Output) -> None:
     from gpu_provision.kube.config import start_sandbox
 
     running = start_sandbox(fleet)
-    out.result(document("sandbox up", sandbox=_document(running)), _text(running))
+    out.result(document("sandbox up", sandbox=_document(running)), _describe(running))
     out.hint(f"\nexport KUBECONFIG={running.kubeconfig}")
 
 
@@ -78,7 +78,7 @@ def status(*, fleet: str, out: Output) -> ExitCode:
     from gpu_provision.kube.config import find_sandbox
 
     running = find_sandbox(fleet)
-    text = _text(running) if running else f"sandbox {fleet} is not running"
+    text = _describe(running) if running else f"sandbox {fleet} is not running"
     out.result(document("sandbox status", sandbox=_document(running) if running else None), text)
     return ExitCode.OK if running else ExitCode.UNREACHABLE
 
@@ -104,7 +104,7 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     out.result(document("sandbox kubeconfig", sandbox=_document(running)), str(running.kubeconfig))
 
 
-def _text(running: Sandbox) -> str:
+def _describe(running: Sandbox) -> str:
     where = f"kubeconfig {running.kubeconfig}, context {running.context}"
     return f"sandbox {running.name} runs at {running.url} (process {running.pid})\n{where}"
 

@@ -215,7 +215,7 @@ class _SigintHandler:
             gevent.kill(each, KeyboardInterrupt)
 
     @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
+    def install(self) -> Iterator[None]:
         here = gevent.getcurrent()
         if not self.waiting:
             self.end = signal.signal(signal.SIGINT, self)
@@ -241,7 +241,7 @@ def report_unfinished(tell: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     try:
-        with _HANDLER.installed():
+        with _HANDLER.install():
             yield
     except KeyboardInterrupt as interrupt:
         for each in (*getattr(interrupt, "__notes__", ()), *attached_findings(interrupt)):

@@ -294,11 +294,11 @@ def _without_comments(text: str) -> str:
     spans = sorted((each.start, each.end) for each in _scalars(text))
     starts = [start for start, _ in spans]
 
-    def kept(found: re.Match[str]) -> str:
+    def keep_scalar(found: re.Match[str]) -> str:
         before = bisect_right(starts, found.start()) - 1
         return found[0] if before >= 0 and found.start() < spans[before][1] else ""
 
-    return _COMMENT.sub(kept, text)
+    return _COMMENT.sub(keep_scalar, text)
 
 
 def _replace_spans(text: str, changes: Mapping[tuple[int, int], str]) -> str:

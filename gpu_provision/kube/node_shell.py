@@ -159,7 +159,7 @@ class NodeShell:
         if status:
             self.close()
             image = f"set helper_pod.image to one that holds nsenter (now {self._settings.image}), or connect: ssh"
-            raise _shell_error(self._node, f"exit status {status}: {_text(said)}", image)
+            raise _shell_error(self._node, f"exit status {status}: {_decode(said)}", image)
 
     def close(self) -> None:
         """Remove the helper pod, and with it whatever still runs in it; a server that does not answer is no error."""
@@ -183,7 +183,7 @@ class NodeShell:
         said: list[bytes] = []
         command = within(_PUT.format(path=shlex.quote(path), size=size))
         if self._shell(command, [parts], lambda _, data: said.append(data), None):
-            raise OSError(_text(said) or f"{path} could not be written as a whole")
+            raise OSError(_decode(said) or f"{path} could not be written as a whole")
 
     def read_file(self, path: str, write: Callable[[bytes], object], *, within: Callable[[str], str]) -> None:
         """Hand the content of a file to ``write``, in parts. Raises OSError with what the shell said."""
@@ -198,7 +198,7 @@ class NodeShell:
                 write(data)
 
         status = self._shell(within(_GET.format(path=shlex.quote(path))), [], listen, None)
-        size, _, complaint = _text(said).partition("\n")
+        size, _, complaint = _decode(said).partition("\n")
         if status:
             raise OSError(complaint or size)
         if received < int(size):
@@ -240,7 +240,7 @@ def open_shell(kubeconfig: str, context: str, node: str, settings: HelperPod) ->
     return shell
 
 
-def _text(said: Sequence[bytes]) -> str:
+def _decode(said: Sequence[bytes]) -> str:
     return b"".join(said).decode(errors="replace").strip()
 
 

@@ -247,7 +247,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
         earlier = kinds_of(top) if top else ()
         kinds = {kind for kind in KINDS if group_kind(kind) in earlier} | {ref.type for ref in refs}
 
-        def look(kind: Kind) -> tuple[ObjectList, _Names]:
+        def read_kind(kind: Kind) -> tuple[ObjectList, _Names]:
             if top:
                 return cluster.list(kind, label_selector=mark), {}
             return _list_names(
@@ -255,7 +255,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
             )
 
         asked = sorted(kinds & (MEMBER_KINDS - {NAMESPACE}))
-        found = dict(zip(asked, pool.map(look, asked), strict=True))
+        found = dict(zip(asked, pool.map(read_kind, asked), strict=True))
     listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
     members = [item for listing, _ in found.values() for item in listing.items]
     members += [item for item in namespaces if _has_label(item, mark)]

@@ -104,7 +104,7 @@ def drain(
     Raises RunFailedError if pods may not be taken away under these terms, or did not leave in time; UnreachableError.
     """
 
-    def chosen(pods: Iterable[Manifest]) -> DrainPlan:
+    def select(pods: Iterable[Manifest]) -> DrainPlan:
         left = plan_drain(pods, terms)
         if finding := data_loss_finding(node, left):
             raise RunFailedError(finding)
@@ -114,7 +114,7 @@ def drain(
         return (not_drained_finding(node, seconds, left, refusals),)
 
     emptying = Drainer(
-        cluster, pods_of(node), chosen, late, seconds=terms.timeout_seconds, title="draining", on_progress=say
+        cluster, pods_of(node), select, late, seconds=terms.timeout_seconds, title="draining", on_progress=say
     )
     emptying.run(stopped)
     return tuple(emptying.evicted.values())

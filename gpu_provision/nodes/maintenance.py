@@ -170,13 +170,13 @@ def _skip_repeated(say: OnProgress) -> OnProgress:
     """Return a function that passes on what differs from the last time."""
     last = ""
 
-    def tell(message: str) -> None:
+    def report(message: str) -> None:
         nonlocal last
         if message != last:
             last = message
             say(message)
 
-    return tell
+    return report
 
 
 def _not_ready_reason(found: Iterable[Manifest], boot_id: str) -> str:

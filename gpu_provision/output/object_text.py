@@ -41,7 +41,7 @@ def diff_lines(change: Change) -> list[str]:
                 made = put_field(made, field.path, field.old)
             before = made
     if before or change.action is not Action.UPDATE:
-        old, new = (to_yaml(redacted(each)).splitlines() if each else [] for each in (before, after))
+        old, new = (to_yaml(redact(each)).splitlines() if each else [] for each in (before, after))
         source = name if before else "/dev/null"
         if lines := [*difflib.unified_diff(old, new, fromfile=source, tofile=name, lineterm="")]:
             return lines
@@ -220,7 +220,7 @@ def _redact_variable(name: str, value: Any) -> Any:
     return hide_credentials(value) if is_shown_variable(name) else HIDDEN
 
 
-def redacted(manifest: dict[str, Any]) -> dict[str, Any]:
+def redact(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest without a Secret's data and without the secrets of `redacted_value`."""
     safe: dict[str, Any] = redacted_value(manifest)
     for key in ("data", "stringData") if manifest.get("kind") == "Secret" else ():

@@ -62,7 +62,7 @@ class Progress:
 
     def heartbeat(self, now: float) -> str:
         """Return the pending components after HEARTBEAT seconds of silence; else an empty string."""
-        if now - self.last_report < HEARTBEAT or not self._unsettled:
+        if now - self.last_report < HEARTBEAT or not self._unsettled_events:
             return ""
         self.last_report = now
         about = self._summary(now)
@@ -71,7 +71,7 @@ class Progress:
     def current(self, now: float) -> str:
         """Return the status line of a terminal."""
         text = f"{self._summary(now)}{self._reasons()}".removeprefix("; ")
-        return f"{duration(now - self.started):>6}  {text}" if self._unsettled else ""
+        return f"{duration(now - self.started):>6}  {text}" if self._unsettled_events else ""
 
     def rollout(self, now: float) -> str:
         """Return ``wave 2 of 3, about 4 min left`` during a rollout; the estimate follows from the finished nodes."""
@@ -93,20 +93,23 @@ class Progress:
         return f"wave {number} of {len(left)}{f', about {duration(rest)} left' if done and rest > 0 else ''}"
 
     @property
-    def _unsettled(self) -> tuple[Event, ...]:
+    def _unsettled_events(self) -> tuple[Event, ...]:
         """Events of unsettled components; without any, the run's own last event."""
         events = [event for event in self.states.values() if event.state not in _SETTLED]
         return tuple(event for event in events if event.component) or tuple(events)
 
     @property
-    def _reported(self) -> tuple[Event, ...]:
+    def _begun_events(self) -> tuple[Event, ...]:
         """Unsettled events that have begun; without any, all unsettled events."""
-        return tuple(event for event in self._unsettled if event.state is State.PROGRESSING) or self._unsettled
+        return (
+            tuple(event for event in self._unsettled_events if event.state is State.PROGRESSING)
+            or self._unsettled_events
+        )
 
     def _summary(self, now: float) -> str:
         """Return the rollout, and ``driver 2/3 ready`` for each reported component."""
         parts = [self.rollout(now)]
-        for component in dict.fromkeys(event.component for event in self._reported if event.component):
+        for component in dict.fromkeys(event.component for event in self._begun_events if event.component):
             both = [event for event in self.states.values() if event.component == component]
             own = [event for event in both if event.node] or both
             parts.append(f"{component} {sum(event.state is State.READY for event in own)}/{len(own)} ready")
@@ -114,7 +117,7 @@ class Progress:
 
     def _reasons(self) -> str:
         reasons = []
-        for group in _group_events(event for event in self._reported if event.message):
+        for group in _group_events(event for event in self._begun_events if event.message):
             who = ranges(event.node for event in group if event.node) or group[0].component
             reasons.append(one_line(": ".join(filter(None, (who, group[0].message)))))
         return f"; {join_first(reasons, _MAX_REASONS, '; ')}" if reasons else ""

@@ -97,7 +97,7 @@ class DeadlineTracker:
     ) -> NodeState:
         clock = self._clocks.get(key)
         is_settled = state.state in TERMINAL_STATES
-        waiting = None if is_settled else _waiting_state(state, self._required(key, known))
+        waiting = None if is_settled else _waiting_state(state, self._find_required(key, known))
         if is_timed and not is_settled and waiting is None:
             return self._apply_deadline(key, state, now)
         if clock:
@@ -107,7 +107,7 @@ class DeadlineTracker:
             clock.settled_at = now if clock.settled_at is None else clock.settled_at
         return waiting or state
 
-    def _required(self, key: ComponentNode, known: Mapping[ComponentNode, NodeState]) -> dict[str, NodeState]:
+    def _find_required(self, key: ComponentNode, known: Mapping[ComponentNode, NodeState]) -> dict[str, NodeState]:
         component, node = key
         required = dict[str, NodeState]()
         for name in self.requires.get(component, ()):

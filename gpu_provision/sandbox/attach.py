@@ -124,11 +124,11 @@ async def _run(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
 
-    async def tell() -> None:
+    async def report_registered() -> None:
         await registered.wait()
         sys.stderr.write(f"{len(fleet.machines)} simulated nodes are registered; interrupt to end them\n")
 
-    report = asyncio.create_task(tell())
+    report = asyncio.create_task(report_registered())
     try:
         await task
     except asyncio.CancelledError:

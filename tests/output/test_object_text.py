@@ -18,7 +18,7 @@ from gpu_provision.output.object_text import (
     is_secret,
     path_steps,
     put_field,
-    redacted,
+    redact,
 )
 from tests.data_file import document
 from tests.output import samples
@@ -84,13 +84,13 @@ def test_a_secret_inside_a_value_is_hidden_and_the_rest_is_not(path: str, value:
     for told in (field_line("DaemonSet", field), str(field_document("DaemonSet", field))):
         assert "hunter2" not in told
         assert "seen" in told or "--token=" in told or "@proxy" in str(value)
-    assert "hunter2" not in str(redacted(manifest)) or "env[" in path
+    assert "hunter2" not in str(redact(manifest)) or "env[" in path
 
 
 def test_a_redacted_secret_keeps_its_keys() -> None:
     """The keys are visible, the values are not."""
     manifest = {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "aHVudGVyMg=="}}
-    assert redacted(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
+    assert redact(manifest) == {"kind": "Secret", "metadata": {"name": "x"}, "data": {"token": "(changed)"}}
 
 
 @pytest.mark.parametrize(("old", "new", "is_downgrade"), CASES["images"])

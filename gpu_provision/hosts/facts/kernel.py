@@ -115,7 +115,7 @@ def canonical_name(module: str) -> str:
     return module.strip().replace("-", "_")
 
 
-def _loaded(output: SectionOutput) -> dict[str, int]:
+def _parse_loaded(output: SectionOutput) -> dict[str, int]:
     """Read lines of /proc/modules: name, size, users ("-" if the kernel cannot unload), ..."""
     found = {}
     for line in output.all("loaded"):
@@ -142,7 +142,7 @@ class KernelModules(Section):
     """Kernel modules; names are written with underscores."""
 
     # loaded modules, each with the number of its users; -1 if the kernel does not say
-    loaded: Mapping[str, int] = part(_loaded, empty={})
+    loaded: Mapping[str, int] = part(_parse_loaded, empty={})
     built_in: frozenset[str] = _modules("builtin")  # those of the modules asked for that are part of the kernel
     available: frozenset[str] = _modules("available")  # those of the modules asked for that the kernel could load
     own_file: FileLines = own_lines()  # lines of our own file of modules

@@ -34,7 +34,7 @@ def _locks(output: SectionOutput) -> tuple[str, ...]:
     return (*output.all("lock"), *excluded)
 
 
-def _unattended(output: SectionOutput) -> Iterator[str]:
+def _find_unattended(output: SectionOutput) -> Iterator[str]:
     """Yield what upgrades packages by itself, as it was read."""
     switched_off = '"0"' in "".join(line for line in output.all("apt") if line.startswith("APT::Periodic::Enable "))
     installed = any(package.name == "unattended-upgrades" for package in _parse_installed(output))
@@ -67,7 +67,7 @@ class Packages(Section):
     # patterns of names that the package manager leaves alone: version locks, excludes, zypper's locks
     locks: tuple[str, ...] = part(_locks, empty=())
     # settings by which packages are replaced without anybody asking; empty for none
-    unattended: tuple[str, ...] = part(lambda output: tuple(_unattended(output)), empty=())
+    unattended: tuple[str, ...] = part(lambda output: tuple(_find_unattended(output)), empty=())
     # regular expressions of names that unattended upgrades leave alone
     unattended_exceptions: tuple[str, ...] = part(_exceptions, empty=())
 

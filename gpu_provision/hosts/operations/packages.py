@@ -131,14 +131,14 @@ def hold_changes(record: HostFacts, host: str, *, held: bool) -> Iterator[HostCh
     write = f"mkdir -p {HOME} && {write}" if listed else f"rm -f {HELD_FILE}"
     commands = [run_exclusively(f"{PATH}; {write}")] if set(listed) != set(ours) else []
 
-    def to_do(what: str, names: Sequence[str]) -> str:
+    def command(what: str, names: Sequence[str]) -> str:
         return run_exclusively(f"{PATH}; {_TOOLS[tool][what].format(names=shlex.join(names))}")
 
     if hold:  # listed before they are held, in case of an interruption
-        yield change(f"packages held: {', '.join(hold)}", *commands, to_do("hold", hold))
+        yield change(f"packages held: {', '.join(hold)}", *commands, command("hold", hold))
         commands = []
     if release:
-        yield change(f"packages released: {', '.join(release)}", to_do("release", release), *commands)
+        yield change(f"packages released: {', '.join(release)}", command("release", release), *commands)
         commands = []
     if commands:
         yield change("", *commands)

@@ -165,7 +165,7 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     """Reboot if there is a reason, and see that everything is back. Raises ProvisionError."""
     listener = run_of(host).on_progress
 
-    def tell(message: str) -> None:
+    def report(message: str) -> None:
         if listener:
             listener(message)
         else:
@@ -174,11 +174,11 @@ def _reboot_node(host: Host, attempt: _RebootAttempt) -> None:
     boot = ""
     pods: tuple[str, ...] = ()
     if attempt.reasons:
-        pods = attempt.maintenance.cordon_and_drain(attempt.node, attempt.drain, tell) if attempt.maintenance else ()
-        tell("rebooting")
+        pods = attempt.maintenance.cordon_and_drain(attempt.node, attempt.drain, report) if attempt.maintenance else ()
+        report("rebooting")
         boot = _reboot(host, attempt)
     if attempt.maintenance:
-        attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, tell)
+        attempt.maintenance.wait_and_uncordon(attempt.node, boot or host.get_fact(BootId), attempt.seconds, report)
     record_changes(describe(attempt.reasons, pods))
     if not attempt.reasons:
         return

@@ -219,8 +219,8 @@ class Authorizer:
         if missing := [access for access in parts if not any(_covers(own, access) for own in held)]:
             groups = " ".join(f'"{group}"' for group in self._groups)
             message = (
-                f'{info.qualified} "{name}" is forbidden: user "{self._user}" (groups=[{groups}]) is attempting to '
-                f"grant RBAC permissions not currently held:\n" + "\n".join(map(_describe_rule, missing))
+                f'{info.qualified_name} "{name}" is forbidden: user "{self._user}" (groups=[{groups}]) is attempting '
+                f"to grant RBAC permissions not currently held:\n" + "\n".join(map(_describe_rule, missing))
             )
             raise StatusError(403, "Forbidden", message, details={"name": name, "group": GROUP, "kind": info.plural})
 

@@ -66,19 +66,19 @@ def no_such_path() -> StatusError:
 
 def not_found(info: ResourceInfo, name: str) -> StatusError:
     """404 for an object."""
-    return StatusError(404, "NotFound", f'{info.qualified} "{name}" not found', details=_details(info, name))
+    return StatusError(404, "NotFound", f'{info.qualified_name} "{name}" not found', details=_details(info, name))
 
 
 def already_exists(info: ResourceInfo, name: str) -> StatusError:
     """409 for a create."""
-    message = f'{info.qualified} "{name}" already exists'
+    message = f'{info.qualified_name} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, details=_details(info, name))
 
 
 def conflict(info: ResourceInfo, name: str, why: str = "") -> StatusError:
     """409 for an update of an outdated version, or for another failed precondition."""
     text = why or "the object has been modified; please apply your changes to the latest version and try again"
-    message = f'Operation cannot be fulfilled on {info.qualified} "{name}": {text}'
+    message = f'Operation cannot be fulfilled on {info.qualified_name} "{name}": {text}'
     return StatusError(409, "Conflict", message, details=_details(info, name))
 
 
@@ -98,7 +98,7 @@ def refuse_options(text: str, kind: str = "Options") -> NoReturn:
 
 def forbidden(info: ResourceInfo, name: str, why: str, *, causes: Sequence[Cause] = ()) -> StatusError:
     """403 by admission."""
-    subject = f'{info.qualified} "{name}"' if name else info.qualified
+    subject = f'{info.qualified_name} "{name}"' if name else info.qualified_name
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", details=_details(info, name, causes))
 
 

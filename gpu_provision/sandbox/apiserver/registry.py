@@ -209,7 +209,7 @@ class Registry:
             hook(before, after)
 
     def _terminating_definition(self, info: ResourceInfo) -> StoredObject | None:
-        item = self.store.get(custom_resources.DEFINITIONS, info.qualified) if info.custom else None
+        item = self.store.get(custom_resources.DEFINITIONS, info.qualified_name) if info.custom else None
         return item if item and item.object["metadata"].get("deletionTimestamp") else None
 
     def _end_definition(self, info: ResourceInfo, definition: StoredObject) -> None:

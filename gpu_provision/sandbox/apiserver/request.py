@@ -218,7 +218,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
             return value, place
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - _WORD if value >= _SIGN else value
 
 
@@ -228,12 +228,12 @@ def _proto_text(data: bytes) -> str:
 
 def _proto_time(data: bytes) -> str | None:
     seconds = dict(_proto_fields(data)).get(1)
-    return format_time(dt.datetime.fromtimestamp(_signed(seconds), dt.UTC)) if seconds else None
+    return format_time(dt.datetime.fromtimestamp(_to_signed(seconds), dt.UTC)) if seconds else None
 
 
 def _int_or_string(data: bytes) -> int | str:
     parts = dict(_proto_fields(data))
-    return _proto_text(parts.get(3, b"")) if parts.get(1) else _signed(parts.get(2, 0))
+    return _proto_text(parts.get(3, b"")) if parts.get(1) else _to_signed(parts.get(2, 0))
 
 
 def _raw_json(data: bytes) -> Any:
@@ -245,8 +245,8 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "string": _proto_text,
     "bytes": lambda data: base64.b64encode(data).decode(),
     "bool": bool,
-    "int32": _signed,
-    "int64": _signed,
+    "int32": _to_signed,
+    "int64": _to_signed,
     "meta.v1.Time": _proto_time,
     "meta.v1.MicroTime": _proto_time,
     "meta.v1.FieldsV1": _raw_json,

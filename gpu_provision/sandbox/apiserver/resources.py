@@ -54,7 +54,7 @@ class ResourceInfo:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def qualified(self) -> str:
+    def qualified_name(self) -> str:
         """``pods`` or ``daemonsets.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 

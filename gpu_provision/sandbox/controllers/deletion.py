@@ -67,17 +67,17 @@ class OwnershipGraph:
         for resource in set(self.followed) - set(served):
             del self.followed[resource]
             for obj in tuple(self._cluster.informer(resource).objects.values()):
-                self._changed(resource, obj, None)
+                self._on_change(resource, obj, None)
             self._cluster.forget(resource)
         for resource in set(served) - set(self.followed):
             self.followed[resource] = served[resource]
-            self._cluster.informer(resource).on_change(partial(self._changed, resource))
+            self._cluster.informer(resource).on_change(partial(self._on_change, resource))
 
     def on_change(self, handler: Change) -> None:
         """Call ``handler(ref, before, after)`` for each change from now on."""
         self._handlers.append(handler)
 
-    def _changed(self, resource: ApiResource, old: Object | None, new: Object | None) -> None:
+    def _on_change(self, resource: ApiResource, old: Object | None, new: Object | None) -> None:
         ref = OwnedRef(resource, objects.key_of(new or old or {}))
         before = {owner["uid"] for owner in objects.owners(old)} if old else set()
         after = {owner["uid"] for owner in objects.owners(new)} if new else set()
@@ -268,9 +268,9 @@ class Namespaces(QueueController[str]):
         self._graph = graph
         self._namespaces = cluster.informer(NAMESPACES)
         self._namespaces.on_event(lambda _, obj: self.queue.add(objects.name(obj)))
-        graph.on_change(self._changed)
+        graph.on_change(self._collect_changed)
 
-    def _changed(self, ref: OwnedRef, _old: Object | None, new: Object | None) -> None:
+    def _collect_changed(self, ref: OwnedRef, _old: Object | None, new: Object | None) -> None:
         owner = self._namespaces.objects.get(("", ref.key[0])) if new is None else None
         if owner is not None and objects.is_deleting(owner):
             self.queue.add(ref.key[0])

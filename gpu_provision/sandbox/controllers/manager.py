@@ -57,7 +57,7 @@ def enqueue_owners(
     owners.index("uid", lambda obj: [uid(obj)])
     owners.index("namespace", lambda obj: [namespace(obj)])
 
-    def changed(old: Object | None, new: Object | None) -> None:
+    def on_change(old: Object | None, new: Object | None) -> None:
         for owner_uid in {objects.controller_uid(obj) for obj in (old, new) if obj is not None} - {""}:
             for owner in owners.by_index("uid", owner_uid):
                 add(objects.key_of(owner))
@@ -66,7 +66,7 @@ def enqueue_owners(
                 if objects.matches_selector(owner["spec"].get("selector"), objects.labels(new)):
                     add(objects.key_of(owner))
 
-    informer.on_change(changed)
+    informer.on_change(on_change)
 
 
 class WorkQueue(Generic[K]):
@@ -290,13 +290,13 @@ async def gather_all(works: Iterable[Awaitable[Any]]) -> None:
     """Await all, at most 32 at the same time; then raise the first error, if any."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(work: Awaitable[Any]) -> None:
+    async def run_one(work: Awaitable[Any]) -> None:
         async with gate:
             await work
 
     all_works = list(works)
     try:
-        results = await asyncio.gather(*map(one, all_works), return_exceptions=True)
+        results = await asyncio.gather(*map(run_one, all_works), return_exceptions=True)
     finally:  # a coroutine that is cancelled before it began would warn that it was never awaited
         for work in filter(asyncio.iscoroutine, all_works):
             work.close()

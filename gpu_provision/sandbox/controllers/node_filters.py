@@ -111,7 +111,7 @@ class NodeViews:
         """Follow the informer of nodes."""
         self.views: dict[str, NodeView] = {}
         self._handlers: list[ViewChange] = []
-        nodes.on_change(self._changed)
+        nodes.on_change(self._on_change)
 
     def on_change(self, handler: ViewChange) -> None:
         """Call ``handler(before, after)``; known nodes are reported at once."""
@@ -119,7 +119,7 @@ class NodeViews:
         for view in tuple(self.views.values()):
             handler(None, view)
 
-    def _changed(self, old: Object | None, new: Object | None) -> None:
+    def _on_change(self, old: Object | None, new: Object | None) -> None:
         name, view = objects.name(new or old or {}), view_node(new) if new else None
         before = self.views.get(name)
         if before == view:

@@ -55,12 +55,12 @@ def read_demand(pod: Object) -> PodDemand:
 def requests(spec: Mapping[str, Any]) -> Amounts:
     """Return what a pod requests: the larger of its containers together and any init container."""
 
-    def of(container: Mapping[str, Any]) -> Amounts:
+    def of_container(container: Mapping[str, Any]) -> Amounts:
         resources = container.get("resources") or {}
         return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
-    together = combine_amounts(map(of, spec.get("containers") or ()), operator.add)
-    return {**combine_amounts([together, *map(of, spec.get("initContainers") or ())], max), "pods": 1}
+    together = combine_amounts(map(of_container, spec.get("containers") or ()), operator.add)
+    return {**combine_amounts([together, *map(of_container, spec.get("initContainers") or ())], max), "pods": 1}
 
 
 def refuses(pod: PodDemand, other: PodDemand) -> bool:

@@ -106,9 +106,9 @@ class Registration:
             self._machine.state.devices = self._machine.state.devices or 0
         await self.renew_lease()
         await self._write()
-        self._machine.on_change(self._changed)
+        self._machine.on_change(self._on_change)
 
-    def _changed(self) -> None:
+    def _on_change(self) -> None:
         idle = self._task is None or self._task.done()
         if idle and self._status() != self._reported:
             self._task = asyncio.create_task(self._write_all())

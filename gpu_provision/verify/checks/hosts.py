@@ -38,7 +38,7 @@ def test_the_pci_bus_has_the_declared_gpus(inventory_node: DeclaredNode, invento
 
 def test_kernel_modules_are_loaded(gpu_node: DeclaredNode, gpu_host: Any) -> None:
     """Those that the inventory declares; what is built into the kernel counts."""
-    absent = _declared_modules(gpu_node) - _loaded(gpu_host) - _built_in(gpu_host)
+    absent = _declared_modules(gpu_node) - _loaded_modules(gpu_host) - _built_in(gpu_host)
     assert not absent, f"not loaded: {', '.join(sorted(absent))}"
 
 
@@ -54,7 +54,7 @@ def test_kernel_modules_are_listed_for_the_boot(gpu_node: DeclaredNode, gpu_host
 def test_nouveau_is_not_loaded(gpu_node: DeclaredNode, gpu_host: Any) -> None:
     """It would hold the GPUs."""
     _require_no_nouveau(gpu_node)
-    assert "nouveau" not in _loaded(gpu_host), "/proc/modules has nouveau"
+    assert "nouveau" not in _loaded_modules(gpu_host), "/proc/modules has nouveau"
 
 
 def test_nouveau_is_blacklisted(gpu_node: DeclaredNode, gpu_host: Any) -> None:
@@ -113,7 +113,7 @@ def is_blacklisted(host: Any, module: str) -> bool:
     return any(re.match(never, line) for line in lines) or any(module in value.split(",") for value in named)
 
 
-def _loaded(host: Any) -> frozenset[str]:
+def _loaded_modules(host: Any) -> frozenset[str]:
     return frozenset(_canonical(line.split()[0]) for line in _lines(host, "cat /proc/modules"))
 
 

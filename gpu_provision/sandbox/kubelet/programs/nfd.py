@@ -91,7 +91,7 @@ class _NfdMaster:
         self._dirty: dict[str, None] = {}
         self._work = asyncio.Event()
 
-    def _changed(self, before: Object | None, after: Object | None) -> None:
+    def _on_change(self, before: Object | None, after: Object | None) -> None:
         for feature in (before, after):
             self._dirty.update(dict.fromkeys(operand_rules.node_names(feature) if feature else ()))
         self._work.set()
@@ -103,7 +103,7 @@ class _NfdMaster:
             nodes, _ = await self._api.list(NODES)  # also those without a NodeFeature may have labels from one
             self._dirty.update(dict.fromkeys(map(objects.name, nodes)))
             self._work.set()
-            self._informer.on_change(self._changed)
+            self._informer.on_change(self._on_change)
             self._container.report_started()
             while True:
                 await self._work.wait()

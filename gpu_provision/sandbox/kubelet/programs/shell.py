@@ -207,11 +207,11 @@ def script_program(container: Container, programs: Mapping[str, Program]) -> Pro
                 return code
         return code
 
-    def stopped(ended: Container) -> None:
+    def on_stop(ended: Container) -> None:
         for program in named:
             program.on_stop(ended)
 
-    return Program(run, stopped, named[-1].exit_code if named else _KILLED)
+    return Program(run, on_stop, named[-1].exit_code if named else _KILLED)
 
 
 async def _play(container: Container, step: ScriptStep, programs: Mapping[str, Program], *, last: bool) -> int:
