@@ -43,7 +43,7 @@ class Finding:
     def __str__(self) -> str:
         """Return the finding as one or more lines for a terminal, without what would steer it."""
         head = " ".join(part for part in (self.code, self.where) if part)
-        parts = (("seen", self.evidence), ("else", self.consequence), ("fix", self.fix))
+        parts = (("evidence", self.evidence), ("impact", self.consequence), ("fix", self.fix))
         lines = [one_line(f"{head}: {self.what}")]
         # Indented, so that a further line of a text cannot pass for a part of the finding.
         lines += [

@@ -27,7 +27,7 @@ class SandboxProblem:
     def __str__(self) -> str:
         """Return the problem as one or more lines for a terminal."""
         head = " ".join(part for part in (self.code, self.where) if part)
-        details = [f"  {title}: {text}" for title, text in (("seen", self.evidence), ("fix", self.fix)) if text]
+        details = [f"  {title}: {text}" for title, text in (("evidence", self.evidence), ("fix", self.fix)) if text]
         return "\n".join([f"{head}: {self.what}", *details])
 
 

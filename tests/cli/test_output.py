@@ -71,7 +71,7 @@ def gpu_provision(*words: str, redirect: str) -> subprocess.CompletedProcess[str
 def test_a_full_disk_is_reported_on_stderr(words: tuple[str, ...]) -> None:
     ran = gpu_provision(*words, redirect=">/dev/full")
     assert ran.returncode == 1
-    assert ran.stderr == f"error: GP007: the output cannot be written\n  seen: {os.strerror(28)}\n"
+    assert ran.stderr == f"error: GP007: the output cannot be written\n  evidence: {os.strerror(28)}\n"
 
 
 @pytest.mark.parametrize("redirect", [">&-", "2>&-", ">&- 2>&-", "<&-"])

@@ -70,7 +70,7 @@ def test_an_interrupted_run_leaves_a_page_of_how_far_it_came(
     monkeypatch.setattr(ApplyJob, "_apply_cluster", apply)
     ran = run("apply", "--report", page)
     assert ran.code == ExitCode.INTERRUPTED
-    assert "seen: hosts changed before: t4-1\n" in ran.err
+    assert "evidence: hosts changed before: t4-1\n" in ran.err
     assert "warning: GP517: t4-1 stays cordoned" in ran.err
     text = page.read_text()
     for words in (">interrupted</span></h1>", "driver coming up: builds", "t4-1 stays cordoned"):

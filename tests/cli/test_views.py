@@ -26,8 +26,8 @@ def finding(where: str, severity: Severity = Severity.ERROR) -> Finding:
 
 ALIKE = """\
 error: GP620 t4-1, t4-2: two drivers
-  seen: x
-  else: y
+  evidence: x
+  impact: y
   fix: z
 
 2 hosts read, nothing changed: 2 errors, 0 warnings

@@ -13,7 +13,7 @@ from tests.hostile import TEXTS, find_control_characters
 
 def test_a_finding_tells_where_what_evidence_and_fix() -> None:
     full = Finding(code="GP1", what="w", where="f:1", evidence="e", fix="x")
-    assert str(full) == "GP1 f:1: w\n  seen: e\n  fix: x"
+    assert str(full) == "GP1 f:1: w\n  evidence: e\n  fix: x"
     assert str(Finding(code="GP1", what="w")) == "GP1: w"
 
 
@@ -46,5 +46,5 @@ def test_a_finding_and_an_exception_are_safe_to_print(text: str, shown: str) -> 
 def test_a_value_cannot_forge_a_part_of_a_finding() -> None:
     """What belongs on one line stays there, and further lines of evidence are moved to the right."""
     output = str(Finding(code="GP501", where="a\nb", what="c\nerror: d", evidence="e\n  fix: f\ng", fix="h"))
-    assert output.splitlines() == [r"GP501 a\nb: c\nerror: d", "  seen: e", "      fix: f", "    g", "  fix: h"]
+    assert output.splitlines() == [r"GP501 a\nb: c\nerror: d", "  evidence: e", "      fix: f", "    g", "  fix: h"]
     assert str(LockHolder(holder="ada\nb\x1b[2J", since="now")) == r"ada\nb\x1b[2J, since now"

@@ -119,7 +119,7 @@ def test_a_containerd_that_breaks_is_restored(node: Node, text: str) -> None:
     status, output = node.operate()
     assert status != 0
     assert "GP672" in output, output
-    assert "seen: " in output
+    assert "evidence: " in output
     assert node.config() == before
     assert restarts(node.machine) == restarted + 2
     assert works(node.machine)
