@@ -27,8 +27,9 @@ _NAMES = {
     "hosts.result": "HostOutcome HostsResult",
     "inventory": "check load schema",
     "model.cluster": "Kind ObjectRef",
+    "model.codes": "ExitCode",
     "model.findings": (
-        "ExitCode Finding Findings ForbiddenError InvalidError InvalidInventoryError LockedError ProvisionError "
+        "Finding Findings ForbiddenError InvalidError InvalidInventoryError LockedError ProvisionError "
         "RunFailedError Severity UnreachableError UsageError"
     ),
     "model.history": "Ending History Record",

@@ -37,7 +37,7 @@ from gpu_provision.inventory import load as load
 from gpu_provision.inventory import schema as schema
 from gpu_provision.model.cluster import Kind as Kind
 from gpu_provision.model.cluster import ObjectRef as ObjectRef
-from gpu_provision.model.findings import ExitCode as ExitCode
+from gpu_provision.model.codes import ExitCode as ExitCode
 from gpu_provision.model.findings import Finding as Finding
 from gpu_provision.model.findings import Findings as Findings
 from gpu_provision.model.findings import ForbiddenError as ForbiddenError

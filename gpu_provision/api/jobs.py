@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from gpu_provision.api.lock_wait import lock_waiter
 from gpu_provision.api.options import with_ignored, with_timeout
 from gpu_provision.api.results import StackPlan, StackRemoval, StackRun, raise_on_failure
 from gpu_provision.api.selection import Words, select_components, select_nodes
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, ObservedState
-from gpu_provision.model.findings import Finding, ForbiddenError, LockedError, RunFailedError, UsageError
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from gpu_provision.reconcile.session import Session
 
 Listen = Callable[[Event], None]
-_Returned = TypeVar("_Returned")
-_LOCK_POLL_SECONDS = 1.0
 
 
 def ignore_event(_value: object) -> None:
@@ -52,41 +51,6 @@ def phase_fields(*, hosts_only: bool, cluster_only: bool) -> dict[str, Any]:
         what = "--hosts-only and --cluster-only exclude each other"
         raise UsageError(Finding(code=codes.USAGE, what=what, fix="leave one of the two out"))
     return {"hosts": not cluster_only, "cluster": not hosts_only}
-
-
-def lock_waiter(inventory: Inventory, seconds: int, listen: Listen) -> Callable[[Callable[[], _Returned]], _Returned]:
-    """Return a function that waits for the lock, calls a function, and retries if another run gets the lock.
-
-    LockedError passes after so many seconds; with 0 at once.
-    """
-
-    def wait_and_call(work: Callable[[], _Returned]) -> _Returned:
-        end = time.monotonic() + seconds  # of each call: the host phase may take longer
-        while True:
-            if time.monotonic() < end:
-                _await_lock(inventory, end, listen)
-            try:
-                return work()
-            except LockedError as error:
-                another_was_faster = {finding.code for finding in error.findings} <= {codes.LOCKED, codes.PLAN_STALE}
-                if time.monotonic() >= end or not another_was_faster:
-                    raise
-
-    return wait_and_call
-
-
-def _await_lock(inventory: Inventory, end: float, listen: Listen) -> None:
-    """Wait until the lock is free, its holder is dead, or the time is over."""
-    from gpu_provision.kube.lease import holder_is_dead
-    from gpu_provision.kube.lock import TIMING, read_lock
-    from gpu_provision.reconcile.session import Session
-
-    cluster = Session(inventory).cluster
-    while (held := read_lock(cluster, inventory).lock) and time.monotonic() < end:
-        if holder_is_dead(held.holder) or (held.silent_seconds or 0) > TIMING.lease_seconds:
-            return
-        listen(_event(f"waiting for the lock, which {held.holder} holds"))
-        time.sleep(_LOCK_POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

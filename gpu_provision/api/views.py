@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_provision.adopt.plan import Adoption
-from gpu_provision.api.jobs import ApplyJob, ignore_event, job_fields, lock_waiter, phase_fields, read_only_listener
+from gpu_provision.api.jobs import ApplyJob, ignore_event, job_fields, phase_fields, read_only_listener
+from gpu_provision.api.lock_wait import lock_waiter
 from gpu_provision.api.options import with_ignored
 from gpu_provision.api.results import Printable, StackRun, raise_on_failure
 from gpu_provision.api.selection import select_nodes
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, UsageError
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Difference, Drift
 from gpu_provision.model.progress import Event, Status

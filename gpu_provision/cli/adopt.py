@@ -18,7 +18,8 @@ from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, report_write_errors, write
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, RunFailedError, UsageError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text

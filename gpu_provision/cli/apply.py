@@ -18,7 +18,7 @@ from gpu_provision.cli import options, output
 from gpu_provision.cli.display import show_progress
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, describe_target, write
-from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.codes import ExitCode
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.output import findings as findings_view

@@ -14,7 +14,8 @@ from gpu_provision.cli.output import Output
 from gpu_provision.cli.report import report_path
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, Severity
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.history import Record
 from gpu_provision.model.progress import LockHolder
 from gpu_provision.output import history as view

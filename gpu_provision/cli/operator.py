@@ -19,7 +19,8 @@ from gpu_provision.cli.output import Output, write
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.cli.validate import write_texts
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, InvalidInventoryError, UsageError, one_line
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, InvalidInventoryError, UsageError, one_line
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document

@@ -18,8 +18,8 @@ import click
 
 from gpu_provision import files
 from gpu_provision.model import codes
+from gpu_provision.model.codes import ExitCode
 from gpu_provision.model.findings import (
-    ExitCode,
     Finding,
     ProvisionError,
     UsageError,

@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from gpu_provision.cli import output
 from gpu_provision.cli.output import BrokenOutputError, CliContext
-from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.codes import ExitCode
 
 
 class LazyCommand(NamedTuple):

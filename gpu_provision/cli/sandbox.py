@@ -11,7 +11,8 @@ from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, UnreachableError
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, UnreachableError
 from gpu_provision.output.findings import document
 
 if TYPE_CHECKING:

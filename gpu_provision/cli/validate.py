@@ -12,7 +12,8 @@ from gpu_provision.cli import options
 from gpu_provision.cli.options import find_inventory, load_inventory
 from gpu_provision.cli.output import Output, report_write_errors
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, UsageError
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document, output_schema

@@ -1,4 +1,4 @@
-"""The codes of findings by name; codes.toml has title, cause and remedy of each.
+"""Exit codes, and the codes of findings by name; codes.toml has title, cause and remedy of each finding.
 
 Only what explains a code reads that table; runs need the names alone.
 """
@@ -6,11 +6,26 @@ Only what explains a code reads that table; runs need the names alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from gpu_provision.model.text import find_nearest
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the gpu-provision command, as its --help lists them."""
+
+    OK = 0
+    FAILED = 1
+    DIFFERENCES = 2
+    USAGE = 64
+    INVALID_INVENTORY = 65
+    UNREACHABLE = 69
+    LOCKED = 75
+    INTERRUPTED = 130
+
 
 INTERNAL = "GP001"
 USAGE = "GP002"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Any
+
+from gpu_provision.model.codes import ExitCode
 
 
 class Severity(StrEnum):
@@ -13,19 +15,6 @@ class Severity(StrEnum):
 
     ERROR = "error"  # the run stops, or did not end as declared
     WARNING = "warning"  # the run continues
-
-
-class ExitCode(IntEnum):
-    """Exit codes of the gpu-provision command, as its --help lists them."""
-
-    OK = 0
-    FAILED = 1
-    DIFFERENCES = 2
-    USAGE = 64
-    INVALID_INVENTORY = 65
-    UNREACHABLE = 69
-    LOCKED = 75
-    INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

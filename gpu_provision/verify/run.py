@@ -17,7 +17,8 @@ from typing import IO
 
 from gpu_provision import files
 from gpu_provision.model import codes
-from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, UsageError, escape_control_characters
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, RunFailedError, UsageError, escape_control_characters
 from gpu_provision.model.progress import Event, State
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.cli.options import DEFAULT, find_inventory
-from gpu_provision.model.findings import ExitCode
+from gpu_provision.model.codes import ExitCode
 from tests.cli.harness import REPOSITORY, Run
 
 

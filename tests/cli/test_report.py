@@ -13,7 +13,8 @@ import pytest
 from gpu_provision.api.jobs import ApplyJob
 from gpu_provision.history import store
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.findings import ExitCode, Finding, RunFailedError, Severity, attach_findings
+from gpu_provision.model.codes import ExitCode
+from gpu_provision.model.findings import Finding, RunFailedError, Severity, attach_findings
 from gpu_provision.model.history import Ending, Record
 from gpu_provision.model.progress import Event, RunResult, State
 from tests.cli.harness import SANDBOX, Fakes, Run

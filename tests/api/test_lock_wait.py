@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_provision import load
-from gpu_provision.api import jobs
+from gpu_provision.api import lock_wait
 from gpu_provision.kube import lock
 from gpu_provision.kube.lock import LockState
 from gpu_provision.model import codes
@@ -42,8 +42,8 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Call:
 
         monkeypatch.setattr(Session, "cluster", None)
         monkeypatch.setattr(lock, "read_lock", lambda *_: states.pop(0) if len(states) > 1 else states[0])
-        monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
-        waiter = jobs.lock_waiter(
+        monkeypatch.setattr(lock_wait, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+        waiter = lock_wait.lock_waiter(
             load("inventories/sandbox.yaml"), seconds, lambda event: messages.append(event.message)
         )
         return waiter(work), sum(slept), messages
