@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision import ExitCode, Finding, RunFailedError, Severity
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import Finding, RunFailedError, Severity
 from gpu_provision.model.plan import Action, Change, DestroyResult, FieldChange
 from tests.cli.harness import PROD, SANDBOX, Fakes, Run
 

@@ -10,6 +10,7 @@ import click
 import pytest
 import yaml
 
+from gpu_provision import ExitCode, Finding
 from gpu_provision.api.jobs import read_only_listener
 from gpu_provision.api.selection import select_nodes
 from gpu_provision.cli import output, plan_file, root
@@ -17,8 +18,6 @@ from gpu_provision.cli.root import SuggestingGroup
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.inventory import load
 from gpu_provision.model.cluster import ObjectRef
-from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Ending, History, Record
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.progress import Event, State

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpu_provision import ExitCode, Finding, Severity
 from gpu_provision.hosts.result import HostOutcome, HostsResult
-from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import PreflightReport

@@ -22,12 +22,11 @@ from typing import Any
 import pytest
 import trustme
 
+from gpu_provision import ExitCode, Finding, ForbiddenError, ProvisionError
 from gpu_provision.kube import credentials
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.credentials import Credential, CredentialPluginError, Login, renewal_of
 from gpu_provision.model.cluster import Kind
-from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError
 from tests import data_file
 from tests.kube.conftest import QuietHandler, kubeconfig, serving
 from tests.sandbox.apiserver.conftest import Running

@@ -7,9 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from gpu_provision import ExitCode, RunFailedError, UsageError
 from gpu_provision.inventory import load
-from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import RunFailedError, UsageError
 from gpu_provision.model.progress import Event, State
 from gpu_provision.verify import run
 from gpu_provision.verify.hosts import host_of
