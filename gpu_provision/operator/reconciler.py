@@ -17,7 +17,7 @@ from gpu_provision.model.findings import InvalidInventoryError, ProvisionError, 
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from gpu_provision.model.text import join_limited
-from gpu_provision.operator.schedule import SETTLE_SECONDS, ReconcileRequest, ReconcileScheduler
+from gpu_provision.operator.schedule import EDIT_SECONDS, SETTLE_SECONDS, ReconcileRequest, ReconcileScheduler
 from gpu_provision.operator.stack import rollback_run
 from gpu_provision.operator.status import (
     Reason,
@@ -176,6 +176,8 @@ class StackReconciler:
         cache.wait(max(min(waits), _MIN_WAIT))
         # Many events, one iteration: half of the time goes to iterations, and a fifth during a run, which observes too.
         pause = min(_PAUSES * spent if self._session else spent, _MAX_PAUSE)
+        if self._session is None and soon <= EDIT_SECONDS:
+            pause = max(pause, soon)  # events meanwhile would only delay the run
         time.sleep(max(0.0, pause - (time.monotonic() - looked_at)))
 
     def _wait(self, now: float) -> float:

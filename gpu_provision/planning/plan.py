@@ -245,10 +245,12 @@ def _wait_changes(
 
 
 def _awaited_ref(component: str, node: str, seen: ClusterState) -> ObjectRef:
-    for manifest in seen.desired[component]:
-        if manifest["kind"] == "DaemonSet" if node else shared_problem(manifest, seen):
-            return ref_of(manifest)
-    return ObjectRef("v1", "Node", "", node)
+    if node:
+        daemonsets = seen.parts[component].daemonsets if component in seen.parts else ()
+        awaited = next(iter(daemonsets), None)
+    else:
+        awaited = next((item for item in seen.desired[component] if shared_problem(item, seen)), None)
+    return ref_of(awaited) if awaited else ObjectRef("v1", "Node", "", node)
 
 
 _TEMPLATE = ("spec", "template", "metadata")
@@ -288,6 +290,8 @@ def _pod_metadata(daemonset: Manifest, live: Manifest) -> PodMetadata:
 
 def _pod_change(component: str, pod: Manifest, marks: PodMetadata) -> Iterator[Change]:
     live: PodMetadata = {key: pod["metadata"].get(key) or {} for key in _MAPS}
+    if all(marks[key].items() <= live[key].items() for key in _MAPS):
+        return
     patch = {key: {name: value for name, value in marks[key].items() if live[key].get(name) != value} for key in _MAPS}
     if not any(patch.values()):
         return

@@ -108,7 +108,9 @@ def find_references(desired: Desired) -> tuple[PodReference, ...]:
     kinds = frozenset(_FIELDS.values())
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
     refs_of_pods: list[PodReference] = []
-    for component, manifest in ((name, manifest) for name, manifests in desired.items() for manifest in manifests):
+    for component, manifest in ((name, each) for name, items in desired.items() for each in items):
+        if manifest["kind"] == "Node":
+            continue
         spec, user = manifest.get("spec", {}), ref_of(manifest)
         pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})
         named = [(kind, name, True) for kind, name in _required_refs(pod)]

@@ -49,11 +49,15 @@ class ClusterState:
 
 
 def cluster_state(
-    context: RenderContext, desired: Desired, observed: ObservedState, parts: Mapping[str, NodeObjects] | None = None
+    context: RenderContext,
+    desired: Desired,
+    observed: ObservedState,
+    parts: Mapping[str, NodeObjects] | None = None,
+    pods: Mapping[ComponentNode, Sequence[Manifest]] | None = None,
 ) -> ClusterState:
-    """Index an observation; ``parts``: those of ``desired``, if they are known already."""
+    """Index an observation; ``parts`` and ``pods``: of ``desired`` and ``observed``, if they are known already."""
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired.get("node_labels", ())}
-    by_key = _by_key(observed.pods.values())
+    by_key = _group_pods(observed.pods.values()) if pods is None else pods
     known = per_node(desired) if parts is None else parts
     stay = upgrades.kept_driver_groups(context.targets, desired, by_key)
     expired = verdicts.expired_labels(context, desired, known, observed, by_key)
@@ -63,14 +67,17 @@ def cluster_state(
     return ClusterState(context, desired, observed, by_key, wanted, known)
 
 
-def _by_key(pods: Iterable[Manifest]) -> dict[ComponentNode, list[Manifest]]:
+def _group_pods(pods: Iterable[Manifest]) -> dict[ComponentNode, list[Manifest]]:
     by_key: dict[ComponentNode, list[Manifest]] = {}
     for pod in pods:
-        # Without calls: each iteration groups thousands of pods.
-        node, marks = pod["spec"].get("nodeName"), pod["metadata"].get("labels") or {}
-        key = str(marks.get(labels.COMPONENT, "")), node or pod_view.node_of(pod)
-        by_key.setdefault(key, []).append(pod)
+        by_key.setdefault(key_of_pod(pod), []).append(pod)
     return by_key
+
+
+def key_of_pod(pod: Manifest) -> ComponentNode:
+    """Return component and node of a pod; empty without one."""
+    component = (pod["metadata"].get("labels") or {}).get(labels.COMPONENT, "")
+    return str(component), pod["spec"].get("nodeName") or pod_view.node_of(pod)
 
 
 def evaluate_states(

@@ -104,6 +104,8 @@ def needs_rollout(states: Mapping[tuple[str, str], NodeState]) -> bool:
 def nodes_to_upgrade(states: Mapping[tuple[str, str], NodeState]) -> Iterator[str]:
     """Yield the nodes that need another driver, that leave, or that have an unfinished rollout."""
     for (component, node), state in states.items():
+        if not state.reason:
+            continue  # most states of a large fleet
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
         if is_outdated or state.reason.startswith(UPGRADE_UNFINISHED) or state.state is State.LEAVING:
             yield node

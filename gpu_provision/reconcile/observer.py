@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
@@ -26,8 +26,9 @@ from gpu_provision.model.cluster import (
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
+from gpu_provision.planning.diff import differences
 from gpu_provision.planning.managed_fields import manual_editors
-from gpu_provision.planning.plan import object_change, pod_changes
+from gpu_provision.planning.plan import pod_changes
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.prune import deletions
 from gpu_provision.planning.states import (
@@ -37,6 +38,7 @@ from gpu_provision.planning.states import (
     evaluate_node,
     evaluate_states,
     inputs_of_states,
+    key_of_pod,
     per_node,
 )
 from gpu_provision.planning.upgrades import nodes_to_upgrade, state_between_runs
@@ -71,6 +73,39 @@ class Memo(Generic[Name, Value]):
                 known[key] = value, before[1] if before is not None and before[1] == result else result
         self._known = known
         return {key: value for key, (_, value) in known.items()}
+
+
+class PodIndex:
+    """The pods of an informer cache by component and node; an update reads only the pods that have changed."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._pods: Mapping[ObjectRef, Manifest] = {}
+        self._by_key: dict[ComponentNode, list[Manifest]] = {}  # replaced and never changed, as are the lists
+
+    def update(self, pods: Mapping[ObjectRef, Manifest]) -> Mapping[ComponentNode, Sequence[Manifest]]:
+        """Return all pods by component and node."""
+        before, by_key = self._pods, dict(self._by_key)
+        for ref in before.keys() - pods.keys():
+            _replace_pod(by_key, before[ref], None)
+        for ref, pod in pods.items():
+            if (old := before.get(ref)) is not pod:
+                _replace_pod(by_key, old, pod)
+        self._pods, self._by_key = pods, by_key
+        return by_key
+
+
+def _replace_pod(by_key: dict[ComponentNode, list[Manifest]], old: Manifest | None, new: Manifest | None) -> None:
+    before, after = key_of_pod(old) if old else None, key_of_pod(new) if new else None
+    if old and new and before and before == after:
+        by_key[before] = [new if each is old else each for each in by_key[before]]
+        return
+    if before and not (left := [each for each in by_key[before] if each is not old]):
+        del by_key[before]
+    elif before:
+        by_key[before] = left
+    if new and after:
+        by_key[after] = [*by_key.get(after, ()), new]
 
 
 CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
@@ -108,6 +143,7 @@ class SituationBuilder:
         self._facts = Memo[str, tuple[NodeFacts, object]]()
         self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
         self._states = Memo[str, Mapping[str, NodeState]]()
+        self._pods = PodIndex()
         self._prepared_for: object = None
         self._context, self.desired = reading.context, reading.desired  # in the end; states have it for now
         self._parts: Mapping[str, NodeObjects] = {}
@@ -115,7 +151,7 @@ class SituationBuilder:
     def copy(self, reading: ClusterPlan) -> SituationBuilder:
         """Return a builder for a run of this stack in another thread."""
         other = copy(self)
-        memos = {name: copy(value) for name, value in vars(self).items() if isinstance(value, Memo)}
+        memos = {name: copy(value) for name, value in vars(self).items() if isinstance(value, (Memo, PodIndex))}
         vars(other).update(memos, _read=_unwatched_state(reading), _host_drivers=dict(self._host_drivers))
         return other
 
@@ -137,8 +173,9 @@ class SituationBuilder:
         self._context = replace(self._context, facts=facts, targets=targets)
         followed = {ref: item for kind in WATCHED for ref, item in cache.list(kind).items()}  # a deleted one is missed
         members = {ref: item for ref, item in members.items() if ref.type not in WATCHED} | followed
-        observed = replace(self._read, facts=facts, members=members, pods=cache.list(POD), verdicts=dict(passed))
-        return cluster_state(self._context, self.desired, observed, self._parts)
+        pods = cache.list(POD)
+        observed = replace(self._read, facts=facts, members=members, pods=pods, verdicts=dict(passed))
+        return cluster_state(self._context, self.desired, observed, self._parts, self._pods.update(pods))
 
     def states(self, seen: ClusterState) -> dict[ComponentNode, NodeState]:
         """Return the state of every component; see `planning.states.evaluate_states`."""
@@ -220,18 +257,22 @@ class StackObserver:
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._deadlines = SituationBuilder(reading), deadline_tracker(reading)
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
-        self._ready: dict[ComponentNode, NodeState] = {}
+        self._raw: Mapping[ComponentNode, NodeState] = {}
+        self._different = Memo[ObjectRef, bool]()
         self._as_declared: dict[ObjectRef, Manifest] = {}
         self._began = time.monotonic()
 
     def observe(self, now: float) -> Observation:
         """Return the state of the stack. ``now`` is of a monotonic clock, for deadlines."""
         seen, raw = self._read_state()
-        settled = {key: state_between_runs(state) for key, state in self._deadlines.settle(raw, now).items()}
-        of_stack = [(name, each) for name, items in seen.desired.items() for each in items if _is_of_stack(each)]
-        different = frozenset(change.ref for name, item in of_stack for change in object_change(name, item, seen))
+        settled = self._deadlines.settle(raw, now)
+        settled |= {key: state_between_runs(state) for key, state in settled.items() if state.reason}
+        of_stack = {ref_of(each): each for items in seen.desired.values() for each in filter(_is_of_stack, items)}
+        inputs = {ref: (item, seen.observed.members.get(ref)) for ref, item in of_stack.items()}
+        is_different = self._different.get_all(inputs, lambda ref: _is_different(*inputs[ref]))
+        different = frozenset(ref for ref in inputs if is_different[ref])
         objects = different | {change.ref for change in deletions(seen)}
-        edited = self._find_edited(different, {ref_of(item): item for _, item in of_stack}, seen)
+        edited = self._find_edited(different, of_stack, seen)
         steps = frozenset(_step_names(seen, raw, settled))
         return Observation(seen, settled, frozenset(map(str, objects)), frozenset(map(str, edited)), steps)
 
@@ -240,12 +281,13 @@ class StackObserver:
         members = {ref: live for scope in self._members for ref, live in self._cache.list(scope).items()}
         seen = self._situations.build(self._cache, members, observe.validations_of(record.get("data") or {}))
         raw = self._situations.states(seen)
-        self._ready = {key: state for key, state in raw.items() if state.state is State.READY}
+        self._raw = raw
         return seen, raw
 
     def live_state(self, reading: ClusterPlan) -> LiveState:
         """Return the live state for a run; failed validations are void, so that the run repeats them."""
-        return LiveState(self._cache.new_reader(), self._situations.copy(void_failed_validations(reading)), self._ready)
+        ready = {key: state for key, state in self._raw.items() if state.state is State.READY}
+        return LiveState(self._cache.new_reader(), self._situations.copy(void_failed_validations(reading)), ready)
 
     def read(self, cluster: KubeClient) -> ClusterPlan:
         """Return desired and observed state and the plan: one request, and one more for each changed object.
@@ -326,6 +368,10 @@ def _input_scopes(inventory: Inventory) -> tuple[Scope, ...]:
     )
     refs = (ObjectRef(*kind, home, name) for kind, names in named for name in sorted(names(inventory)))
     return tuple(map(scope_of_object, refs))
+
+
+def _is_different(manifest: Manifest, live: Manifest | None) -> bool:
+    return live is None or bool(differences(manifest, live))
 
 
 def _is_of_stack(manifest: Manifest) -> bool:

@@ -252,10 +252,11 @@ class ClusterPlan:
 
 def void_failed_validations(reading: ClusterPlan) -> ClusterPlan:
     """Return a plan in which failed vectorAdds are void, so that a run repeats them."""
+    runs_in = frozenset(RUNS_IN.values())
     void = reading.observed.void_pod_uids | {
         pod["metadata"]["uid"]
         for pod in reading.observed.pods.values()
-        if component_of(pod) in RUNS_IN.values() and (verdict := verdict_of(pod)) and not verdict.passed
+        if component_of(pod) in runs_in and (verdict := verdict_of(pod)) and not verdict.passed
     }
     return replace(reading, observed=replace(reading.observed, void_pod_uids=void))
 
