@@ -149,7 +149,7 @@ OnStates = Callable[[Mapping[ComponentNode, NodeState]], None]
 
 # Factor and maximum of the pause after an iteration: a factor of its processor time, at most so many seconds. An event
 # after the pause is evaluated at once. A rollout waits for an iteration in each state of each node.
-_PAUSES, _PAUSES_OF_ROLLOUT = (40.0, 0.5), (2.0, 0.25)
+_PAUSES, _PAUSES_OF_ROLLOUT = (40.0, 0.5), (1.0, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
