@@ -7,7 +7,8 @@ from typing import Any
 from gpu_provision.components import dcgm, labels, operands, pods
 from gpu_provision.components.objects import manifest, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import DcgmExporterSpec
+from gpu_provision.model.hosts import paths_of
+from gpu_provision.model.specs import HOST_NETWORK, DcgmExporterSpec
 
 NAME = "dcgm_exporter"
 TITLE = "DCGM exporter"
@@ -26,8 +27,11 @@ _OWN_COLLECTORS = f"/etc/dcgm-exporter/{_OWN_COLLECTORS_KEY}"
 _READ_CONFIG_MAPS = rule("", ["configmaps"], ["get", "list"])
 _POD_RULES = [rule("", ["pods"], ["get", "list", "watch"])]
 
-# Variables of the user that make the exporter read pods.
+# Variables of the user that make the exporter read pods, the one that names a ConfigMap of metrics, and the engine's.
 _POD_SETTINGS = ("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID")
+_METRICS_SETTING = "DCGM_EXPORTER_CONFIGMAP_DATA"
+_ENGINE = "DCGM_REMOTE_HOSTENGINE_INFO"
+_POD_RESOURCES = "/var/lib/kubelet/pod-resources"
 
 _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds": 45}
 
@@ -58,20 +62,29 @@ def _reads_pods(spec: DcgmExporterSpec) -> bool:
 
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
     own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
+    calls_api = _reads_pods(spec) or spec.env.get(_METRICS_SETTING, "none") not in {"", "none"}
+    on_host = HOST_NETWORK if spec.settings.get(_ENGINE, "").startswith("localhost") else {}
     return operands.pod(
         spec,
+        **on_host,
         serviceAccountName=_NAME,
-        automountServiceAccountToken=None if _reads_pods(spec) else False,
+        automountServiceAccountToken=None if calls_api else False,
         runtimeClassName=operands.runtime_class(context),
         imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[_container(spec, context)],
         volumes=[
-            pods.host_volume("pod-gpu-resources", "/var/lib/kubelet/pod-resources"),
+            pods.host_volume("pod-gpu-resources", f"{_kubelet_root(context)}/pod-resources"),
             pods.host_volume("run-nvidia", "/run/nvidia"),
             *own,
         ],
     )
+
+
+def _kubelet_root(context: RenderContext) -> str:
+    """Return the kubelet's directory. One DaemonSet serves all nodes: with several distributions it is the default."""
+    found = {paths_of(target.facts.distribution).kubelet_root for target in context.targets if target.facts}
+    return found.pop() if len(found) == 1 else paths_of("").kubelet_root
 
 
 def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
@@ -81,7 +94,7 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
         "DCGM_EXPORTER_KUBERNETES": "true",
         "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if spec.metrics_config else _COLLECTORS,
         **pods.NODE_NAME,
-        **({"DCGM_REMOTE_HOSTENGINE_INFO": dcgm.ADDRESS} if with_engine else {}),
+        **({_ENGINE: dcgm.ADDRESS} if with_engine else {}),
     }
     own = [pods.mount("metrics-config", _OWN_COLLECTORS, read_only=True, sub_path=_OWN_COLLECTORS_KEY)]
     return operands.container(
@@ -92,10 +105,7 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
         livenessProbe=_HEALTH | {"periodSeconds": 5},
         readinessProbe=_HEALTH,
         security=pods.PRIVILEGED,
-        mounts=[
-            pods.mount("pod-gpu-resources", "/var/lib/kubelet/pod-resources", read_only=True),
-            *(own if spec.metrics_config else []),
-        ],
+        mounts=[pods.mount("pod-gpu-resources", _POD_RESOURCES, read_only=True), *(own if spec.metrics_config else [])],
     )
 
 

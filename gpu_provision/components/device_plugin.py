@@ -7,7 +7,7 @@ from typing import Any
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import config_map, is_at_least
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import DevicePluginSpec
+from gpu_provision.model.specs import DevicePluginSpec, OperandSpec
 
 NAME = "device_plugin"
 TITLE = "NVIDIA device plugin"
@@ -46,7 +46,7 @@ _MOUNTS = [
 def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint and the DaemonSet."""
     configurations = operands.config_files(context, spec.config_name)
-    config = ConfigManager(context)
+    config = ConfigManager(spec, context)
     return [
         *operands.access(_ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
         config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
@@ -122,9 +122,9 @@ class ConfigManager:
     process when the label chooses another one. As in the reference, the program is in the device plugin's image.
     """
 
-    def __init__(self, context: RenderContext) -> None:
-        """Read the settings of the device plugin."""
-        self._spec = context.inventory.specs.device_plugin
+    def __init__(self, spec: OperandSpec, context: RenderContext) -> None:
+        """Read the settings of the device plugin; its containers get the resources of ``spec``, the pod's component."""
+        self._spec, self._resources = context.inventory.specs.device_plugin, spec.resources
         self.is_on = bool(self._spec.config_name)
         # Of all containers of a pod, ``config-manager`` alone reads the label.
         self.cluster_rules = [operands.READ_NODES] if self.is_on else []
@@ -164,5 +164,6 @@ class ConfigManager:
             command=["config-manager"],
             env=pods.environment(declared),
             **fields,
+            resources=dict(self._resources),
             volumeMounts=self.mounts,
         )

@@ -53,7 +53,7 @@ def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
 
     They run on tainted and cordoned nodes, too. They have no priority, so that a validation never preempts a workload.
     """
-    container = operands.vector_add(context, "plugin-validation", resources={"limits": {"nvidia.com/gpu": 1}})
+    container = operands.vector_add(context, "plugin-validation", gpus={"nvidia.com/gpu": 1})
     built: dict[str, Any] = compact(
         {
             "restartPolicy": "Never",

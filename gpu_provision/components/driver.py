@@ -12,7 +12,7 @@ from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
 from gpu_provision.model.specs import DriverSpec, StartupProbe
 
@@ -170,7 +170,7 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
 
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
-    inputs, mounts = _inputs(spec, target.os, context)
+    inputs, mounts = _inputs(target, context)
     volumes = [*_VOLUMES, *inputs]
     manager, driver = _manager(spec), _driver(spec, image_of(target), mounts)
     # Both skip the installation if this digest is installed already: a restart then stops no workload.
@@ -205,6 +205,7 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
         args=["uninstall_driver"],
         env=pods.environment(_MANAGER_ENVIRONMENT),
         securityContext=pods.PRIVILEGED,
+        resources=dict(spec.resources),
         volumeMounts=[
             pods.mount("run-nvidia", "/run/nvidia", pods.BOTH_WAYS),
             operands.MOUNT_HOST_ROOT,
@@ -246,11 +247,8 @@ _DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP
 _MODULE_PARAMETERS = "/drivers"
 
 _LICENSING = "licensing-config"
-# A licence is always made of these two files.
-_LICENSE = (
-    ("gridd.conf", "/drivers/gridd.conf"),
-    ("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),
-)
+_LICENSE = (("gridd.conf", "/drivers/gridd.conf"),)
+_LICENSE_TOKEN = (("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),)
 
 # Files of a subscribed host with which the driver container downloads kernel headers:
 # (path in the container, path on the host, what it must be).
@@ -268,15 +266,14 @@ _SUSE = (
 _SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
 
 
-def _inputs(
-    spec: DriverSpec, os: OperatingSystem | None, context: RenderContext
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return volumes and mounts of the optional inputs of a driver container for ``os``.
+def _inputs(target: Target, context: RenderContext) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return volumes and mounts of the optional inputs of the driver container of a target's group.
 
     Each key of a ConfigMap becomes a file in a directory of the image. If the keys are unknown, the whole directory is
     mounted, and the ConfigMap has to be complete.
     """
-    system, volumes, mounts = os.id if os else "", list[dict[str, Any]](), list[dict[str, Any]]()
+    spec, system = target.pool.driver, target.os.id if target.os else ""
+    volumes, mounts = list[dict[str, Any]](), list[dict[str, Any]]()
     repos, certificates = _DIRECTORIES.get(system, _YUM)
     configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
     for directory, source in ((path, name) for path, name in configs.items() if name):
@@ -287,12 +284,14 @@ def _inputs(
         files = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
         mounts += files or [pods.mount(name, directory, read_only=True)]
     if spec.licensing_config:
-        items = [{"key": key, "path": key} for key, _ in _LICENSE]
+        license_files = (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
+        items = [{"key": key, "path": key} for key, _ in license_files]
         secret = {"secretName": spec.licensing_config, "items": items}
         volumes.append({"name": _LICENSING, "secret": secret})
-        mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in _LICENSE)
+        mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in license_files)
     # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
-    on_crio = any(runtime_of(target) == CRIO for target in context.targets)
+    group = (each for each in context.targets if each.driver_group == target.driver_group)
+    on_crio = any(runtime_of(each) == CRIO for each in group)
     is_needless = system == "rhel" and (spec.repo_config or on_crio)
     for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):
         name = f"subscription-config-{number}"

@@ -29,7 +29,7 @@ _RULES = [
 def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
     configurations = operands.config_files(context, context.inventory.specs.device_plugin.config_name)
-    config = ConfigManager(context)
+    config = ConfigManager(spec, context)
     return [
         *operands.access(_ACCOUNT, context.namespace, *_RULES, cluster_rules=config.cluster_rules),
         operands.daemon_set(

@@ -23,6 +23,8 @@ DEPLOY_DRIVER = f"{DEPLOY_PREFIX}driver"
 PAUSED = "paused-for-"  # beginning of an operand's value while the driver manager or the MIG manager is at work
 PRE_INSTALLED = "pre-installed"  # value of DEPLOY_DRIVER: the host has a driver; also written by the driver manager
 
+WORKLOAD = "nvidia.com/gpu.workload.config"  # read: what uses the node's GPUs, ``container`` or ``vm-...``
+
 # Read: labels of GPU Feature Discovery.
 GPU_PRODUCT = "nvidia.com/gpu.product"
 GPU_COUNT = "nvidia.com/gpu.count"

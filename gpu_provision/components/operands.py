@@ -168,19 +168,29 @@ def validation(
         **pods.shell("nvidia-validator"),
         env=pods.environment({"COMPONENT": component, **env}, spec.env),
         securityContext=dict(security),
+        resources=dict(spec.resources),
         volumeMounts=list(mounts),
     )
 
 
 def vector_add(
-    context: RenderContext, name: str, *, prefix: str = "", suffix: str = "", **fields: Any
+    context: RenderContext,
+    name: str,
+    *,
+    prefix: str = "",
+    suffix: str = "",
+    gpus: Mapping[str, int | str] | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """Return a container that adds two vectors on a GPU, between other lines of shell.
 
-    The termination message has the boot ID, the driver and the output of the sample.
+    The termination message has the boot ID, the driver and the output of the sample. ``gpus`` are the resources that
+    it requests beside those of the validator.
     """
-    script = prefix + pods.script("vector-add") + suffix
-    return pods.container(name, context.inventory.specs.validator, **pods.shell(script), **fields)
+    spec, script = context.inventory.specs.validator, prefix + pods.script("vector-add") + suffix
+    limits = {**spec.resources.get("limits", {}), **(gpus or {})}
+    resources = {**spec.resources, **({"limits": limits} if limits else {})}
+    return pods.container(name, spec, **pods.shell(script), **fields, resources=resources)
 
 
 def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str, Any]:
@@ -207,12 +217,13 @@ def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str,
 
 def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str, Any]:
     """Return the init container that waits for ``toolkit-ready`` in the volume of ``mount``."""
-    path = f"{VALIDATIONS}/toolkit-ready"
+    path, spec = f"{VALIDATIONS}/toolkit-ready", context.inventory.specs.validator
     return pods.container(
         "toolkit-validation",
-        context.inventory.specs.validator,
+        spec,
         **pods.shell(f"until [ -f {path} ]; do echo waiting for {path}; sleep 5; done"),
         securityContext=pods.PRIVILEGED_ROOT,
+        resources=dict(spec.resources),
         volumeMounts=[mount],
     )
 

@@ -13,6 +13,7 @@ from gpu_provision.components.labels import (
     NFD_OS_ID,
     NFD_OS_VERSION,
     PRE_INSTALLED,
+    WORKLOAD,
     has_gpu,
 )
 from gpu_provision.components.objects import digest
@@ -59,7 +60,13 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed = node_pools(inventory, facts)
     wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu)
-    return tuple(_target(name, pool, observed.get(name), read.get(name)) for name, pool in wanted)
+    nodes = ((name, pool, observed.get(name)) for name, pool in wanted)
+    return tuple(_target(name, pool, node, read.get(name)) for name, pool, node in nodes if not is_for_vms(node))
+
+
+def is_for_vms(node: NodeFacts | None) -> bool:
+    """Whether a label gives the node's GPUs to virtual machines; there is no stack for these."""
+    return node is not None and node.labels.get(WORKLOAD, "").startswith("vm-")
 
 
 def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
@@ -148,6 +155,17 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 where=f"Node {name}",
                 evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
                 fix="list it under nodes, or give a pool a node_selector that selects it",
+                severity=Severity.WARNING,
+            )
+    of_pools = node_pools(inventory, facts)
+    for node in facts.nodes:
+        if is_for_vms(node) and node.name in of_pools and of_pools[node.name].gpu:
+            yield Finding(
+                code="GP413",
+                what=f"the GPUs of {node.name} are for virtual machines, which is not supported; it gets no stack",
+                where=f"Node {node.name}",
+                evidence=f"label {WORKLOAD}={node.labels[WORKLOAD]}",
+                fix=f"kubectl label node {node.name} {WORKLOAD}-, if containers are to use them",
                 severity=Severity.WARNING,
             )
     for target in context.targets:

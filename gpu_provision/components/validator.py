@@ -95,11 +95,15 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
 
 
 def _sleeper(spec: ValidatorSpec) -> dict[str, Any]:
-    """Return the main container, which only sleeps; its preStop hook removes the files."""
+    """Return the main container, which only sleeps; its preStop hook removes the files.
+
+    The user's arguments replace its script, as in the GPU Operator.
+    """
     return pods.container(
         ACCOUNT,
         spec,
-        **pods.shell(STAY),
+        command=["sh", "-c"],
+        args=list(spec.args) or [STAY],
         env=pods.environment({}, spec.env),
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {operands.VALIDATIONS}/*-ready"]}}},
         securityContext=pods.PRIVILEGED_ROOT,

@@ -22,6 +22,7 @@ class DistributionPaths:
     binary: str = ""  # its own containerd; empty where that of the system is used
     units: tuple[str, ...]  # units that restart it, first the one of a server
     images: str  # directory that images are unpacked into
+    kubelet_root: str = "/var/lib/kubelet"  # its ``--root-dir``
     marks: tuple[str, ...]  # files that only this distribution has
 
 

@@ -40,6 +40,9 @@ class SecretKey:
     key: str
 
 
+HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+"""Fields of a pod that uses the network of its node."""
+
 _ENABLED = "Whether the component is installed."
 
 
@@ -137,6 +140,12 @@ class DriverSpec(OperandSpec):
         "object_name",
         reference="licensingConfig.secretName",
     )
+    licensing_nls_enabled: bool = setting(
+        True,
+        "Whether the licence is from the NVIDIA License System, so that the Secret has the key "
+        "`client_configuration_token.tok`. If off, it has gridd.conf alone.",
+        reference="licensingConfig.nlsEnabled",
+    )
     upgrade_policy: UpgradePolicy = setting(
         UpgradePolicy(),
         "How the driver of a node is replaced; names and defaults are those of the GPU Operator. Pools without a "
@@ -215,7 +224,7 @@ class DcgmExporterSpec(OperandSpec):
     host_network: bool = setting(
         False,
         "Whether the exporter's pod uses the network of its node, which opens port 9400 on every node.",
-        pod={"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"},
+        pod=HOST_NETWORK,
     )
     metrics_config: str = setting(
         "",

@@ -126,13 +126,13 @@ def test_the_os_is_that_of_nfd_then_node_then_pool(
     assert result["t4-1"] == expected
 
 
-def test_a_node_with_another_system_than_declared_is_reported() -> None:
-    """The run goes on with the node's own word."""
-    facts = ClusterFacts(nodes=(builders.node("t4-1", builders.UBUNTU_24),))
-    (finding,) = problems(context(builders.inventory(), facts))
-    assert (finding.code, finding.severity) == ("GP403", Severity.WARNING)
-    assert finding.where == "Node t4-1"
-    assert "the node runs ubuntu24.04" in finding.what
+@pytest.mark.parametrize(("labels", "expected"), CASES["findings"])
+def test_a_node_that_is_not_as_declared_is_reported(labels: dict[str, str], expected: str) -> None:
+    """A run continues as the node's labels have it."""
+    known = context(builders.inventory(), ClusterFacts(nodes=(builders.node("t4-1", labels=labels),)))
+    (finding,) = problems(known)
+    has_stack = any(target.facts for target in known.targets)
+    assert f"{finding.code} {finding.severity} {finding.where} {has_stack}: {finding.what}" == expected
 
 
 def test_an_unclaimed_gpu_node_is_left_and_named() -> None:
