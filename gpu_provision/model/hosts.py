@@ -204,8 +204,8 @@ class HostPrerequisites:
     )
     blacklist_nouveau: bool = setting(
         True,
-        "Whether the nouveau driver is blacklisted, and unloaded if it is not in use. Pools without a GPU default to "
-        "false.",
+        "Whether the kernel's own drivers of NVIDIA GPUs, nouveau and nova_core, are blacklisted, and unloaded if they "
+        "are not in use. Pools without a GPU default to false.",
     )
     kernel_headers: bool | str = setting(
         "auto",

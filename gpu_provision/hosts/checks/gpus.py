@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from gpu_provision.hosts.checks.findings import CheckedHost
 from gpu_provision.hosts.facts.gpus import PciDevice
+from gpu_provision.hosts.facts.kernel import IN_TREE_DRIVERS
 from gpu_provision.inventory import hardware as catalogue
 from gpu_provision.model.findings import Finding
 
-_OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+# Drivers that need no finding: NVIDIA's, and those that the host phase removes.
+_EXPECTED_DRIVERS = frozenset({"", "nvidia", *IN_TREE_DRIVERS, "NovaCore"})
 
 
 def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
@@ -53,7 +55,7 @@ def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
 def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs that are set aside for virtual machines."""
     gpus = subject.host.pci.gpus
-    if held := [gpu for gpu in gpus if gpu.driver in _OF_VIRTUAL_MACHINES]:
+    if held := [gpu for gpu in gpus if gpu.driver not in _EXPECTED_DRIVERS]:
         addresses, driver = " ".join(gpu.address for gpu in held), held[0].driver
         counts = {"count": str(len(held)), "all": str(len(gpus))}
         yield subject.finding("gpu_taken", _describe_gpus(held), driver=driver, addresses=addresses, **counts)

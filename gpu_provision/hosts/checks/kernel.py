@@ -120,8 +120,9 @@ def _evidence(firmware: Firmware) -> str:
 
 
 def nouveau_allowed(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a nouveau that the inventory keeps; the host phase removes any other."""
+    """Yield a driver of the kernel that the inventory keeps; the host phase removes any other."""
     host = subject.host
     if host.nouveau_loaded and not subject.expected.blacklist_nouveau:
+        driver, users = next(iter(host.modules.in_tree_drivers.items()))
         stays = "; it is in the initramfs, too" if host.nouveau.in_initramfs else ""
-        yield subject.finding("nouveau_allowed", users=max(host.modules.loaded["nouveau"], 0), stays=stays)
+        yield subject.finding("nouveau_allowed", driver=driver, users=max(users, 0), stays=stays)

@@ -77,8 +77,8 @@ class HostFacts:
 
     @property
     def nouveau_loaded(self) -> bool:
-        """Whether nouveau holds, or could take, a GPU right now."""
-        return "nouveau" in self.modules.loaded
+        """Whether nouveau, or nova_core, holds, or could take, a GPU right now."""
+        return bool(self.modules.in_tree_drivers)
 
     @property
     def cri(self) -> ContainerRuntime | None:

@@ -104,7 +104,15 @@ class Kernels(Section):
         return tuple(release for release in dict.fromkeys(releases) if release not in known) if self.lists else ()
 
 
-ALWAYS = ("nouveau", "nvidia", "i2c_core", "ipmi_msghandler", "ipmi_devintf", "ipmi_si", "mlx5_ib", "ib_umad")
+NOVA = ("nova_drm", "nova_core")
+"""The kernel's other driver for NVIDIA GPUs, as a dependency is last (https://github.com/beclab/Olares/issues/3963)."""
+
+IN_TREE_DRIVERS = ("nouveau", *NOVA)
+
+ALWAYS = (
+    *(*IN_TREE_DRIVERS, "nvidia", "i2c_core"),
+    *("ipmi_msghandler", "ipmi_devintf", "ipmi_si", "mlx5_ib", "ib_umad"),
+)
 """Modules that are looked up whatever else is asked for."""
 
 UNKNOWN_USERS = -1
@@ -148,6 +156,14 @@ class KernelModules(Section):
     own_file: FileLines = own_lines()  # lines of our own file of modules
     # whether /lib/modules has a directory for the running kernel; in most containers it has not
     directory: bool = part(lambda output: not output.has("no-directory"), empty=True)
+
+    @property
+    def in_tree_drivers(self) -> dict[str, int]:
+        """The loaded drivers of the kernel for NVIDIA GPUs, with their users, of which nova_drm is none."""
+        users = {name: self.loaded[name] for name in IN_TREE_DRIVERS if name in self.loaded}
+        if users.get("nova_core", 0) > 0 and "nova_drm" in users:
+            users["nova_core"] -= 1
+        return users
 
 
 def _blacklists(lines: Iterable[str]) -> bool:

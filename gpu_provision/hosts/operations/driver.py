@@ -17,7 +17,7 @@ from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.gpus import DAEMON
 from gpu_provision.hosts.facts.host import HostFacts
-from gpu_provision.hosts.facts.kernel import canonical_name
+from gpu_provision.hosts.facts.kernel import NOVA, canonical_name
 from gpu_provision.hosts.operations import PATH, Commands, add_finding, add_warning, host_operation, require_host
 from gpu_provision.hosts.operations.backups import HostChange, change, change_files, make_changes, run_exclusively
 from gpu_provision.hosts.operations.reboot import reboot_needed, reboot_reasons
@@ -69,14 +69,16 @@ def module_changes(record: HostFacts, modules: Iterable[str]) -> Iterator[HostCh
 
 
 def nouveau_changes(record: HostFacts, *, blacklisted: bool) -> Iterator[HostChange]:
-    """Yield what is missing. A blacklist of another origin will do, and is left alone.
+    """Yield what is missing. A blacklist of nouveau of another origin will do, and is left alone.
 
     An image older than the blacklist is rebuilt also when the file is right: an earlier run may have been interrupted
     between the two.
     """
-    nouveau = record.nouveau
-    needs_own = nouveau.own_file is not None or not nouveau.blacklisted_elsewhere
-    lines = NOUVEAU_LINES if blacklisted and needs_own else None
+    nouveau, modules = record.nouveau, record.modules
+    # A kernel without nova keeps the file that it has.
+    nova = tuple(f"blacklist {name}" for name in NOVA if name in modules.available or name in modules.loaded)
+    needs_own = nova or nouveau.own_file is not None or not nouveau.blacklisted_elsewhere
+    lines = (*NOUVEAU_LINES, *nova) if blacklisted and needs_own else None
     differs = lines != nouveau.own_file
     if differs:
         description = "nouveau blacklisted" if lines else "nouveau no longer blacklisted"
@@ -85,8 +87,9 @@ def nouveau_changes(record: HostFacts, *, blacklisted: bool) -> Iterator[HostCha
     if stale and nouveau.initramfs and nouveau.initramfs_tool:
         rebuild = rebuild_initramfs(nouveau.initramfs_tool, record.kernel.running)
         yield change("initramfs rebuilt", run_exclusively(rebuild))
-    if blacklisted and record.modules.loaded.get("nouveau") == 0:
-        yield change("nouveau unloaded", f"{PATH} modprobe -r nouveau")
+    unused = [name for name, users in modules.in_tree_drivers.items() if users == 0]
+    if blacklisted and unused:
+        yield change(f"{' and '.join(unused)} unloaded", f"{PATH} modprobe -r {' '.join(unused)}")
 
 
 def missing_modules(record: HostFacts, host: str, modules: Sequence[str]) -> Finding:

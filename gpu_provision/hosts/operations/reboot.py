@@ -302,8 +302,9 @@ class RebootSlots:
 def reboot_reasons(record: HostFacts, *, nouveau_unwanted: bool = True) -> tuple[str, ...]:
     """Return why this host needs a reboot, each in a few words; empty if it does not."""
     reasons = []
-    if nouveau_unwanted and record.modules.loaded.get("nouveau", 0) != 0:
-        reasons.append("nouveau is loaded and in use; it stays away from the next boot on")
+    used = [name for name, users in record.modules.in_tree_drivers.items() if users != 0]
+    if nouveau_unwanted and used:
+        reasons.append(f"{used[0]} is loaded and in use; it stays away from the next boot on")
     if record.system.reboot_required:
         reasons.append("the system itself asks for one (/run/reboot-required)")
     return tuple(reasons)

@@ -54,7 +54,8 @@ def test_kernel_modules_are_listed_for_the_boot(gpu_node: DeclaredNode, gpu_host
 def test_nouveau_is_not_loaded(gpu_node: DeclaredNode, gpu_host: Any) -> None:
     """It would hold the GPUs."""
     _require_no_nouveau(gpu_node)
-    assert "nouveau" not in _loaded_modules(gpu_host), "/proc/modules has nouveau"
+    loaded = {"nouveau", "nova_core"} & _loaded_modules(gpu_host)
+    assert not loaded, f"/proc/modules has {', '.join(sorted(loaded))}"
 
 
 def test_nouveau_is_blacklisted(gpu_node: DeclaredNode, gpu_host: Any) -> None:
