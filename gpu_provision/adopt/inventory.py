@@ -17,6 +17,7 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.components import labels
+from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.json_schema import resolve_ref, schema
@@ -33,6 +34,7 @@ OPERANDS: Mapping[str, str] = {
 }
 
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
+_SLICES, _A30_SLICES = 7, 4  # compute slices of a GPU with MIG: NVIDIA MIG user guide
 _IMAGE = ("repository", "image", "version")
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
@@ -234,4 +236,9 @@ def _gpu_model(node: NodeFacts) -> str:
 
 def _gpu_count(node: NodeFacts) -> int:
     counted = node.labels.get(labels.GPU_COUNT, "")
-    return int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
+    count = int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
+    size = node.labels.get(SLICES, "")
+    if size.isdigit() and int(size):  # ``count`` is of MIG devices of this size
+        on_one = max(1, (_A30_SLICES if "A30" in node.labels.get(labels.GPU_PRODUCT, "") else _SLICES) // int(size))
+        count = -(-count // on_one)
+    return count

@@ -1,4 +1,4 @@
-"""Device plugin validation: on every GPU node, a CUDA vectorAdd that asks Kubernetes for one GPU.
+"""Device plugin validation: on every GPU node, a CUDA vectorAdd that requests one GPU, or one MIG device.
 
 A pod named by a digest of the validated content runs it once, and is deleted at the end of the run; see
 `gpu_provision.planning.verdicts`.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.components import driver, labels, operands, pods
+from gpu_provision.components.gpu_resources import resource_to_request
 from gpu_provision.components.node_labels import runnable_targets
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
@@ -36,24 +37,26 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
 
     The content is the pod itself, device plugin, driver, toolkit, and the declared number of GPUs.
     """
-    pod_spec = _pod_spec(spec, context)
-    common = [digest(pod_spec), context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
-    digests: dict[tuple[str, int], str] = {}
+    common = [context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
+    pod_specs, digests = dict[str, dict[str, Any]](), dict[tuple[str, str, int], str]()
     result = []
     for target in runnable_targets(context, "container-toolkit", "device-plugin"):
-        key = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
-        if key not in digests:
-            digests[key] = digest([*common, *key])
-        result.append(_pod(context, target, pod_spec, digests[key]))
+        resource = resource_to_request(target.facts.devices if target.facts else {})
+        if resource not in pod_specs:
+            pod_specs[resource] = _pod_spec(spec, context, resource)
+        needs = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
+        if (resource, *needs) not in digests:
+            digests[resource, *needs] = digest([digest(pod_specs[resource]), *common, *needs])
+        result.append(_pod(context, target, pod_specs[resource], digests[resource, *needs]))
     return result
 
 
-def _pod_spec(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
-    """Return the pod spec that all nodes share.
+def _pod_spec(spec: ValidatorSpec, context: RenderContext, resource: str) -> dict[str, Any]:
+    """Return the pod spec that all nodes with a resource share.
 
     They run on tainted and cordoned nodes, too. They have no priority, so that a validation never preempts a workload.
     """
-    container = operands.vector_add(context, "plugin-validation", gpus={"nvidia.com/gpu": 1})
+    container = operands.vector_add(context, "plugin-validation", gpus={resource: 1})
     built: dict[str, Any] = compact(
         {
             "restartPolicy": "Never",

@@ -16,6 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from gpu_provision.components import labels
+from gpu_provision.components.gpu_resources import GPU, read_devices
 from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import KINDS, KubeClient, ObjectList, path_to
@@ -62,7 +63,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     named = found.get(_OS_ID, ""), found.get(_OS_VERSION, "")
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
-    gpus = str(status.get("allocatable", {}).get("nvidia.com/gpu", ""))
+    devices = read_devices(status.get("allocatable", {}))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
     named_distribution = re.search(r"\+(k3s|rke2|k0s)", info.get("kubeletVersion", ""))  # as in v1.31.5+rke2r1
@@ -82,7 +83,8 @@ def node_facts(node: Manifest) -> NodeFacts:
         unschedulable=unschedulable,
         cordoned_by=cordoned_by,
         cordoned_at=cordoned_at,
-        gpus_allocatable=int(gpus) if gpus.isdecimal() else None,
+        gpus_allocatable=devices.pop(GPU, None),
+        other_devices=devices,
         taints=taints,
         revision=metadata.get("resourceVersion", "") if is_tainted else "",
     )

@@ -72,10 +72,17 @@ class NodeFacts:
     cordoned_at: str = ""  # when that manager did, RFC 3339; empty where that is
     # ``status.allocatable`` of ``nvidia.com/gpu``; None until a device plugin registers it.
     gpus_allocatable: int | None = None
+    other_devices: Mapping[str, int] = field(default_factory=dict)  # of shared GPUs and of MIG devices, by resource
     taints: tuple[Mapping[str, Any], ...] = ()  # as in its ``spec``
     # ``resourceVersion`` of a Node with the startup taint, the precondition of its removal. Empty for other
     # nodes, so that unchanged nodes compare equal.
     revision: str = ""
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """What the node offers to pods, by resource; empty until a device plugin registers any."""
+        whole = {} if self.gpus_allocatable is None else {"nvidia.com/gpu": self.gpus_allocatable}
+        return {**whole, **self.other_devices}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

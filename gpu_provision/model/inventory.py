@@ -41,7 +41,10 @@ class Gpu:
         REQUIRED, "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"]
     )
     count: int = setting(
-        REQUIRED, "GPUs per node. A run reports a node with another number.", minimum=1, examples=[1, 8]
+        REQUIRED,
+        "Physical GPUs per node, whatever MIG or sharing offers of them. A run reports a node with another number.",
+        minimum=1,
+        examples=[1, 8],
     )
 
 

@@ -17,7 +17,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from gpu_provision.components import device_plugin_validation, driver_validation, labels, startup_taint, validator
+from gpu_provision.components import (
+    device_plugin_validation,
+    driver_validation,
+    gpu_resources,
+    labels,
+    startup_taint,
+    validator,
+)
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import (
     DriverBasis,
@@ -168,20 +175,11 @@ def _container_starts(pods: Iterable[Manifest]) -> Iterator[str]:
 
 
 def count_problem(target: Target, context: RenderContext) -> str:
-    """Return which GPU counts of a node differ; empty if all agree.
-
-    With a sharing configuration the device plugin may offer more GPUs than declared.
-    """
+    """Return which GPU counts of a node differ; empty if all agree."""
     if target.facts is None or target.pool.gpu is None:
         return ""
-    declared, offered = target.pool.gpu.count, target.facts.gpus_allocatable or 0
-    shared = bool(context.inventory.specs.device_plugin.config_name)
-    counted = target.facts.labels.get(labels.GPU_COUNT, "")
-    if counted.isdigit() and int(counted) != declared and not shared:
-        return f"the inventory declares {gpu_text(target)}, GPU Feature Discovery counts {counted}"
-    if offered == declared or (shared and offered > declared):
-        return ""
-    return f"the inventory declares {gpu_text(target)}, the node offers {offered} nvidia.com/gpu to pods"
+    is_shared, node = bool(context.inventory.specs.device_plugin.config_name), target.facts
+    return gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, is_shared=is_shared)
 
 
 def gpu_text(target: Target) -> str:

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
+from gpu_provision.components.gpu_resources import resource_to_request
 from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED, WORKLOAD
 from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
@@ -215,7 +216,8 @@ def _unwatched_state(reading: ClusterPlan) -> ObservedState:
 def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
     needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
     inputs = {key: facts.labels[key] for key in needed}
-    return facts, (facts.name, facts.os, facts.container_runtime, facts.distribution, VALIDATED in facts.labels, inputs)
+    machine = facts.name, facts.os, facts.container_runtime, facts.distribution
+    return facts, (*machine, resource_to_request(facts.devices), VALIDATED in facts.labels, inputs)
 
 
 class LiveState(NamedTuple):

@@ -85,7 +85,7 @@ def _node_row(
         gpus=gpus,
         driver=_loaded_driver(node, target, seen),
         driver_on_host=bool(target and target.driver.on_host),
-        allocatable=node.gpus_allocatable,
+        allocatable=sum(node.devices.values()) if node.devices else None,
         state=state,
         reason=reason or ("" if gpu or gpus else _NO_GPU),
         cordoned=node.unschedulable,

@@ -16,7 +16,7 @@ import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults, suggest
-from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel
+from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel, Mig
 
 KERNELS = {
     "ubuntu20.04": "5.4.0-196-generic",
@@ -84,6 +84,7 @@ class MachineSpec:
         os: Identifier and version in one word, such as ``ubuntu22.04``.
         runtime: Container runtime as a node reports it, such as ``containerd://1.7.27``.
         gpu: Model of its GPUs; None for a machine without.
+        mig: The MIG devices of each GPU; None without MIG.
         host: What the simulated host has besides: ``driver`` (version of a driver installed on the host),
             ``nouveau``, ``modules``, ``builtin``; read by the simulation of hosts too.
     """
@@ -99,6 +100,7 @@ class MachineSpec:
     pods: int = 110
     gpu: GpuModel | None = None
     gpus: int = 0
+    mig: Mig | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] = ()
     roles: tuple[str, ...] = ()
@@ -238,7 +240,11 @@ _NODE_KEYS: dict[str, Check] = {
     "roles": _all(_is_text, "a list of strings"),
     "host": _MAPPING,
 }
-_GPU_KEYS: dict[str, Check] = {"model": _TEXT, "count": (lambda value: _is_count(value) and value > 0, "1 or more")}
+_GPU_KEYS: dict[str, Check] = {
+    "model": _TEXT,
+    "count": (lambda value: _is_count(value) and value > 0, "1 or more"),
+    "mig": _matches(r"[1-7]x[1-7]g\.\d+gb$", "the MIG devices of each GPU, such as 7x1g.10gb"),
+}
 _TIMING_KEYS: dict[str, Check] = {
     **{one.name: (_is_number, "seconds") for one in fields(Timings)},
     "speed": (lambda value: _is_number(value) and value > 0, "a number above 0"),
@@ -339,4 +345,6 @@ class _Reader:
         if name not in models():
             fix = suggest(name, models(), f"known: {', '.join(models())}", cutoff=0.3)
             self.add_problem("GP704", (*path, "model"), "this GPU model is not known", name, fix)
-        return {"gpu": models().get(name), "gpus": good.get("count", 1)}
+        count, _, profile = good.get("mig", "").partition("x")
+        mig = Mig(profile, int(count)) if profile else None
+        return {"gpu": models().get(name), "gpus": good.get("count", 1), "mig": mig}

@@ -9,9 +9,11 @@ import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Object = dict[str, Any]
+
+GPU_RESOURCE = "nvidia.com/gpu"
 
 VECTOR_ADD_LINES = (
     "[Vector addition of 50000 elements]",
@@ -109,6 +111,13 @@ GPU_MODELS = (
 _MIG_MODELS = ("A30", "A100", "H100", "H200", "B200")
 
 
+class Mig(NamedTuple):
+    """The MIG devices of each GPU of a machine: all of one profile, such as ``1g.10gb``."""
+
+    profile: str
+    devices: int
+
+
 def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies: int = 1) -> dict[str, str]:
     """Return what GPU Feature Discovery says about ``count`` GPUs of one model, without the timestamp."""
     cuda, mig = cuda_version(driver), any(name in gpu.name for name in _MIG_MODELS)
@@ -138,6 +147,21 @@ def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies:
         "mig.capable": str(mig).lower(),
         "mps.capable": "false",
         **({"mig.strategy": strategy} if mig else {}),
+    }
+    return {f"nvidia.com/{key}": value for key, value in labels.items()}
+
+
+def mig_labels(gpu: GpuModel, count: int, mig: Mig, *, strategy: str, copies: int = 1) -> dict[str, str]:
+    """Return the labels of MIG devices, which replace those of ``count`` GPUs; strategy ``single`` calls them GPUs."""
+    name, slices = "gpu" if strategy == "single" else f"mig-{mig.profile}", mig.profile.partition("g")[0]
+    labels = {
+        "gpu.replicas": "0",  # MIG devices are shared, not their GPU
+        "gpu.sharing-strategy": "none",
+        f"{name}.count": str(count * mig.devices),
+        f"{name}.product": f"{gpu.name.replace(' ', '-')}-MIG-{mig.profile}",
+        f"{name}.replicas": str(copies),
+        f"{name}.slices.ci": slices,
+        f"{name}.slices.gi": slices,
     }
     return {f"nvidia.com/{key}": value for key, value in labels.items()}
 

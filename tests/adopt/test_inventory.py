@@ -11,6 +11,7 @@ import yaml
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.inventory import derive_inventory, release_of, unsupported_settings
 from gpu_provision.components import labels
+from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.inventory import check
 from tests.adopt.builders import node, operator_install, policy
 from tests.data_file import document
@@ -63,6 +64,7 @@ def test_nodes_that_are_alike_are_a_pool() -> None:
         node("a", **{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}),
         node("b", **{"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED", "nvidia.com/gpu.count": "4"}),
         node("c", **{"nvidia.com/gpu.product": "Tesla-T4"}),
+        node("m", **{"nvidia.com/gpu.product": "H100-MIG-2g.20gb", "nvidia.com/gpu.count": "24", SLICES: "2"}),
         node("d", **{"feature.node.kubernetes.io/pci-10de.present": "false"}),
     )
     made = derive(operator_install(nodes=nodes))
@@ -71,6 +73,7 @@ def test_nodes_that_are_alike_are_a_pool() -> None:
         {"name": "a", "pool": "h100-x8"},
         {"name": "b", "pool": "h100-x4"},
         {"name": "c", "pool": "t4"},
+        {"name": "m", "pool": "h100-x8"},
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scenarios.world import OPERANDS, USES_GPU, World
+from tests.scenarios.world import OPERANDS, USES_GPU, World, default_fleet
 
 
 def test_an_edit_of_a_config_map_rolls_the_pods_that_read_it(new_world: Callable[..., World]) -> None:
@@ -41,6 +41,18 @@ def test_a_validation_on_a_busy_node_is_deferred(new_world: Callable[..., World]
     world.api.delete("pod", "training")
     assert world.apply("--cluster-only", "--json", check=True).document["warnings"] == []
     assert world.pods("nvidia-device-plugin-validation") == [], "validations do not pile up"
+
+
+@pytest.mark.parametrize(("strategy", "offered"), [("single", "nvidia.com/gpu"), ("mixed", "nvidia.com/mig-1g.10gb")])
+def test_a_node_is_validated_by_the_mig_devices_that_it_offers(
+    new_world: Callable[..., World], strategy: str, offered: str
+) -> None:
+    *nodes, h100 = default_fleet()["nodes"]
+    world = new_world(nodes=[*nodes, {**h100, "gpu": {**h100["gpu"], "mig": "7x1g.10gb"}}])
+    world.settings(mig={"strategy": strategy})
+    world.apply("--cluster-only", check=True)
+    assert world.json("node", "h100-1")["status"]["allocatable"][offered] == "56"
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
 def _exporters(world: World) -> set[str]:

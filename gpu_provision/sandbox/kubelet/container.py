@@ -13,7 +13,6 @@ from gpu_provision.sandbox.api import RUNTIME_CLASSES
 from gpu_provision.sandbox.kubelet.filesystem import Filesystem
 from gpu_provision.sandbox.kubelet.logs import LogKey
 from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
-from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
 
 _NO_DEVICES = {"", "void", "none"}
 
@@ -163,7 +162,7 @@ class Container:
         granted = len(self.machine.state.granted.get(self.key, ()))
         if granted:
             return min(granted, self.machine.gpus)
-        injected = self.handler.startswith("nvidia") and GPU_RESOURCE not in _limits(self.spec)
+        injected = self.handler.startswith("nvidia") and not requested_devices(self.spec, self.machine.state.resource)
         wanted = self.env.get("NVIDIA_VISIBLE_DEVICES", "")
         return self.machine.gpus if injected and wanted not in _NO_DEVICES else 0
 
@@ -181,13 +180,11 @@ class Container:
         return ""
 
 
-def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (container.get("resources") or {}).get("limits") or {}
-
-
-def requested_gpus(container: Mapping[str, Any]) -> int:
-    """Return how many GPUs a container's limits ask for."""
-    return int(_limits(container).get(GPU_RESOURCE, 0))
+def requested_devices(container: Mapping[str, Any], resource: str = "") -> int:
+    """Return how many devices of a resource, or of any of NVIDIA's, a container's limits request."""
+    limits = (container.get("resources") or {}).get("limits") or {}
+    names = [resource] if resource else [name for name in limits if name.startswith("nvidia.com/")]
+    return sum(int(limits.get(name, 0)) for name in names)
 
 
 async def read_handler(pod: Mapping[str, Any], simulation: Simulation) -> str | None:

@@ -22,6 +22,7 @@ from gpu_provision.sandbox.fleet import MachineSpec, Timings
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.filesystem import HostFiles
 from gpu_provision.sandbox.kubelet.logs import LogSink
+from gpu_provision.sandbox.operand_rules import GPU_RESOURCE
 from gpu_provision.sandbox.state import replace_file
 
 DRIVER_ROOT = "/run/nvidia/driver"
@@ -54,6 +55,7 @@ class MachineState:
         driver: Version of the loaded driver; empty for none.
         driver_digest: Configuration digest that the driver was installed with.
         devices: GPUs that pods can have; None before a device plugin registered any.
+        resource: By what name pods request them.
         registered: GPUs that the last device plugin registered.
         owners: Which container put something there, such as the driver; by what it put there.
         empty_dirs: Files of each emptyDir, by ``<pod uid>/<volume>``.
@@ -71,6 +73,7 @@ class MachineState:
     driver: str = ""
     driver_digest: str = ""
     devices: int | None = None
+    resource: str = GPU_RESOURCE
     registered: int = 0
     granted: dict[str, list[int]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
@@ -202,9 +205,10 @@ class Machine:
         made = (*self.state.directories, *self.state.files)
         return any(name == path or name.startswith(f"{path}/") for name in made)
 
-    def register_devices(self, count: int) -> None:
-        """Take what a device plugin offers."""
+    def register_devices(self, count: int, resource: str = GPU_RESOURCE) -> None:
+        """Take what a device plugin offers: one resource, whichever its configuration names."""
         self.state.devices = self.state.registered = count
+        self.state.resource = resource
         self.save_and_notify()
 
     def note_fault(self, fault: NodeFault, *, struck: bool) -> bool:

@@ -13,7 +13,6 @@ from gpu_provision.sandbox.api import CONFLICT, LEASES, NODES, NOT_FOUND, ApiErr
 from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
 
 SIMULATED = "gpu-provision.io/simulated"
-GPU_RESOURCE = "nvidia.com/gpu"
 _CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
 
 _OS_IMAGES = {
@@ -101,7 +100,7 @@ class Registration:
             made = await self._simulation.api.patch(NODES, self._machine.name, patch)
         self._uid = made["metadata"].get("uid", "")
         self._conditions = list((made.get("status") or {}).get("conditions") or ())
-        if GPU_RESOURCE in ((made.get("status") or {}).get("capacity") or {}):
+        if self._machine.state.resource in ((made.get("status") or {}).get("capacity") or {}):
             # A kubelet that restarts knows the resource, but no device is healthy until the plugin is back.
             self._machine.state.devices = self._machine.state.devices or 0
         await self.renew_lease()
@@ -139,8 +138,8 @@ class Registration:
         return {
             "ready": not (machine.rebooting or machine.faults.find("node-not-ready", machine.name)),
             "status": {
-                "capacity": {**base, **({GPU_RESOURCE: str(state.registered)} if plugged else {})},
-                "allocatable": {**base, **({GPU_RESOURCE: str(state.devices)} if plugged else {})},
+                "capacity": {**base, **({state.resource: str(state.registered)} if plugged else {})},
+                "allocatable": {**base, **({state.resource: str(state.devices)} if plugged else {})},
                 "nodeInfo": {
                     "architecture": spec.architecture,
                     "bootID": state.boot_id,

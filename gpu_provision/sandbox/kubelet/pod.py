@@ -11,10 +11,9 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, ApiError, Object
-from gpu_provision.sandbox.kubelet.container import read_handler, requested_gpus
+from gpu_provision.sandbox.kubelet.container import read_handler, requested_devices
 from gpu_provision.sandbox.kubelet.container_runner import ContainerRunner
 from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
-from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
 from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, PodContext, StatusManager, restarts
 
 _log = logging.getLogger(__name__)
@@ -190,11 +189,11 @@ class PodWorker(PodContext):
         if state.devices is None:
             return None  # no plugin ever registered: a kubelet does not know the resource and ignores the request
         for container in (*(self.pod["spec"].get("initContainers") or ()), *self.pod["spec"]["containers"]):
-            count = requested_gpus(container)
+            count = requested_devices(container, state.resource)
             if count and not machine.grant(f"{self.uid}/{container['name']}", count):
                 machine.release(self.uid)
                 free = state.devices - sum(map(len, state.granted.values()))
-                why = f"Allocate failed due to requested number of devices unavailable for {GPU_RESOURCE}"
+                why = f"Allocate failed due to requested number of devices unavailable for {state.resource}"
                 numbers = f"Requested: {count}, Available: {free}"
                 return "UnexpectedAdmissionError", f"{why}. {numbers}, which is unexpected"
         return None

@@ -66,9 +66,12 @@ def test_kubernetes_offers_the_declared_gpus(
     plugin = gpu_inventory.specs.device_plugin
     if not plugin.enabled:
         pytest.skip("device_plugin is off")
-    offered = int(gpu_cluster.node(gpu_node.name)["status"].get("allocatable", {}).get("nvidia.com/gpu", 0))
-    enough = offered == gpu_node.gpus or (plugin.config_name and offered > gpu_node.gpus)
-    assert enough, f"allocatable nvidia.com/gpu is {offered}, declared are {gpu_node.gpus}"
+    node = gpu_cluster.node(gpu_node.name)
+    offered = {key: int(value) for key, value in node["status"].get("allocatable", {}).items() if "nvidia.com/" in key}
+    has_mig = "nvidia.com/gpu.slices.gi" in node["metadata"].get("labels", {}) or any("/mig-" in key for key in offered)
+    count = sum(offered.values())
+    enough = count == gpu_node.gpus or ((plugin.config_name or has_mig) and count > gpu_node.gpus)
+    assert enough, f"allocatable nvidia.com/gpu is {count}, declared are {gpu_node.gpus}"
 
 
 def test_vector_add_has_passed_with_this_driver_and_toolkit(

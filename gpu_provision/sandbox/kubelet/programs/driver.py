@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, ApiError, Object
-from gpu_provision.sandbox.kubelet.container import Container, Program, requested_gpus
+from gpu_provision.sandbox.kubelet.container import Container, Program, requested_devices
 from gpu_provision.sandbox.kubelet.machine import DRIVER_ROOT
 from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, branch, paused_labels, resumed_labels
 
@@ -91,7 +91,7 @@ def _is_app(app: str, pod: Object) -> bool:
 
 def _uses_gpu(pod: Object) -> bool:
     owned = any(owner["kind"] == "DaemonSet" for owner in objects.owners(pod))
-    return not owned and any(map(requested_gpus, pod["spec"]["containers"]))
+    return not owned and any(map(requested_devices, pod["spec"]["containers"]))
 
 
 async def _evict_gpu_pods(container: Container) -> None:

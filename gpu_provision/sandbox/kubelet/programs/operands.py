@@ -13,9 +13,8 @@ from gpu_provision.sandbox.api import DAEMON_SETS, NODE_FEATURES, NODES, PODS, A
 from gpu_provision.sandbox.hosts.spec import find_distribution
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, DRIVER_ROOT, HANDLER, RUNTIME_CONFIGS
-from gpu_provision.sandbox.kubelet.node import GPU_RESOURCE
 from gpu_provision.sandbox.kubelet.programs.nfd import publish
-from gpu_provision.sandbox.operand_rules import OWNING_KINDS, driver_ready, gpu_labels
+from gpu_provision.sandbox.operand_rules import GPU_RESOURCE, OWNING_KINDS, driver_ready, gpu_labels, mig_labels
 
 _SOCKETS = "/var/lib/kubelet/device-plugins"
 _PLUGIN_OWNER, _TOOLKIT_OWNER, _CONFIG_OWNER = "device-plugin", "toolkit", "runtime-config"
@@ -220,16 +219,25 @@ async def _check_plugin(container: Container) -> str | None:
     return ""
 
 
-def count_replicas(container: Container) -> int:
-    """Return how many times each GPU is offered, by time slicing or MPS in the configuration of a container."""
+def read_offer(container: Container) -> tuple[str, int, int]:
+    """Return what a device plugin offers: the resource, the devices of each GPU, and how often each is offered.
+
+    Several come of MIG, and of time slicing or MPS in the configuration of a container.
+    """
+    resource, mig = GPU_RESOURCE, container.machine.spec.mig
+    strategy = container.env.get("MIG_STRATEGY", "none")
+    if mig and strategy == "mixed":
+        resource = f"nvidia.com/mig-{mig.profile}"
     file = container.env.get("CONFIG_FILE", "")
     try:
         sharing: Any = (yaml.safe_load(container.files.read(file) if file else "") or {}).get("sharing") or {}
     except (yaml.YAMLError, AttributeError):
-        return 1
+        sharing = {}
     kind = sharing.get("mps") or sharing.get("timeSlicing") or {}
-    found = [r.get("replicas", 1) for r in kind.get("resources") or () if r.get("name") == GPU_RESOURCE]
-    return int(found[0]) if found else 1
+    found: dict[str, Any] = next((each for each in kind.get("resources") or () if each.get("name") == resource), {})
+    is_renamed = bool(found) and kind.get("renameByDefault")
+    devices = mig.devices if mig and strategy != "none" else 1
+    return f"{resource}.shared" if is_renamed else resource, devices, int(found.get("replicas", 1))
 
 
 async def _run_plugin(container: Container) -> int:
@@ -250,13 +258,13 @@ async def _run_plugin(container: Container) -> int:
         return 1
     container.hold_gpu()
     container.log(
-        f"Starting to serve '{GPU_RESOURCE}' on {_SOCKETS}/nvidia-gpu.sock",
-        f"Registered device plugin for '{GPU_RESOURCE}' with Kubelet",
+        f"Starting to serve '{read_offer(container)[0]}' on {_SOCKETS}/nvidia-gpu.sock",
+        f"Registered device plugin for '{read_offer(container)[0]}' with Kubelet",
     )
     machine.state.owners[_PLUGIN_OWNER] = container.key
     container.report_started()
     while True:
-        machine.register_devices(_count_devices(container))
+        machine.register_devices(_count_devices(container), read_offer(container)[0])
         await machine.wait_until(lambda: _count_devices(container) != machine.state.devices)
 
 
@@ -264,7 +272,8 @@ def _count_devices(container: Container) -> int:
     machine = container.machine
     fault = machine.faults.find("plugin-sees-fewer", machine.name)
     seen = max(0, machine.gpus - int(fault.get("count", 1))) if fault else machine.gpus
-    return seen * count_replicas(container)
+    _, devices, replicas = read_offer(container)
+    return seen * devices * replicas
 
 
 def _stop_plugin(container: Container) -> None:
@@ -317,8 +326,11 @@ def _find_labels(container: Container) -> dict[str, str]:
     machine, gpu = container.machine, container.machine.spec.gpu
     if gpu is None:
         return {}
-    strategy = container.env.get("MIG_STRATEGY", "none")
-    return gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=count_replicas(container))
+    strategy, (_, _, copies) = container.env.get("MIG_STRATEGY", "none"), read_offer(container)
+    labels = gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=copies)
+    if (mig := machine.spec.mig) and strategy != "none":
+        labels |= mig_labels(gpu, machine.gpus, mig, strategy=strategy, copies=copies)
+    return labels
 
 
 async def _run_dcgm(container: Container) -> int:

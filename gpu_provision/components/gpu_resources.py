@@ -1,0 +1,79 @@
+"""The resources by which a node offers GPUs, whole, shared or as MIG devices, against the GPUs of the inventory.
+
+Labels are those of GPU Feature Discovery, resources those of the device plugin, with its default names:
+https://github.com/NVIDIA/k8s-device-plugin, internal/lm and api/config/v1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gpu_provision.components.labels import GPU_COUNT, GPU_PRODUCT
+from gpu_provision.model.inventory import Gpu
+
+GPU = "nvidia.com/gpu"
+_MIG = "nvidia.com/mig-"
+_SHARED = ".shared"  # end of a resource that sharing renames
+_GFD = "GPU Feature Discovery"
+_MIG_COUNT = re.compile(rf"({re.escape(_MIG)}.+)\.count")
+SLICES = f"{GPU}.slices.gi"  # label of nodes whose MIG devices are offered as nvidia.com/gpu: the size of one
+
+
+def read_devices(allocatable: Mapping[str, object]) -> dict[str, int]:
+    """Return the number of devices by resource, of the ``status.allocatable`` of a node."""
+    counts = {name: str(value) for name, value in allocatable.items() if name.removesuffix(_SHARED) == GPU}
+    counts |= {name: str(value) for name, value in allocatable.items() if name.startswith(_MIG)}
+    return {name: int(value) for name, value in counts.items() if value.isdecimal()}
+
+
+def resource_to_request(devices: Mapping[str, int]) -> str:
+    """Return the resource that a validation requests: a whole GPU, unless the node offers only others.
+
+    A resource stays at zero while the plugin restarts, so that a driver upgrade does not change the result.
+    """
+    return min(devices, key=lambda name: (not devices[name], name != GPU, name), default=GPU)
+
+
+def count_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
+    """Return which counts of a node differ: declared, labelled and offered GPUs; empty if all agree.
+
+    ``is_shared``: whether a configuration of the device plugin may offer each of them several times.
+    """
+    return _label_problem(gpu, labels, is_shared=is_shared) or _offer_problem(gpu, labels, devices, is_shared=is_shared)
+
+
+def _label_problem(gpu: Gpu, labels: Mapping[str, str], *, is_shared: bool) -> str:
+    if labels.get(GPU_PRODUCT, "").endswith("-MIG-INVALID"):
+        return f"{_GFD} finds MIG devices of several kinds, or GPUs without any, where mig.strategy is single"
+    counted, is_sliced = _count(labels), SLICES in labels
+    if counted is None or (counted >= gpu.count if is_sliced else is_shared or counted == gpu.count):
+        return ""
+    return f"the inventory declares {_text(gpu)}, {_GFD} counts {counted}{' MIG devices' if is_sliced else ''}"
+
+
+def _offer_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
+    sliced = {match[1]: value for key, value in labels.items() if (match := _MIG_COUNT.fullmatch(key))}
+    for resource, value in sorted(sliced.items()):
+        if _offered(resource, devices) < int(value):
+            return f"{_GFD} counts {value} {resource}, the node offers {_offered(resource, devices)} to pods"
+    if any(name.startswith(_MIG) and count for name, count in devices.items()):
+        return ""
+    expected, offered = (_count(labels) if SLICES in labels else None) or gpu.count, _offered(GPU, devices)
+    if offered == expected or (is_shared and offered > expected):
+        return ""
+    found = f"{_GFD} counts {expected} MIG devices" if SLICES in labels else f"the inventory declares {_text(gpu)}"
+    return f"{found}, the node offers {offered} {GPU} to pods"
+
+
+def _count(labels: Mapping[str, str]) -> int | None:
+    value = labels.get(GPU_COUNT, "")
+    return int(value) if value.isdecimal() else None
+
+
+def _text(gpu: Gpu) -> str:
+    return f"{gpu.count} x {gpu.model}"
+
+
+def _offered(resource: str, devices: Mapping[str, int]) -> int:
+    return devices.get(resource, 0) + devices.get(resource + _SHARED, 0)
