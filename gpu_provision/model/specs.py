@@ -64,6 +64,9 @@ class OperandSpec:
     env: Mapping[str, str | SecretKey] = setting({}, kind="env")
     args: tuple[str, ...] = setting((), kind="args")
     resources: Mapping[str, Any] = setting({}, kind="resources")
+    host_network: bool = setting(
+        False, "Whether its pods use the network of their node, which has their ports then.", pod=HOST_NETWORK
+    )
     timeout: int = _timeout(300)
 
     @property
@@ -79,6 +82,7 @@ class NfdSpec(OperandSpec):
     enabled: bool = setting(
         True, "Whether Node Feature Discovery is installed. If off, another installation has to label the nodes."
     )
+    host_network: bool = False
     namespace: str = setting("node-feature-discovery", "Namespace of Node Feature Discovery.", "name")
     worker_tolerations: tuple[Mapping[str, Any], ...] = setting(
         (), "Tolerations of the worker beyond its own, which cover GPU nodes and the control plane.", "tolerations"
@@ -221,11 +225,6 @@ class DcgmExporterSpec(OperandSpec):
         enum=["ClusterIP", "NodePort", "LoadBalancer"],
     )
     service_monitor: ServiceMonitorSpec = setting(ServiceMonitorSpec())
-    host_network: bool = setting(
-        False,
-        "Whether the exporter's pod uses the network of its node, which opens port 9400 on every node.",
-        pod=HOST_NETWORK,
-    )
     metrics_config: str = setting(
         "",
         "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list.",
