@@ -29,8 +29,10 @@ _POD_RULES = [rule("", ["pods"], ["get", "list", "watch"])]
 
 # Variables of the user that make the exporter read pods, the one that names a ConfigMap of metrics, and the engine's.
 _POD_SETTINGS = ("DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID")
+_LABEL_SETTING = "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX"
 _METRICS_SETTING = "DCGM_EXPORTER_CONFIGMAP_DATA"
 _ENGINE = "DCGM_REMOTE_HOSTENGINE_INFO"
+_JOBS = "hpc-job-mapping"
 _POD_RESOURCES = "/var/lib/kubelet/pod-resources"
 
 _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds": 45}
@@ -44,7 +46,14 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
         *(reader if _reads_pods(spec) else []),
-        operands.service(context, _NAME, ("gpu-metrics", _PORT), kind=spec.service_type, annotations=_SCRAPED),
+        operands.service(
+            context,
+            _NAME,
+            ("gpu-metrics", _PORT),
+            kind=spec.service_type,
+            annotations=_SCRAPED,
+            **({"internalTrafficPolicy": "Local"} if spec.internal_traffic_policy == "Local" else {}),
+        ),
         operands.daemon_set(
             context,
             _NAME,
@@ -57,11 +66,13 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
 
 
 def _reads_pods(spec: DcgmExporterSpec) -> bool:
-    return any(spec.settings.get(name, "").lower() == "true" for name in _POD_SETTINGS)
+    by_name = any(spec.settings.get(name, "").lower() == "true" for name in _POD_SETTINGS)
+    return by_name or spec.enable_pod_labels or spec.enable_pod_uid
 
 
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
     own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
+    jobs = spec.hpc_job_mapping
     calls_api = _reads_pods(spec) or spec.env.get(_METRICS_SETTING, "none") not in {"", "none"}
     on_host = HOST_NETWORK if spec.settings.get(_ENGINE, "").startswith("localhost") else {}
     return operands.pod(
@@ -76,6 +87,7 @@ def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
         volumes=[
             pods.host_volume("pod-gpu-resources", f"{_kubelet_root(context)}/pod-resources"),
             pods.host_volume("run-nvidia", "/run/nvidia"),
+            *([pods.host_volume(_JOBS, jobs.directory, "DirectoryOrCreate")] if jobs.enabled else []),
             *own,
         ],
     )
@@ -88,13 +100,17 @@ def _kubelet_root(context: RenderContext) -> str:
 
 
 def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
-    with_engine = context.inventory.specs.dcgm.enabled
+    with_engine, jobs = context.inventory.specs.dcgm.enabled, spec.hpc_job_mapping
+    pod_fields = spec.enable_pod_labels, spec.enable_pod_uid
     declared: pods.Environment = {
         "DCGM_EXPORTER_LISTEN": f":{_PORT}",
         "DCGM_EXPORTER_KUBERNETES": "true",
         "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if spec.metrics_config else _COLLECTORS,
         **pods.NODE_NAME,
         **({_ENGINE: dcgm.ADDRESS} if with_engine else {}),
+        **{name: "true" for name, is_on in zip(_POD_SETTINGS, pod_fields, strict=True) if is_on},
+        **({_LABEL_SETTING: ",".join(spec.pod_label_allowlist_regex)} if spec.pod_label_allowlist_regex else {}),
+        **({"DCGM_HPC_JOB_MAPPING_DIR": jobs.directory} if jobs.enabled else {}),
     }
     own = [pods.mount("metrics-config", _OWN_COLLECTORS, read_only=True, sub_path=_OWN_COLLECTORS_KEY)]
     return operands.container(
@@ -105,7 +121,11 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
         livenessProbe=_HEALTH | {"periodSeconds": 5},
         readinessProbe=_HEALTH,
         security=pods.PRIVILEGED,
-        mounts=[pods.mount("pod-gpu-resources", _POD_RESOURCES, read_only=True), *(own if spec.metrics_config else [])],
+        mounts=[
+            pods.mount("pod-gpu-resources", _POD_RESOURCES, read_only=True),
+            *([pods.mount(_JOBS, jobs.directory, read_only=True)] if jobs.enabled else []),
+            *(own if spec.metrics_config else []),
+        ],
     )
 
 
@@ -117,6 +137,7 @@ def _service_monitor(spec: DcgmExporterSpec, context: RenderContext) -> Manifest
         "interval": monitor.interval,
         "scrapeTimeout": monitor.scrape_timeout,
         "honorLabels": monitor.honor_labels,
+        **({"relabelings": [dict(each) for each in monitor.relabelings]} if monitor.relabelings else {}),
     }
     return manifest(
         ("monitoring.coreos.com/v1", "ServiceMonitor"),

@@ -172,6 +172,9 @@ class ValidatorSpec(OperandSpec):
     """The operator validator, and the image of the vectorAdd pods. Cannot be off."""
 
     enabled: bool = True
+    args: tuple[str, ...] = setting(
+        (), "Arguments of `sh -c` in the main container, in place of its script, which only waits.", "args"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +215,17 @@ class ServiceMonitorSpec:
     additional_labels: Mapping[str, str] = setting(
         {}, "Labels of the ServiceMonitor, such as the one that your Prometheus selects.", "labels"
     )
+    relabelings: tuple[Mapping[str, Any], ...] = setting(
+        (), "Relabelings of the target, as a ServiceMonitor has them.", "relabelings"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HpcJobMapping:
+    """Labels of HPC jobs: the exporter reads from files which job uses a GPU."""
+
+    enabled: bool = setting(False, "Whether the exporter reads the files.")
+    directory: str = setting("/var/lib/dcgm-exporter/job-mapping", "Directory of the files on the host.", "host_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +238,24 @@ class DcgmExporterSpec(OperandSpec):
         reference="service.type",
         enum=["ClusterIP", "NodePort", "LoadBalancer"],
     )
+    internal_traffic_policy: str = setting(
+        "Cluster",
+        "Internal traffic policy of the exporter's Service; `Local` reaches only the exporter of the same node.",
+        reference="service.internalTrafficPolicy",
+        enum=["Cluster", "Local"],
+    )
     service_monitor: ServiceMonitorSpec = setting(ServiceMonitorSpec())
+    hpc_job_mapping: HpcJobMapping = setting(HpcJobMapping())
+    enable_pod_labels: bool = setting(False, "Whether metrics have the labels of the pod that uses the GPU.")
+    enable_pod_uid: bool = setting(
+        False, "Whether metrics have the uid of the pod that uses the GPU.", reference="enablePodUID"
+    )
+    pod_label_allowlist_regex: tuple[str, ...] = setting(
+        (), "Regular expressions of the pod labels that metrics have. Without any, all of them.", "args"
+    )
+    host_pid: bool = setting(
+        False, "Whether the exporter's pod sees the processes of its node.", reference="hostPID", pod={"hostPID": True}
+    )
     metrics_config: str = setting(
         "",
         "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list.",
