@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import operands, pods
-from gpu_provision.components.objects import is_at_least
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DcgmSpec
 
@@ -23,11 +22,10 @@ _LIVES = {"tcpSocket": {"port": _PORT}, "initialDelaySeconds": 15}
 
 def manifests(spec: DcgmSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the Service and the DaemonSet."""
-    # Every exporter must reach the engine of its own node and no other. On by default since Kubernetes 1.22.
-    local: dict[str, Any] = {"internalTrafficPolicy": "Local"} if is_at_least(context.facts.version, (1, 22)) else {}
     return [
         *operands.access(_NAME, context.namespace),
-        operands.service(context, _NAME, ("dcgm", _PORT), **local),
+        # Every exporter must reach the engine of its own node and no other.
+        operands.service(context, _NAME, ("dcgm", _PORT), is_local=True),
         operands.daemon_set(context, _NAME, switch="dcgm", pod=_pod(spec, context)),
     ]
 

@@ -52,7 +52,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             ("gpu-metrics", _PORT),
             kind=spec.service_type,
             annotations=_SCRAPED,
-            **({"internalTrafficPolicy": "Local"} if spec.internal_traffic_policy == "Local" else {}),
+            is_local=spec.internal_traffic_policy == "Local",
         ),
         operands.daemon_set(
             context,

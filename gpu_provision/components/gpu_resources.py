@@ -53,10 +53,10 @@ def _label_problem(gpu: Gpu, labels: Mapping[str, str], *, is_shared: bool) -> s
 
 
 def _offer_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
-    sliced = {match[1]: value for key, value in labels.items() if (match := _MIG_COUNT.fullmatch(key))}
-    for resource, value in sorted(sliced.items()):
-        if _offered(resource, devices) < int(value):
-            return f"{_GFD} counts {value} {resource}, the node offers {_offered(resource, devices)} to pods"
+    sliced = {match[1]: _count(labels, key) for key in labels if (match := _MIG_COUNT.fullmatch(key))}
+    for resource, count in sorted(sliced.items()):
+        if count is not None and _offered(resource, devices) < count:
+            return f"{_GFD} counts {count} {resource}, the node offers {_offered(resource, devices)} to pods"
     if any(name.startswith(_MIG) and count for name, count in devices.items()):
         return ""
     expected, offered = (_count(labels) if SLICES in labels else None) or gpu.count, _offered(GPU, devices)
@@ -66,8 +66,8 @@ def _offer_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, in
     return f"{found}, the node offers {offered} {GPU} to pods"
 
 
-def _count(labels: Mapping[str, str]) -> int | None:
-    value = labels.get(GPU_COUNT, "")
+def _count(labels: Mapping[str, str], key: str = GPU_COUNT) -> int | None:
+    value = labels.get(key, "")
     return int(value) if value.isdecimal() else None
 
 

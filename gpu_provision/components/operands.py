@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.components import labels, pods
-from gpu_provision.components.objects import compact, digest, manifest, role, rule, service_account
+from gpu_provision.components.objects import compact, digest, is_at_least, manifest, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
@@ -118,17 +118,22 @@ def container(  # noqa: PLR0913 -- keyword-only: just the parts in which operand
     )
 
 
-def service(
+def service(  # noqa: PLR0913 -- keyword-only: just the parts in which Services differ
     context: RenderContext,
     name: str,
     port: tuple[str, int],
     *,
     kind: str = "ClusterIP",
     annotations: Mapping[str, str] | None = None,
-    **fields: Any,
+    is_local: bool = False,
 ) -> Manifest:
-    """Return a Service of one named port for the pods of an operand; ``fields`` are further fields of its spec."""
-    own = {labels.APP: name}
+    """Return a Service of one named port for the pods of an operand.
+
+    A local one reaches only the pod of the same node. The field is on by default since Kubernetes 1.22; older servers
+    refuse it.
+    """
+    is_limited = is_local and is_at_least(context.facts.version, (1, 22))
+    fields, own = {"internalTrafficPolicy": "Local"} if is_limited else {}, {labels.APP: name}
     ports = [{"name": port[0], "port": port[1], "targetPort": port[1], "protocol": "TCP"}]
     spec = {"type": kind, **fields, "selector": own, "ports": ports}
     metadata: dict[str, Any] = {"namespace": context.namespace, "labels": own, "annotations": annotations}

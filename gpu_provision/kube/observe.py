@@ -300,9 +300,8 @@ def _has_label(item: Manifest, mark: str) -> bool:
     return bool((item["metadata"].get("labels") or {}).get(key) == value)
 
 
-ValidationVerdicts = Mapping[
-    tuple[str, str], str
-]  # (component, node) -> the verdict, see `gpu_provision.planning.verdicts`
+ValidationVerdicts = Mapping[tuple[str, str], str]
+"""(component, node) -> the verdict, see `gpu_provision.planning.verdicts`."""
 
 
 def validations_ref(inventory: Inventory) -> ObjectRef:

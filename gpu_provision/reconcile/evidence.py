@@ -136,9 +136,8 @@ class Validations:
         """Start from the record in the cluster."""
         self._cluster, self._inventory = cluster, reading.context.inventory
         self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
-        self.passed: dict[ComponentNode, str] = dict(
-            reading.observed.verdicts
-        )  # the verdict as text, see `planning.verdicts`
+        # the verdict as text, see `planning.verdicts`
+        self.passed: dict[ComponentNode, str] = dict(reading.observed.verdicts)
         self.evidence: dict[ComponentNode, Evidence] = {}  # output of vectorAdds in this run
         self._verdicts = Memo[str, Verdict | None]()
         self._collected: dict[str, Verdict] = {}

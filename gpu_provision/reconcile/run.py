@@ -273,7 +273,7 @@ class Run:
             self._removed += self._validations.remove_succeeded(seen)
             back = back if self._rollout.should_roll_back else None
             reason = reason_of(self._progress.states.values()), f"goes back to {back.name}" if back else ""
-            self._recorder.end(self._ending(), changed=self._count_changes, reason="; ".join(filter(None, reason)))
+            self._recorder.end(self._ending(), changed=self._change_count, reason="; ".join(filter(None, reason)))
         return Outcome(
             result=self._result(),
             cluster_state=seen,
@@ -286,7 +286,7 @@ class Run:
         )
 
     @property
-    def _count_changes(self) -> int:
+    def _change_count(self) -> int:
         return len(self._objects.written) + len(self._steps.written) + self._removed
 
     def _ending(self) -> Ending:
@@ -299,7 +299,7 @@ class Run:
     def _result(self) -> RunResult:
         evidence = dict(self._validations.evidence)
         return RunResult(
-            changed=self._count_changes,
+            changed=self._change_count,
             requests=self._cluster.requests - self._before,
             run=self._recorder.record.number,
             seconds=time.monotonic() - self._began,

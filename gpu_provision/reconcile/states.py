@@ -59,9 +59,8 @@ class DeadlineTracker:
 
     requires: Mapping[str, tuple[str, ...]]  # component -> its enabled requirements
     timeouts: Mapping[str, int]  # component -> seconds
-    rejected: dict[ComponentNode, str] = field(
-        default_factory=dict
-    )  # why the API server rejected a write; steps add to it
+    # why the API server rejected a write; steps add to it
+    rejected: dict[ComponentNode, str] = field(default_factory=dict)
     _clocks: dict[ComponentNode, _Clock] = field(default_factory=dict)
     _due: list[float] = field(default_factory=list)
 

@@ -107,9 +107,8 @@ class ClusterObjects:
     budgets: Sequence[Manifest] = ()  # PodDisruptionBudgets
     claims: Sequence[Manifest] | None = ()  # ResourceClaims; None if pods have claims that could not be read
     refusals: Mapping[str, str] = field(default_factory=dict)  # uid of a pod -> the last answer to its eviction
-    validation_results: Mapping[str, ValidationResult] = field(
-        default_factory=dict
-    )  # node -> result for its current driver
+    # node -> result for its current driver
+    validation_results: Mapping[str, ValidationResult] = field(default_factory=dict)
 
 
 _Each = Callable[[Mapping[str, object], Callable[[str], FleetNode]], Mapping[str, FleetNode]]

@@ -109,10 +109,9 @@ NOVA = ("nova_drm", "nova_core")
 
 IN_TREE_DRIVERS = ("nouveau", *NOVA)
 
-ALWAYS = (
-    *(*IN_TREE_DRIVERS, "nvidia", "i2c_core"),
-    *("ipmi_msghandler", "ipmi_devintf", "ipmi_si", "mlx5_ib", "ib_umad"),
-)
+_IPMI, _INFINIBAND = ("ipmi_msghandler", "ipmi_devintf", "ipmi_si"), ("mlx5_ib", "ib_umad")
+
+ALWAYS = (*IN_TREE_DRIVERS, "nvidia", "i2c_core", *_IPMI, *_INFINIBAND)
 """Modules that are looked up whatever else is asked for."""
 
 UNKNOWN_USERS = -1
@@ -159,7 +158,10 @@ class KernelModules(Section):
 
     @property
     def in_tree_drivers(self) -> dict[str, int]:
-        """The loaded drivers of the kernel for NVIDIA GPUs, with their users, of which nova_drm is none."""
+        """The loaded drivers of the kernel for NVIDIA GPUs, with the number of their users.
+
+        nova_drm, which is unloaded with nova_core, does not count as a user of it.
+        """
         users = {name: self.loaded[name] for name in IN_TREE_DRIVERS if name in self.loaded}
         if users.get("nova_core", 0) > 0 and "nova_drm" in users:
             users["nova_core"] -= 1

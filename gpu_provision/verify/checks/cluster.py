@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from gpu_provision.components.gpu_resources import SLICES, read_devices
 from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY
 from gpu_provision.components.targets import choose_driver
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
@@ -67,9 +68,9 @@ def test_kubernetes_offers_the_declared_gpus(
     if not plugin.enabled:
         pytest.skip("device_plugin is off")
     node = gpu_cluster.node(gpu_node.name)
-    offered = {key: int(value) for key, value in node["status"].get("allocatable", {}).items() if "nvidia.com/" in key}
-    has_mig = "nvidia.com/gpu.slices.gi" in node["metadata"].get("labels", {}) or any("/mig-" in key for key in offered)
-    count = sum(offered.values())
+    devices = read_devices(node["status"].get("allocatable", {}))
+    has_mig = SLICES in node["metadata"].get("labels", {}) or any("/mig-" in name for name in devices)
+    count = sum(devices.values())
     enough = count == gpu_node.gpus or ((plugin.config_name or has_mig) and count > gpu_node.gpus)
     assert enough, f"allocatable nvidia.com/gpu is {count}, declared are {gpu_node.gpus}"
 
