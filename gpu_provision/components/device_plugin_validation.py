@@ -11,6 +11,7 @@ from typing import Any
 
 from gpu_provision.components import driver, labels, operands, pods
 from gpu_provision.components.gpu_resources import resource_to_request
+from gpu_provision.components.mig_manager import requested_configuration
 from gpu_provision.components.node_labels import runnable_targets
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
@@ -20,7 +21,7 @@ from gpu_provision.model.specs import ValidatorSpec
 
 NAME = "device_plugin_validation"
 TITLE = "Device plugin validation"
-REQUIRES: tuple[str, ...] = ("driver", "toolkit", "driver_validation", "device_plugin")
+REQUIRES: tuple[str, ...] = ("driver", "toolkit", "driver_validation", "mig_manager", "device_plugin")
 
 APP = "nvidia-device-plugin-validation"
 _NAME_LENGTH = 253
@@ -38,13 +39,14 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     The content is the pod itself, device plugin, driver, toolkit, and the declared number of GPUs.
     """
     common = [context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
-    pod_specs, digests = dict[str, dict[str, Any]](), dict[tuple[str, str, int], str]()
+    pod_specs, digests = dict[str, dict[str, Any]](), dict[tuple[object, ...], str]()
     result = []
     for target in runnable_targets(context, "container-toolkit", "device-plugin"):
         resource = resource_to_request(target.facts.devices if target.facts else {})
         if resource not in pod_specs:
             pod_specs[resource] = _pod_spec(spec, context, resource)
-        needs = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0
+        geometry = [requested_configuration(context.inventory, target)] if target.pool.mig else []
+        needs: tuple[object, ...] = (driver_of(target), target.pool.gpu.count if target.pool.gpu else 0, *geometry)
         if (resource, *needs) not in digests:
             digests[resource, *needs] = digest([digest(pod_specs[resource]), *common, *needs])
         result.append(_pod(context, target, pod_specs[resource], digests[resource, *needs]))

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gpu_provision.components.labels import GPU_COUNT, GPU_PRODUCT
-from gpu_provision.model.inventory import Gpu
+from gpu_provision.components.labels import GPU_COUNT, GPU_PRODUCT, MIG_CONFIG, MIG_STATE, MIG_SUCCESS
+from gpu_provision.components.mig_manager import requested_configuration
+from gpu_provision.inventory.mig import find_layout, geometry_of, offered_devices
+from gpu_provision.model.cluster import Target
+from gpu_provision.model.inventory import Gpu, Inventory
 
 GPU = "nvidia.com/gpu"
 _MIG = "nvidia.com/mig-"
@@ -33,6 +36,33 @@ def resource_to_request(devices: Mapping[str, int]) -> str:
     A resource stays at zero while the plugin restarts, so that a driver upgrade does not change the result.
     """
     return min(devices, key=lambda name: (not devices[name], name != GPU, name), default=GPU)
+
+
+def declared_devices(target: Target, inventory: Inventory) -> dict[str, int]:
+    """Return what a node offers once it has the MIG configuration of its pool; empty without one, or if unknown.
+
+    A model that does not tell the size of its memory leaves it to the label of the product.
+    """
+    mig, gpu, specs = target.pool.mig, target.pool.gpu, inventory.specs
+    if mig is None or gpu is None or specs.device_plugin.config_name:
+        return {}
+    product = target.facts.labels.get(GPU_PRODUCT, "") if target.facts else ""
+    layout = find_layout(gpu.model) or find_layout(product)
+    geometry = geometry_of(mig.config, specs.mig_manager, layout, gpu.count)
+    return {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
+
+
+def geometry_problem(target: Target, inventory: Inventory) -> str:
+    """Return which devices a node lacks that the MIG configuration of its pool makes; empty until that is applied."""
+    live = target.facts.labels if target.facts else {}
+    if target.facts is None or target.pool.mig is None or live.get(MIG_STATE) != MIG_SUCCESS:
+        return ""
+    if (config := live.get(MIG_CONFIG, "")) != requested_configuration(inventory, target):
+        return ""
+    for resource, count in declared_devices(target, inventory).items():
+        if (offered := target.facts.devices.get(resource, 0)) != count:
+            return f"{config} makes {count} {resource}, the node offers {offered} to pods"
+    return ""
 
 
 def count_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:

@@ -28,7 +28,13 @@ WORKLOAD = "nvidia.com/gpu.workload.config"  # read: what uses the node's GPUs, 
 # Read: labels of GPU Feature Discovery.
 GPU_PRODUCT = "nvidia.com/gpu.product"
 GPU_COUNT = "nvidia.com/gpu.count"
+MIG_CAPABLE = "nvidia.com/mig.capable"
 DRIVER_VERSION = "nvidia.com/cuda.driver-version.full"
+
+# Of the MIG manager: the configuration that a node requests, and what became of it.
+MIG_CONFIG = "nvidia.com/mig.config"
+MIG_STATE = "nvidia.com/mig.config.state"
+MIG_SUCCESS, MIG_FAILED = "success", "failed"
 
 # Of gpu-provision.
 DRIVER_GROUP = "gpu-provision.io/driver"  # on nodes and driver pods: which driver DaemonSet serves the node

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, mig_manager
 from gpu_provision.components.targets import node_pools
 from gpu_provision.components.toolkit_runtimes import runtime_of
 from gpu_provision.model.cluster import DriverBasis, Manifest, NodeFacts, RenderContext, Target
@@ -33,6 +33,7 @@ OPERANDS = (
 )
 
 _DEPLOY = tuple(map(labels.deploy_label, OPERANDS))
+_DEPLOY_MIG = labels.deploy_label("mig-manager")
 _AUTO_BASES = frozenset({DriverBasis.READ, DriverBasis.LABEL})  # by `driver.enabled: auto`
 _NO_NEEDS: dict[str, str | None] = dict.fromkeys((labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME))
 
@@ -55,7 +56,7 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
         # Declared labels override these, so that an inventory can turn an operand off.
         wanted[name] = _target_labels(spec, target, wanted[name]) | wanted[name]
     for node in leaving_nodes(context):
-        own = [key for key in _DEPLOY if node.labels.get(key) == "true"]  # one with another value stays
+        own = [key for key in (*_DEPLOY, _DEPLOY_MIG) if node.labels.get(key) == "true"]  # one with another value stays
         own += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
         marks = (labels.GPU_PRESENT, *own, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
         wanted[node.name] = dict.fromkeys(marks) | wanted.get(node.name, {})
@@ -74,13 +75,23 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
     operands: dict[str, str | None] = {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
     return {
         labels.GPU_PRESENT: "true",
-        **(_removed_operands(live) if is_off else operands | _driver_operand(target, live)),
+        **(
+            _removed_operands(live) if is_off else operands | _driver_operand(target, live) | _mig_operand(spec, target)
+        ),
+        **({labels.MIG_CONFIG: mig_manager.requested_configuration(spec, target)} if target.pool.mig else {}),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
         labels.INVENTORY: spec.name,  # by which the inventory can remove its labels later
         **({} if spec.specs.startup_taint.enabled else {labels.VALIDATED: None}),
     }
+
+
+def _mig_operand(inventory: Inventory, target: Target) -> dict[str, str | None]:
+    """Let the MIG manager onto a node that has a configuration, or whose GPUs are capable of MIG."""
+    live = target.facts.labels if target.facts else {}
+    is_wanted = bool(target.pool.mig) or (mig_manager.spec(inventory) and live.get(labels.MIG_CAPABLE) == "true")
+    return {_DEPLOY_MIG: "true"} if is_wanted and live.get(_DEPLOY_MIG, "") in {"", "true"} else {}
 
 
 def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ...]:

@@ -41,7 +41,7 @@ class Model:
 
 
 @cache
-def _tables() -> dict[str, Any]:
+def hardware_tables() -> dict[str, Any]:
     """Return the facts, which are data: hardware.toml."""
     import tomllib  # noqa: PLC0415  help needs none of it
 
@@ -51,8 +51,8 @@ def _tables() -> dict[str, Any]:
 @cache
 def models() -> tuple[Model, ...]:
     """Return all known models."""
-    families = {name: Family(name, **entry) for name, entry in _tables()["families"].items()}
-    entries = _tables()["models"].items()
+    families = {name: Family(name, **entry) for name, entry in hardware_tables()["families"].items()}
+    entries = hardware_tables()["models"].items()
     return tuple(
         Model(name, **entry | {"family": families[entry["family"]], "aliases": tuple(entry.get("aliases", ()))})
         for name, entry in entries
@@ -61,28 +61,29 @@ def models() -> tuple[Model, ...]:
 
 def find_model(name: str) -> Model | None:
     """Return the model of this name, however it is spelled: ``Tesla T4``, ``NVIDIA H100 80GB HBM3``, ``h100``."""
-    return _models_by_form().get(_form(name))
+    return _models_by_form().get(normalize_model(name))
 
 
 @cache
 def _models_by_form() -> dict[str, Model]:
-    return {_form(name): model for model in models() for name in (model.name, *model.aliases)}
+    return {normalize_model(name): model for model in models() for name in (model.name, *model.aliases)}
 
 
-def _form(name: str) -> str:
+def normalize_model(name: str) -> str:
+    """Return the words that tell models apart, however the name is spelled."""
     words = name.lower().replace("-", " ").replace("_", " ").split()
     return " ".join(word for word in words if word not in {"nvidia", "tesla", "geforce", "gpu"})
 
 
 def images() -> dict[str, list[str]]:
     """Return the versions of operating systems with known images, by ID; empty if any may exist."""
-    versions: dict[str, list[str]] = _tables()["images"]
+    versions: dict[str, list[str]] = hardware_tables()["images"]
     return versions
 
 
 def has_own_driver(system: str) -> bool:
     """Return whether systems with this ID of /etc/os-release have drivers of the host only."""
-    return system in _tables()["hosts"]["systems"]
+    return system in hardware_tables()["hosts"]["systems"]
 
 
 def known_tags() -> tuple[str, ...]:
@@ -222,9 +223,9 @@ def _check_gpus(context: CheckContext) -> Iterator[Problem]:
         if "model" in gpu and model is None:
             what = f"The GPU model {gpu['model']} is unknown, so drivers are not checked for it."
             known, otherwise = [each.name for each in models()], "Write it as `nvidia-smi -L` does."
-            meant = partial(did_you_mean, _form(gpu["model"]), known, otherwise)
+            meant = partial(did_you_mean, normalize_model(gpu["model"]), known, otherwise)
             yield context.warning("GP150", (*path, "model"), what, meant)
-        plausible = _tables()["counts"][model.board if model else _PCIE]
+        plausible = hardware_tables()["counts"][model.board if model else _PCIE]
         if (count := gpu.get("count")) is not None and count not in plausible:
             near = -min((abs(each - count), -each) for each in plausible)[1]
             kind = f" for {model.name} ({model.board})" if model else ""

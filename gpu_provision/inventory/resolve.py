@@ -16,7 +16,16 @@ from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.references import read_certificates
 from gpu_provision.model import specs
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
-from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool, OperatingSystem
+from gpu_provision.model.inventory import (
+    ClusterConfig,
+    Gpu,
+    HistorySection,
+    Inventory,
+    MigGeometry,
+    Node,
+    NodePool,
+    OperatingSystem,
+)
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
 from gpu_provision.releases import DEFAULT, Release
@@ -95,6 +104,7 @@ class InventoryFile:
     )
     device_plugin: specs.DevicePluginSpec | None = setting(None)
     gfd: specs.GfdSpec | None = setting(None)
+    mig_manager: specs.MigManagerSpec | None = setting(None)
     dcgm: specs.DcgmSpec | None = setting(None)
     dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
     daemonsets: specs.DaemonSetSettings | None = setting(None)
@@ -264,6 +274,7 @@ def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
         gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
+        mig=MigGeometry(config=pool["mig"].get("config", "")) if "mig" in pool else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
         overrides_upgrades="upgrade_policy" in changes,

@@ -49,6 +49,18 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigGeometry:
+    """The MIG devices of a pool's GPUs, which the MIG manager makes. A change of them is rolled out as a driver is."""
+
+    config: str = setting(
+        REQUIRED,
+        "Name of a configuration: of `mig_manager.config`, or one that the MIG manager has for every GPU: "
+        "`all-disabled`, `all-balanced`, and `all-` with a profile. Without the key, the GPUs stay as they are.",
+        "mig_config",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
     """Nodes of one kind. A pool without `gpu` gets no GPU component."""
 
@@ -60,6 +72,7 @@ class NodePool:
         "os",
     )
     gpu: Gpu | None = setting(None)
+    mig: MigGeometry | None = setting(None)
     # Fully resolved.
     driver: DriverSpec = setting(
         REQUIRED,

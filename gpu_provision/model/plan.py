@@ -189,6 +189,10 @@ class Eviction:
     slowed_by: tuple[str, ...] = ()  # those that allow fewer disruptions than the wave needs
 
 
+MIG_CONFIGURATION = "MIG configuration"
+"""Beginning of the reason of a node that keeps its driver and gets other MIG devices."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePreview:
     """Preview of the upgrade of one node."""
@@ -201,6 +205,11 @@ class NodePreview:
     stays: tuple[Eviction, ...] = ()  # pods that stay although they may use the driver
     cordoned_by: str = ""  # field manager of an earlier cordon, which stays; empty if there is none
     seconds: int = 0  # sum of its timeouts; 0 if one of them is off
+
+    @property
+    def keeps_driver(self) -> bool:
+        """Whether only the MIG devices of the node change."""
+        return self.why.startswith(MIG_CONFIGURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,37 @@ class GfdSpec(OperandSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigManagerConfig:
+    """Configurations of the MIG manager beside its own."""
+
+    name: str = setting("", "ConfigMap with the key config.yaml that exists in place of `data`.", "object_name")
+    data: Mapping[str, Any] = setting({}, kind="mig_configs", reference=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuClientsConfig:
+    """Services of the host that use GPUs, which the MIG manager stops while it works on a host driver."""
+
+    name: str = setting(
+        "", "ConfigMap with the key clients.yaml. Default: one with the services of DGX systems.", "object_name"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigManagerSpec(OperandSpec):
+    """The MIG manager, which divides GPUs into MIG devices. It runs if a pool declares `mig`."""
+
+    enabled: bool = setting(
+        False,
+        "Whether it runs although no pool declares `mig`: on nodes whose GPUs are capable of MIG. It then follows the "
+        "label `nvidia.com/mig.config` that other programs write.",
+    )
+    config: MigManagerConfig = setting(MigManagerConfig())
+    gpu_clients_config: GpuClientsConfig = setting(GpuClientsConfig())
+    timeout: int = _timeout(900)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmSpec(OperandSpec):
     """The stand-alone DCGM host engine. The exporter has an engine of its own, so this one is off by default."""
 
@@ -338,6 +369,7 @@ class Specs:
     validator: ValidatorSpec
     device_plugin: DevicePluginSpec
     gfd: GfdSpec
+    mig_manager: MigManagerSpec
     dcgm: DcgmSpec
     dcgm_exporter: DcgmExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, ResourceChange
+from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
@@ -136,9 +136,11 @@ def closing(plan: Plan, *, hosts: int = 0, reboots: int = 0) -> str:
     parts += [f"{reboots} of them to reboot"] if reboots else []
     parts += [f"{counts[action]} {word}" for action, word in _COUNTED.items() if counts[action] or action in SIGNS]
     nodes = plan.rollout.nodes if plan.rollout else ()
-    drivers, pods = sum(not node.leaves for node in nodes), sum(len(node.evicts) for node in nodes)
+    drivers = sum(not (node.leaves or node.keeps_driver) for node in nodes)
+    divided, pods = sum(node.keeps_driver for node in nodes), sum(len(node.evicts) for node in nodes)
     waves = f" in {pluralize(len(plan.rollout.waves), 'wave')}" if plan.rollout else ""
     parts += [f"{pluralize(drivers, 'driver')} to replace{waves}"] if drivers else []
+    parts += [f"{pluralize(divided, 'node')} to divide into MIG devices{waves}"] if divided else []
     parts += [f"{pluralize(pods, 'pod')} to evict"] if pods else []
     parts += [pluralize(problems, "conflict")] if problems else []
     return f"Plan: {', '.join(parts)}. Nothing was changed."
@@ -150,12 +152,17 @@ def upgrades(plan: Plan) -> list[str]:
     for component, own in _by_component(plan.changes, plan.components).items():
         nodes, waves = {node for change in own for node in change.nodes}, ""
         if component == _DRIVER and plan.rollout:
-            nodes = {node.node for node in plan.rollout.nodes if not node.leaves}
+            nodes = {node.node for node in plan.rollout.nodes if not (node.leaves or node.keeps_driver)}
             waves = f" in {pluralize(len(plan.rollout.waves), 'wave')}" if nodes else ""
         where = f" on {pluralize(len(nodes), 'node')}{waves}" if nodes else ""
         version = _version_change(own) or (f"{component} replaced" if waves else "")
         lines += [f"{version}{where}"] if version else []
-    return lines
+    divided = [node for node in (plan.rollout.nodes if plan.rollout else ()) if node.keeps_driver]
+    return [*lines, *(f"{why} on {pluralize(len(own), 'node')}" for why, own in group_by(divided, _why).items())]
+
+
+def _why(preview: NodePreview) -> str:
+    return preview.why
 
 
 def _version_change(own: Iterable[Change]) -> str:

@@ -17,6 +17,7 @@ from gpu_provision.output.text import PLAIN, Style, group_by, ordered_ranges, pl
 _MAX_NAMES = 12  # lines of one kind
 _FEW = 6  # waves with a line each
 _COMES_BACK = "; it tolerates cordons, so it may come back and keep the new driver from starting"
+_PAUSES = "; the stack's pods that use GPUs restart on a node with other MIG devices"
 _RESTARTS = "; the stack's other pods on a node restart with its driver"
 
 
@@ -39,7 +40,11 @@ def _heading(schedule: Schedule) -> str:
     leaving = f", {pluralize(pods, 'pod')} to evict" if pods else ""
     minutes = f", up to {-(-max(bounds) // 60)} min a node" if all(bounds) else ""
     size = f"{pluralize(len(nodes), 'node')} in {pluralize(len(schedule.waves), 'wave')}{leaving}{minutes}"
-    return f"nodes that leave: {size}" if leave else f"rollout of the driver: {size}{_RESTARTS}"
+    if leave:
+        return f"nodes that leave: {size}"
+    if all(outlook.leaves or outlook.keeps_driver for outlook in nodes):
+        return f"rollout of MIG devices: {size}{_PAUSES}"
+    return f"rollout of the driver: {size}{_RESTARTS}"
 
 
 def lines(schedule: Schedule) -> Iterator[str]:

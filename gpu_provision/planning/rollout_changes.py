@@ -142,13 +142,18 @@ def _repeated_validations(changes: Iterable[Change], nodes: Collection[str], see
                 yield validation_change(component, target, seen)
 
 
+_LABELS_OF_ROLLOUT = (labels.DRIVER_GROUP, labels.MIG_CONFIG)
+
+
 def _with_group_labels(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
-    """Yield changes, with the labels that move nodes to another driver DaemonSet."""
+    """Yield changes, with the labels that move nodes to another driver DaemonSet or request other MIG devices."""
     regrouped: dict[ObjectRef, Change] = {}
-    for target in seen.context.targets:
-        group = seen.node_labels.get(target.name, {}).get(labels.DRIVER_GROUP)
-        if target.facts and target.name in going and group not in {None, target.facts.labels.get(labels.DRIVER_GROUP)}:
-            write = NodePatch({labels.DRIVER_GROUP: group}, removes_taint=False)
+    for target in (each for each in seen.context.targets if each.facts and each.name in going):
+        wanted, live = seen.node_labels.get(target.name, {}), target.facts.labels if target.facts else {}
+        differing = {key: wanted[key] for key in _LABELS_OF_ROLLOUT if key in wanted and wanted[key] != live.get(key)}
+        moved: dict[str, str | None] = {key: value for key, value in differing.items() if value}
+        if target.facts and moved:
+            write = NodePatch(moved, removes_taint=False)
             regroup = node_change(NAME, seen.parts[NAME].single[target.name], target.facts, write, seen)
             regrouped[regroup.ref] = regroup
     for change in changes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, node_labels
+from gpu_provision.components import labels, mig_manager, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.diagnostics import pods as pod_view
@@ -60,8 +60,9 @@ def cluster_state(
     by_key = _group_pods(observed.pods.values()) if pods is None else pods
     known = per_node(desired) if parts is None else parts
     stay = upgrades.kept_driver_groups(context.targets, desired, by_key)
+    geometries = upgrades.kept_geometries(context.targets)
     expired = verdicts.expired_labels(context, desired, known, observed, by_key)
-    for other in filter(None, (stay, expired)):
+    for other in filter(None, (stay, geometries, expired)):
         desired = upgrades.with_node_labels(desired, other)
         known = {**known, "node_labels": _on_nodes(desired["node_labels"])}
     return ClusterState(context, desired, observed, by_key, wanted, known)
@@ -176,7 +177,9 @@ def _evaluate_component(
     for daemonset in part.daemonsets:
         if matches_node(daemonset, _desired_labels(target, seen)):
             state = _daemon_state(component, target, daemonset, seen)
-            return upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
+            state = upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
+            wanted = seen.node_labels.get(target.name, {})
+            return upgrades.with_geometry(state, target, wanted) if component == mig_manager.NAME else state
     return None
 
 

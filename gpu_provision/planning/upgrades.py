@@ -29,6 +29,12 @@ STACK_KEPT = "keeps the stack"
 UPGRADE_UNFINISHED = "its upgrade is not over"
 """Beginning of the reason of a driver whose rollout is unfinished, or requested on the node."""
 
+GEOMETRY_PENDING = "the MIG configuration is to change"
+"""Beginning of the reason of a MIG manager whose node requests another configuration than the declared one."""
+
+GEOMETRY_FAILED = "the MIG manager could not apply the configuration"
+"""Beginning of the reason of a MIG manager that reports a failure."""
+
 _UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{UPGRADE_UNFINISHED}: {UpgradeState.FAILED.value}"
 NO_DRIVER_RESTART = "no driver restart"
@@ -62,6 +68,28 @@ def with_upgrade(state: NodeState, target: Target) -> NodeState:
     return replace(state, state=State.READY, reason=f"{DRIVER_KEPT}: {why}") if why else state
 
 
+def with_geometry(state: NodeState, target: Target, wanted: Mapping[str, str | None]) -> NodeState:
+    """Return the state of a MIG manager, with that of its node's configuration.
+
+    ``wanted``: the final labels of the node. A run rolls out another configuration, and repeats a failed one.
+    """
+    live: Mapping[str, str] = target.facts.labels if target.facts else {}
+    is_ready, config = state.state is State.READY, wanted.get(labels.MIG_CONFIG)
+    if config is None or not (is_ready or state.reason == OUTDATED):
+        return state
+    if live.get(labels.MIG_CONFIG) != config:
+        if why := _keep_reason(target):
+            return replace(state, state=State.READY, reason=f"{DRIVER_KEPT}: {why}")
+        reason = f"{GEOMETRY_PENDING}: {live.get(labels.MIG_CONFIG, 'none')} -> {config}"
+    else:
+        result = live.get(labels.MIG_STATE, "")
+        if not is_ready or result == labels.MIG_SUCCESS:
+            return state
+        is_failed = result == labels.MIG_FAILED
+        reason = f"{GEOMETRY_FAILED}: {config}" if is_failed else f"applies {config} ({result or 'not begun'})"
+    return replace(state, state=State.PROGRESSING, reason=reason)
+
+
 def _unfinished_upgrade(target: Target, *, is_kept: bool) -> str:
     if target.facts is None:
         return ""
@@ -93,7 +121,10 @@ def has_stale_rollout(target: Target) -> bool:
 
 def state_between_runs(state: NodeState) -> NodeState:
     """Return the state of a driver between runs, where a failed upgrade is failed; a run retries it."""
-    return replace(state, state=State.FAILED) if state.reason.startswith(_FAILED) else state
+    return replace(state, state=State.FAILED) if state.reason.startswith((_FAILED, GEOMETRY_FAILED)) else state
+
+
+_NEEDS_ROLLOUT = (UPGRADE_UNFINISHED, GEOMETRY_PENDING, GEOMETRY_FAILED)
 
 
 def needs_rollout(states: Mapping[tuple[str, str], NodeState]) -> bool:
@@ -107,7 +138,7 @@ def nodes_to_upgrade(states: Mapping[tuple[str, str], NodeState]) -> Iterator[st
         if not state.reason:
             continue  # most states of a large fleet
         is_outdated = component == DRIVER and node and state.reason == OUTDATED
-        if is_outdated or state.reason.startswith(UPGRADE_UNFINISHED) or state.state is State.LEAVING:
+        if is_outdated or state.reason.startswith(_NEEDS_ROLLOUT) or state.state is State.LEAVING:
             yield node
 
 
@@ -134,6 +165,20 @@ def kept_driver_groups(targets: Iterable[Target], desired: Desired, pods: Pods) 
         if target.facts and (group := target.facts.labels.get(labels.DRIVER_GROUP, "")) not in {"", target.driver_group}
         if any(not has_installed(pod, wanted) for pod in pods.get((DRIVER, target.name), ()) if is_staying(pod))
     }
+
+
+def kept_geometries(targets: Iterable[Target]) -> dict[str, dict[str, str | None]]:
+    """Return the labels of the MIG configurations that nodes keep until the rollout reaches them, by node.
+
+    A node that joins requests its configuration at once. So does none with a host driver, whose GPUs may be in use.
+    """
+    kept = dict[str, dict[str, str | None]]()
+    for target in targets:
+        live: Mapping[str, str] = target.facts.labels if target.facts else {}
+        joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & live.keys()
+        if target.pool.mig and not joins:
+            kept[target.name] = {labels.MIG_CONFIG: live.get(labels.MIG_CONFIG)}
+    return kept
 
 
 def is_staying(pod: Manifest) -> bool:

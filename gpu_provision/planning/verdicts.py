@@ -179,7 +179,8 @@ def count_problem(target: Target, context: RenderContext) -> str:
     if target.facts is None or target.pool.gpu is None:
         return ""
     is_shared, node = bool(context.inventory.specs.device_plugin.config_name), target.facts
-    return gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, is_shared=is_shared)
+    problem = gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, is_shared=is_shared)
+    return problem or gpu_resources.geometry_problem(target, context.inventory)
 
 
 def gpu_text(target: Target) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from gpu_provision.components import labels, node_labels
+from gpu_provision.components import labels, mig_manager, node_labels
+from gpu_provision.components.gpu_resources import declared_devices
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD, ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
-from gpu_provision.model.cluster import Kind, NodeFacts, ObjectRef, ref_of
+from gpu_provision.model.cluster import Kind, NodeFacts, ObjectRef, Target, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Schedule
@@ -112,6 +113,8 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
         for item in seen.desired.get("driver", ())
         if item["kind"] == "DaemonSet"
     }
+    managers = (each for each in seen.desired.get(mig_manager.NAME, ()) if each["kind"] == "DaemonSet")
+    mig_template = next((each["spec"]["template"] for each in managers), None)
     live = {group: seen.observed.members.get(ref_of(item)) for group, item in daemonsets.items()}
     unobserved = {group for group, item in live.items() if item and not is_observed(item)}
     place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
@@ -119,15 +122,24 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
         target.name: DesiredDriver(
             domain=domain_of(target.pool),
             position=place.get(target.name, len(place)),
-            template=daemonsets[target.driver_group]["spec"]["template"],
+            template=daemonsets[target.driver_group]["spec"]["template"] if target.driver_group in daemonsets else None,
             version=target.pool.driver.image.version,
+            mig=_requested_geometry(target, seen),
+            mig_manager=mig_template if target.pool.mig else None,
+            devices=declared_devices(target, seen.context.inventory),
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
         )
         for target in (*seen.context.targets, *seen.context.others)
-        if target.driver_group in daemonsets
+        if target.driver_group in daemonsets or (target.driver.on_host and _requested_geometry(target, seen))
     }
+
+
+def _requested_geometry(target: Target, seen: ClusterPlan | ClusterState) -> str:
+    """Return the MIG configuration that a node requests; empty without one, or if the run leaves out the manager."""
+    is_on = mig_manager.NAME in seen.desired
+    return mig_manager.requested_configuration(seen.context.inventory, target) if is_on else ""
 
 
 def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
@@ -135,7 +147,8 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
 
     The inventory's own policy applies to them.
     """
-    nodes = {target.name: StackPresence.STAYS for target in seen.context.targets if has_stale_rollout(target)}
+    stale = (target for target in seen.context.targets if has_stale_rollout(target))
+    nodes = {target.name: StackPresence.STAYS for target in stale if not _requested_geometry(target, seen)}
     for node in node_labels.leaving_nodes(seen.context):
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
         nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
@@ -197,8 +210,13 @@ class RolloutController:
         else:
             decided = decide(snapshot, self._policy, writing)
             self.decision = replace(decided, actions=tuple(coalesce(decided.actions, snapshot, self._policy)))
-        keys = (((DRIVER, name), node) for name, node in self.nodes.items())
-        return {**raw, **{key: driver_state(node, self.decision, raw[key]) for key, node in keys if key in raw}}
+        states = {
+            key: rollout_state(node, self.decision, raw[key])
+            for node in self.nodes.values()
+            for key in ((DRIVER, node.name), (mig_manager.NAME, node.name))
+            if key in raw
+        }
+        return {**raw, **states}
 
     def stop(self) -> None:
         """Leave all nodes as they are."""
@@ -271,7 +289,9 @@ class RolloutController:
 
 
 def _key(node: FleetNode) -> ComponentNode:
-    return (node_labels.NAME if node.is_leaving else DRIVER), node.name
+    if node.is_leaving:
+        return node_labels.NAME, node.name
+    return (mig_manager.NAME if node.has_host_driver and node.desired.mig else DRIVER), node.name
 
 
 def _node_ref(name: str) -> ObjectRef:
@@ -300,19 +320,37 @@ def _restart_steps(key: ComponentNode, action: Restart, seen: ClusterState) -> I
             yield RemovePod(key, ref_of(pod), action.uid)
 
 
-def driver_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:  # noqa: PLR0911 - one case after the other
-    """Return the state of a driver in the rollout, and its step.
+def rollout_state(node: FleetNode, decision: Decision, raw: NodeState) -> NodeState:
+    """Return the state of a driver or a MIG manager in the rollout of its node.
+
+    What the rollout does for the MIG devices of a node with a current driver concerns its MIG manager alone.
+    """
+    changes_mig = bool(node.desired.mig) and not predicates.driver_reason(node) and predicates.is_driver_ready(node)
+    changes_mig = changes_mig and (
+        bool(predicates.geometry_reason(node)) or node.labels.get(labels.MIG_STATE) != labels.MIG_SUCCESS
+    )
+    if raw.component != DRIVER:
+        return _state_in_rollout(node, decision, raw, is_up=raw.state is State.READY) if changes_mig else raw
+    raw = replace(raw, step=node.labels.get(upgrade.STATE, ""))
+    if changes_mig:
+        is_unfinished = raw.reason.startswith(UPGRADE_UNFINISHED)
+        return replace(raw, state=State.READY, reason="") if is_unfinished else raw
+    driver = node.driver
+    is_up = driver is not None and driver.is_ready and predicates.is_current(node)
+    return _state_in_rollout(node, decision, raw, is_up=is_up)
+
+
+def _state_in_rollout(node: FleetNode, decision: Decision, raw: NodeState, *, is_up: bool) -> NodeState:  # noqa: PLR0911 - one case after the other
+    """Return the state of a driver or a MIG manager that the rollout of its node replaces or changes.
 
     A driver before its validation is ready here, as the validation requires that; see `pending_validation_states`.
     """
-    raw, driver = replace(raw, step=node.labels.get(upgrade.STATE, "")), node.driver
-    is_up = driver is not None and driver.is_ready and predicates.is_current(node)
     if node.state is UpgradeState.FAILED and node.name in decision.failures:
         return replace(raw, state=State.FAILED, reason=decision.failures[node.name])
     if node.state is UpgradeState.FAILED:
         return replace(raw, state=State.PROGRESSING, reason="its upgrade failed, and is retried")
     if node.state is UpgradeState.UPGRADE_REQUIRED:
-        is_between = driver is None or driver.is_terminating
+        is_between = not node.has_host_driver and (node.driver is None or node.driver.is_terminating)
         if is_kept(raw) or (is_between and decision.phase is not RolloutPhase.ROLLING):
             return raw
         return _waiting_state(raw, node, decision, DRIVER_KEPT, "is about to start")
@@ -383,4 +421,5 @@ def pending_validation_states(
 def drivers_without_deadline(nodes: Iterable[FleetNode]) -> frozenset[ComponentNode]:
     """Return the drivers whose timeouts the rollout applies, or that wait for a slot."""
     rolling = upgrade.UPGRADING | {UpgradeState.UPGRADE_REQUIRED}
-    return frozenset((DRIVER, node.name) for node in nodes if node.state in rolling or predicates.upgrade_reason(node))
+    under_way = (node for node in nodes if node.state in rolling or predicates.upgrade_reason(node))
+    return frozenset((name, node.name) for node in under_way for name in (DRIVER, mig_manager.NAME))

@@ -78,8 +78,9 @@ class TransitionNode:
 
     def patch(self) -> dict[str, Any]:
         """Return the merge patch: state, annotations and cordon change together, or not at all."""
-        state, notes = {states.STATE: self.transition.state.value or None}, dict(self.transition.annotations)
-        metadata = {"resourceVersion": self.transition.revision, "labels": state, "annotations": notes}
+        changed = {**dict(self.transition.labels), states.STATE: self.transition.state.value or None}
+        notes = dict(self.transition.annotations)
+        metadata = {"resourceVersion": self.transition.revision, "labels": changed, "annotations": notes}
         if self.transition.cordon is Cordon.KEEP:
             return {"metadata": metadata}
         return {"metadata": metadata, "spec": {"unschedulable": True if self.transition.cordon is Cordon.SET else None}}

@@ -19,7 +19,7 @@ from gpu_provision.model.specs import Image
 DEFAULT = "26.7.0"
 """The release of an inventory that names none."""
 
-COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "mig_manager", "dcgm", "dcgm_exporter")
 """Keys of the components with an image; ``driver_manager`` belongs to the driver.
 
 Before 24.3.0, gfd has an image of its own; since then, that of the device plugin.

@@ -106,7 +106,7 @@ def failed_nodes(snapshot: Snapshot) -> tuple[str, ...]:
         for node in snapshot.nodes
         if node.state is UpgradeState.FAILED and not node.exclusion_reason
         if not node.is_leaving
-        if node.annotations.get(states.TARGET, node.desired.digest) == node.desired.digest
+        if node.annotations.get(states.TARGET, node.desired.target) == node.desired.target
     )
 
 

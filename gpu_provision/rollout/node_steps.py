@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
+from gpu_provision.components import labels
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
 from gpu_provision.rollout import predicates, snapshot, states
 from gpu_provision.rollout.snapshot import (
@@ -113,19 +114,18 @@ def compare_driver(node: FleetNode, now: float) -> NodeDecision:
         return _join_queue(node, now)
     if is_cordoned:
         return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the label went, the cordon stayed")
-    if node.state is UpgradeState.DONE:
+    if node.state is UpgradeState.DONE or driver is None:
         return IDLE
-    is_ready = driver is not None and driver.is_ready
     return (
         enter_state(node, UpgradeState.DONE, now)
-        if is_ready
+        if driver.is_ready
         else NodeDecision(wait_reason="the driver is not ready yet")
     )
 
 
 def _comparison_obstacle(node: FleetNode) -> str:
     if node.driver is None:
-        return "has no driver pod"
+        return "" if node.has_host_driver else "has no driver pod"
     if node.driver.is_terminating:
         return "the driver pod is terminating"
     if not node.driver.has_owner and not predicates.is_forced(node):
@@ -146,9 +146,10 @@ def _uid_of_driver(node: FleetNode) -> str | None:
 
 def check_queue(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Check whether a queued node waits only for a slot."""
-    if node.driver is None:
+    if node.driver is None and not node.has_host_driver:
         return NodeDecision(wait_reason="has no driver pod")
-    if node.annotations.get(states.TARGET) != node.desired.digest or states.BEGAN_WITH not in node.annotations:
+    has_begun = node.driver is None or states.BEGAN_WITH in node.annotations
+    if node.annotations.get(states.TARGET) != node.desired.target or not has_begun:
         return act(_adopt_label(node, now))
     if not predicates.upgrade_reason(node):
         return _skip_upgrade(node, now)
@@ -197,9 +198,12 @@ def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
     marks = {states.CANARY: canary} if canary is not None else {}
-    return transition_to(
+    move = transition_to(
         node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also | marks
     )
+    # The MIG manager repeats a failed configuration only after another value of the label.
+    is_failed = node.desired.mig and node.labels.get(labels.MIG_STATE) == labels.MIG_FAILED
+    return replace(move, labels=_NO_REQUEST) if is_failed else move
 
 
 def cordon(node: FleetNode, now: float) -> NodeDecision:
@@ -260,6 +264,8 @@ def _end_early(node: FleetNode, now: float) -> NodeDecision | None:
     """End the upgrade if the driver has become current; an unchanged driver needs no validation."""
     if node.driver is None or predicates.upgrade_reason(node):
         return None
+    if node.desired.mig and node.labels.get(labels.MIG_STATE) != labels.MIG_SUCCESS:
+        return None
     if predicates.is_untouched(node) and node.driver.is_ready:
         return enter_state(node, UpgradeState.UNCORDON_REQUIRED, now, "the driver is as declared again")
     return enter_state(node, UpgradeState.POD_RESTART_REQUIRED, now, "the driver was restarted meanwhile")
@@ -287,6 +293,8 @@ _MAX_RESTARTS = 10  # the reference's limit
 def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Delete the driver pod once, and wait until its successor is ready."""
     until, driver = deadline(node, domain.restart_seconds), node.driver
+    if node.has_host_driver and driver is None:
+        return _change_geometry(node, until, now)
     if driver is None or driver.is_terminating:
         waits = "the previous driver pod is terminating" if driver else "has no driver pod"
         return _wait_until(node, waits, until, now)
@@ -297,10 +305,47 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
             transition_to(node, node.state, node.state_since() or now, reason="is empty", also={states.SAFE_LOAD: None})
         )
     if driver.is_ready:
-        return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
-    if driver.restarts > _MAX_RESTARTS:
-        return fail(node, now, f"{NOT_READY}: restarted {driver.restarts} times{_suspects(node)}")
+        return _change_geometry(node, until, now)
+    return _wait_for_driver(node, driver.restarts, until, now)
+
+
+def _wait_for_driver(node: FleetNode, restarts: int, until: float, now: float) -> NodeDecision:
+    if restarts > _MAX_RESTARTS:
+        return fail(node, now, f"{NOT_READY}: restarted {restarts} times{_suspects(node)}")
     return _wait_until(node, f"{NOT_READY}{_suspects(node)}", until, now)
+
+
+_NO_REQUEST: tuple[tuple[str, str | None], ...] = ((labels.MIG_CONFIG, None), (labels.MIG_STATE, None))
+
+
+def _change_geometry(node: FleetNode, until: float, now: float) -> NodeDecision:
+    """Request the desired MIG configuration, wait until the MIG manager has applied it, then validate.
+
+    The state goes with the request, since that of the previous configuration would count.
+    """
+    if not node.desired.mig:
+        return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
+    if not node.has_mig_manager:
+        return _wait_until(node, "the MIG manager is not ready", until, now)
+    if predicates.requests_other_geometry(node):
+        if predicates.gpu_pods(node):
+            since, reason = node.state_since() or now, "GPU pods have come to the node"
+            return act(transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason=reason))
+        move = transition_to(node, node.state, now, reason=predicates.geometry_reason(node))
+        return act(replace(move, labels=((labels.MIG_CONFIG, node.desired.mig), (labels.MIG_STATE, None))))
+    return _await_geometry(node, until, now)
+
+
+def _await_geometry(node: FleetNode, until: float, now: float) -> NodeDecision:
+    match node.labels.get(labels.MIG_STATE, ""):
+        case labels.MIG_SUCCESS:
+            return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
+        case labels.MIG_FAILED:
+            trouble = f"the MIG manager could not apply {node.desired.mig}; the log of its pod has the reason"
+            return fail(node, now, trouble)
+        case state:
+            waits = f"the MIG manager applies {node.desired.mig} ({state or 'not begun'})"
+            return _wait_until(node, waits, until, now)
 
 
 def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeDecision:
@@ -331,9 +376,10 @@ def _suspects(node: FleetNode) -> str:
 def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Validate the driver; the uncordon requires a passed validation."""
     until = deadline(node, domain.validation_seconds)
-    if node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node)):
+    is_replaced = node.driver is not None and (not predicates.is_current(node) or predicates.is_forced(node))
+    if is_replaced or predicates.geometry_reason(node):
         return enter_state(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
-    if node.driver is None or node.driver.is_terminating or not node.driver.is_ready:
+    if not predicates.is_driver_ready(node):
         return _wait_until(node, "the driver is no longer ready", until, now)
     if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
@@ -362,15 +408,18 @@ def fail_canary(node: FleetNode, now: float) -> NodeDecision:
 
 def recover(node: FleetNode, now: float) -> NodeDecision:
     """Retry a failed node if its content has changed; a recovered driver is validated, unlike in the GPU Operator."""
-    driver = node.driver
-    if driver is None or driver.is_terminating:
+    driver, uid = node.driver, _uid_of_driver(node)
+    if driver is None and not node.has_host_driver:
         return IDLE
-    tried = node.annotations.get(states.TARGET, node.desired.digest)
-    if node.has_flag(states.REQUESTED) or (tried != node.desired.digest and not predicates.is_current(node)):
+    if driver is not None and driver.is_terminating:
+        return IDLE
+    tried = node.annotations.get(states.TARGET, node.desired.target)
+    is_behind = not predicates.is_current(node) or predicates.requests_other_geometry(node)
+    if node.has_flag(states.REQUESTED) or (tried != node.desired.target and is_behind):
         return act(retry(node, now))
     # A driver that failed its validation is not validated again without a change.
     failed_to_prove = node.annotations.get(states.FAILED_IN) == UpgradeState.VALIDATION_REQUIRED
-    is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == driver.uid
+    is_same = failed_to_prove and node.annotations.get(states.FAILED_WITH) == uid
     is_unchanged = is_same and not (predicates.is_validated(node) and node.offers_gpus)
     if predicates.upgrade_reason(node) or not predicates.is_healthy(node) or is_unchanged:
         return IDLE

@@ -80,7 +80,7 @@ def budgets_of(manifests: Iterable[Manifest]) -> tuple[PodBudget, ...]:
 
 
 _MANAGER = "k8s-driver-manager"
-COMPONENTS_READ = frozenset({"driver", "device_plugin"})
+COMPONENTS_READ = frozenset({"driver", "device_plugin", "mig_manager"})
 """Components of the stack whose pods a snapshot needs."""
 
 
@@ -92,6 +92,9 @@ class DesiredDriver:
     position: int  # its place in the inventory
     template: Manifest | None  # of its driver pod; None for a node without a driver of the stack
     version: str = ""  # the driver's version
+    mig: str = ""  # the MIG configuration that it requests; empty for none
+    mig_manager: Manifest | None = None  # template of the MIG manager's pod
+    devices: Mapping[str, int] = field(default_factory=dict)  # what the node offers with it; empty if unknown
     has_device_plugin: bool = False  # whether the stack's device plugin offers the GPUs, unless a label prevents it
     left_out: str = ""  # see `FleetNode`
     is_template_observed: bool = True  # the same
@@ -149,7 +152,8 @@ def observe(
 def fleet_digest(declared: Mapping[str, DesiredDriver]) -> str:
     """Return the digest of the desired drivers of all nodes."""
     templates = {id(desired.template): desired.template for desired in declared.values() if desired.template}
-    text = "\n".join(sorted(set(map(installation_digest, templates.values()))))
+    geometries = {desired.mig for desired in declared.values() if desired.mig}
+    text = "\n".join((*sorted(set(map(installation_digest, templates.values()))), *sorted(geometries)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -168,7 +172,7 @@ def _fleet_node(
     return FleetNode(
         name=metadata["name"],
         domain=desired.domain,
-        desired=snapshot.DesiredContent(digest, desired.version),
+        desired=snapshot.DesiredContent(digest, desired.version, desired.mig),
         position=desired.position,
         revision=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
@@ -179,15 +183,16 @@ def _fleet_node(
         driver=_driver_pod(own, others),
         validation_result=proof,
         pods=others,
-        offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own),
+        has_mig_manager=not desired.mig_manager or _has_mig_manager(own, desired.mig_manager),
+        offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own, desired.devices),
         exclusion_reason=desired.left_out,
         is_template_observed=desired.is_template_observed,
         stack=desired.stack,
     )
 
 
-def _offers_gpus(node: Manifest, own: Iterable[Manifest]) -> bool:
-    """Whether the device plugin is ready on a node and the kubelet offers any NVIDIA resource."""
+def _offers_gpus(node: Manifest, own: Iterable[Manifest], devices: Mapping[str, int]) -> bool:
+    """Whether the device plugin is ready on a node and the kubelet offers these devices, or any if none are known."""
     deploy = (node["metadata"].get("labels") or {}).get(labels.deploy_label("device-plugin"), "")
     if deploy != "true" and not deploy.startswith(labels.PAUSED):
         return True
@@ -195,7 +200,15 @@ def _offers_gpus(node: Manifest, own: Iterable[Manifest]) -> bool:
     if plugin is None or plugin["metadata"].get("deletionTimestamp") or not pod_view.is_ready(plugin):
         return False
     offered = (node.get("status") or {}).get("allocatable") or {}
+    if devices:
+        return all(str(offered.get(name)) == str(count) for name, count in devices.items())
     return any(name.startswith("nvidia.com/") and amount != "0" for name, amount in offered.items())
+
+
+def _has_mig_manager(own: Iterable[Manifest], template: Manifest) -> bool:
+    content = template["metadata"]["labels"].get(labels.DIGEST)
+    pods = (pod for pod in _component_pods("mig_manager", own) if pod_view.is_ready(pod))
+    return any(pod["metadata"]["labels"].get(labels.DIGEST) == content for pod in pods)
 
 
 def _component_pods(component: str, pods: Iterable[Manifest]) -> list[Manifest]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from gpu_provision.components import labels
 from gpu_provision.model.label_selectors import parse_selector
+from gpu_provision.model.plan import MIG_CONFIGURATION
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
 from gpu_provision.model.text import join_limited
 from gpu_provision.rollout import states
@@ -16,8 +17,17 @@ _CORDONED_BY_THE_REFERENCE = (EARLY | LATE | {UpgradeState.FAILED}) - {UpgradeSt
 
 
 def is_current(node: FleetNode) -> bool:
-    """Whether the driver pod has the desired installation digest."""
-    return node.driver is not None and node.driver.digest == node.desired.digest
+    """Whether the node has the desired driver: a pod with the desired installation digest, or its own."""
+    if node.driver is None:
+        return node.has_host_driver
+    return node.driver.digest == node.desired.digest
+
+
+def is_driver_ready(node: FleetNode) -> bool:
+    """Whether the driver pod is ready and stays; true for a host driver."""
+    if node.driver is None:
+        return node.has_host_driver
+    return node.driver.is_ready and not node.driver.is_terminating
 
 
 def is_forced(node: FleetNode) -> bool:
@@ -29,9 +39,30 @@ def is_forced(node: FleetNode) -> bool:
 
 
 def upgrade_reason(node: FleetNode) -> str:
-    """Return why a node's driver has to be replaced or removed; empty if it has not."""
-    if node.is_leaving:
-        return "no longer in the inventory"
+    """Return why a node's driver has to be replaced or removed, or its MIG devices; empty if neither."""
+    return "no longer in the inventory" if node.is_leaving else driver_reason(node) or geometry_reason(node)
+
+
+def requests_other_geometry(node: FleetNode) -> bool:
+    """Whether a node requests another MIG configuration than the desired one."""
+    return bool(node.desired.mig) and node.labels.get(labels.MIG_CONFIG) != node.desired.mig
+
+
+def geometry_reason(node: FleetNode) -> str:
+    """Return why a node with a driver needs other MIG devices; empty if it does not.
+
+    A failure during an upgrade fails the upgrade, a failure before it is a reason for one.
+    """
+    if not node.desired.mig or (node.driver is None and not node.has_host_driver):
+        return ""
+    if requests_other_geometry(node):
+        return f"{MIG_CONFIGURATION} {node.labels.get(labels.MIG_CONFIG, 'none')} -> {node.desired.mig}"
+    is_failed = node.labels.get(labels.MIG_STATE) == labels.MIG_FAILED and node.state not in EARLY | LATE
+    return f"{MIG_CONFIGURATION} {node.desired.mig} could not be applied" if is_failed else ""
+
+
+def driver_reason(node: FleetNode) -> str:
+    """Return why the driver pod of a node that stays has to be replaced; empty if it has not."""
     if node.driver is None:
         return ""
     if not is_current(node):
@@ -67,8 +98,7 @@ def is_validated(node: FleetNode) -> bool:
 
 def is_healthy(node: FleetNode) -> bool:
     """Whether the node is Ready, with the desired driver ready and no failed validation."""
-    ready = node.driver is not None and node.driver.is_ready and not node.driver.is_terminating
-    return node.is_ready and ready and is_current(node) and not validation_failure(node)
+    return node.is_ready and is_driver_ready(node) and is_current(node) and not validation_failure(node)
 
 
 def has_rollout_metadata(node: FleetNode) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
+from gpu_provision.components import labels
 from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.rollout import budgets, predicates, state_machine, states
@@ -110,13 +111,18 @@ def _complete_upgrade(node: FleetNode, now: float) -> FleetNode:
     kept = {key: value for key, value in node.annotations.items() if key not in gone}
     return replace(
         node,
-        labels={**node.labels, states.STATE: UpgradeState.DONE.value},
+        labels=_labels_afterwards(node),
         annotations={**kept, states.SINCE: str(int(now))},
         is_cordoned=node.is_cordoned and not predicates.owns_cordon(node),
-        driver=DriverPod(uid=f"next-{node.name}", digest=node.desired.digest, is_ready=True),
+        driver=node.driver and DriverPod(uid=f"next-{node.name}", digest=node.desired.digest, is_ready=True),
         validation_result=None,
         pods=(),
     )
+
+
+def _labels_afterwards(node: FleetNode) -> dict[str, str]:
+    mig = {labels.MIG_CONFIG: node.desired.mig, labels.MIG_STATE: labels.MIG_SUCCESS} if node.desired.mig else {}
+    return {**node.labels, **mig, states.STATE: UpgradeState.DONE.value}
 
 
 def _wave(seen: Snapshot, policy: Policy, started: tuple[StateTransition, ...], not_before: float | None) -> Wave:

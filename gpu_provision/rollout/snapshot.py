@@ -87,14 +87,20 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class DesiredContent:
-    """The desired driver of a node: the installation digest of its pod, and the driver's version."""
+    """The desired driver of a node: the installation digest of its pod, and the driver's version; MIG devices."""
 
     digest: str
     version: str = ""
+    mig: str = ""  # the MIG configuration that the node requests; empty if its GPUs stay as they are
+
+    @property
+    def target(self) -> str:
+        """Name of the content as a whole."""
+        return f"{self.digest}-{self.mig}" if self.mig else self.digest
 
 
 NO_DRIVER = DesiredContent("none")
-"""Desired content of a node that left the inventory, or that has a host driver."""
+"""Desired content of a node that left the inventory, or that has a host driver and no MIG configuration."""
 
 
 class StackPresence(Enum):
@@ -131,6 +137,7 @@ class FleetNode:
     offers_gpus: bool = True  # whether pods can request its GPUs; true without a device plugin of the stack
     exclusion_reason: str = ""  # why this run does not change the node, which still counts in limits
     is_template_observed: bool = True
+    has_mig_manager: bool = True  # whether a MIG manager that knows the desired configuration is ready
     stack: StackPresence = StackPresence.STAYS
     state: UpgradeState = field(init=False, repr=False, compare=False)  # computed once, for speed
     is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
@@ -151,6 +158,11 @@ class FleetNode:
     def is_leaving(self) -> bool:
         """Whether the node left the inventory, and loses the stack."""
         return self.stack is not StackPresence.STAYS
+
+    @property
+    def has_host_driver(self) -> bool:
+        """Whether the node stays, with a driver of its own; the rollout then changes its MIG devices alone."""
+        return self.desired.digest == NO_DRIVER.digest and not self.is_leaving
 
     def has_flag(self, annotation: str) -> bool:
         """Whether an annotation is ``true``."""
@@ -229,6 +241,7 @@ class StateTransition:
     state: UpgradeState
     cordon: Cordon = Cordon.KEEP
     annotations: tuple[tuple[str, str | None], ...] = ()  # None removes
+    labels: tuple[tuple[str, str | None], ...] = ()  # besides that of the state; None removes
     reason: str = ""
 
 
@@ -281,7 +294,7 @@ def transition_to(
 ) -> StateTransition:
     """Return the transition of a node into a state, with the annotations of that state."""
     notes: dict[str, str | None] = dict.fromkeys(states.STATE_ANNOTATIONS)
-    notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.desired.digest}
+    notes |= {states.ENABLED: "true", states.SINCE: str(int(now)), states.TARGET: node.desired.target}
     match to:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
             notes[states.JOBS_SINCE] = str(int(now))
@@ -315,13 +328,11 @@ def write_annotations(
 
 def apply_transition(node: FleetNode, action: StateTransition) -> FleetNode:
     """Return the node as it is after the write of a transition."""
-    labels = {**node.labels, states.STATE: action.state.value}
-    if action.state is UpgradeState.UNKNOWN:
-        del labels[states.STATE]
+    labels = {**node.labels, **dict(action.labels), states.STATE: action.state.value or None}
     notes = {**node.annotations, **dict(action.annotations)}
     return replace(
         node,
-        labels=labels,
+        labels={key: value for key, value in labels.items() if value is not None},
         annotations={key: value for key, value in notes.items() if value is not None},
         is_cordoned=(node.is_cordoned or action.cordon is Cordon.SET) and action.cordon is not Cordon.LIFT,
         cordoned_by=states.MANAGER if action.cordon is Cordon.SET else node.cordoned_by,

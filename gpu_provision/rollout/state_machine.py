@@ -75,6 +75,7 @@ def _join_transitions(node: FleetNode, move: StateTransition, following: StateTr
         following,
         cordon=move.cordon if following.cordon is Cordon.KEEP else following.cordon,
         annotations=tuple(sorted((key, value) for key, value in notes.items() if node.annotations.get(key) != value)),
+        labels=tuple((dict(move.labels) | dict(following.labels)).items()),
         reason="; ".join(filter(None, (move.reason, following.reason))),
     )
 

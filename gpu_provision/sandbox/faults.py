@@ -21,6 +21,7 @@ KINDS: dict[str, frozenset[str]] = {
     "crash-loop": frozenset({"node", "image", "exit_code", "message"}),
     "gpu-missing": frozenset({"node", "count"}),
     "plugin-sees-fewer": frozenset({"node", "count"}),
+    "mig-fails": frozenset({"node", "message"}),
     "vectoradd-fails": frozenset({"node", "message"}),
     "nfd-silent": frozenset({"node"}),
     "node-not-ready": frozenset({"node"}),

@@ -345,6 +345,4 @@ class _Reader:
         if name not in models():
             fix = suggest(name, models(), f"known: {', '.join(models())}", cutoff=0.3)
             self.add_problem("GP704", (*path, "model"), "this GPU model is not known", name, fix)
-        count, _, profile = good.get("mig", "").partition("x")
-        mig = Mig(profile, int(count)) if profile else None
-        return {"gpu": models().get(name), "gpus": good.get("count", 1), "mig": mig}
+        return {"gpu": models().get(name), "gpus": good.get("count", 1), "mig": Mig.parse(good.get("mig", ""))}

@@ -117,6 +117,12 @@ class Mig(NamedTuple):
     profile: str
     devices: int
 
+    @classmethod
+    def parse(cls, text: str) -> Mig | None:
+        """Return ``7x1g.10gb`` in its two parts; None for an empty text."""
+        devices, _, profile = text.partition("x")
+        return cls(profile, int(devices)) if profile else None
+
 
 def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies: int = 1) -> dict[str, str]:
     """Return what GPU Feature Discovery says about ``count`` GPUs of one model, without the timestamp."""
@@ -181,22 +187,24 @@ OPERANDS = {
 """Deploy label -> label ``app`` of the pods to wait for, in the order in which the driver manager waits."""
 
 
-def paused_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def paused_labels(
+    labels: Mapping[str, str], operands: Iterable[str] = tuple(OPERANDS), why: str = _PAUSED
+) -> dict[str, str]:
     """Return the node labels that pause the operands of a node, by the present ones."""
     paused = {}
-    for operand in OPERANDS:
+    for operand in operands:
         value = labels.get(f"{DEPLOY}{operand}")
-        if value and value != "false" and _PAUSED not in value:
-            value = _PAUSED if value == "true" else f"{value}_{_PAUSED}"
+        if value and value != "false" and why not in value:
+            value = why if value == "true" else f"{value}_{why}"
         if value:
             paused[f"{DEPLOY}{operand}"] = value
     return paused
 
 
-def resumed_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def resumed_labels(labels: Mapping[str, str], why: str = _PAUSED) -> dict[str, str]:
     """Return the node labels that let paused operands go on."""
-    paused = {key: value for key, value in labels.items() if key.startswith(DEPLOY) and value.endswith(_PAUSED)}
-    return {key: value.removesuffix(_PAUSED).removesuffix("_") or "true" for key, value in paused.items()}
+    paused = {key: value for key, value in labels.items() if key.startswith(DEPLOY) and value.endswith(why)}
+    return {key: value.removesuffix(why).removesuffix("_") or "true" for key, value in paused.items()}
 
 
 # Validator

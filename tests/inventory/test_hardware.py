@@ -27,7 +27,9 @@ def test_models_are_found_however_they_are_spelled(name: str, model: str) -> Non
 def test_the_tables_do_not_contradict_themselves() -> None:
     """No spelling names two models, some driver supports each, and no system both has images and has none."""
     forms = [
-        form for model in hardware.models() for form in {hardware._form(name) for name in (model.name, *model.aliases)}
+        form
+        for model in hardware.models()
+        for form in {hardware.normalize_model(name) for name in (model.name, *model.aliases)}
     ]
     assert len(set(forms)) == len(forms)
     assert all(model.first_branch <= (model.family.last_branch or 999) for model in hardware.models())

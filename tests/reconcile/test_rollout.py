@@ -14,10 +14,10 @@ from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
 from gpu_provision.reconcile.rollout import (
     desired_drivers,
-    driver_state,
     drivers_without_deadline,
     leaving_state,
     pending_validation_states,
+    rollout_state,
     validation_results,
 )
 from gpu_provision.reconcile.steps import TransitionNode
@@ -87,7 +87,7 @@ def fleet(label: str, driver: DriverPod | None = OLD) -> Snapshot:
 
 def state(seen: Snapshot, phase: Phase, raw: tuple[State, str] = (State.PROGRESSING, OUTDATED), **fields: Any) -> Any:
     given = NodeState(component="driver", node="n1", state=raw[0], reason=raw[1])
-    found = driver_state(seen.nodes[0], Decision(phase=phase, **fields), given)
+    found = rollout_state(seen.nodes[0], Decision(phase=phase, **fields), given)
     assert found.step == seen.nodes[0].labels[STATE]
     return found.state, found.reason
 

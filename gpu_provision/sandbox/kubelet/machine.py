@@ -22,7 +22,7 @@ from gpu_provision.sandbox.fleet import MachineSpec, Timings
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.filesystem import HostFiles
 from gpu_provision.sandbox.kubelet.logs import LogSink
-from gpu_provision.sandbox.operand_rules import GPU_RESOURCE
+from gpu_provision.sandbox.operand_rules import GPU_RESOURCE, Mig
 from gpu_provision.sandbox.state import replace_file
 
 DRIVER_ROOT = "/run/nvidia/driver"
@@ -56,6 +56,7 @@ class MachineState:
         driver_digest: Configuration digest that the driver was installed with.
         devices: GPUs that pods can have; None before a device plugin registered any.
         resource: By what name pods request them.
+        mig: MIG devices of each GPU, such as ``7x1g.10gb``, as the MIG manager made them; None before it did.
         registered: GPUs that the last device plugin registered.
         owners: Which container put something there, such as the driver; by what it put there.
         empty_dirs: Files of each emptyDir, by ``<pod uid>/<volume>``.
@@ -74,6 +75,7 @@ class MachineState:
     driver_digest: str = ""
     devices: int | None = None
     resource: str = GPU_RESOURCE
+    mig: str | None = None
     registered: int = 0
     granted: dict[str, list[int]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
@@ -146,6 +148,11 @@ class Machine:
         """GPUs that the PCI bus shows at the moment."""
         missing = self.faults.find("gpu-missing", self.name)
         return max(0, self.spec.gpus - int(missing.get("count", self.spec.gpus))) if missing else self.spec.gpus
+
+    @property
+    def mig(self) -> Mig | None:
+        """The MIG devices of each GPU: those that the MIG manager made, else those of the fleet."""
+        return self.spec.mig if self.state.mig is None else Mig.parse(self.state.mig)
 
     def pci_devices(self) -> list[dict[str, str]]:
         """Return what is on the PCI bus, in hexadecimal digits: a network card and the GPUs."""

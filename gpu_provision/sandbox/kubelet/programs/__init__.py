@@ -10,7 +10,7 @@ import fnmatch
 import posixpath
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs import driver, nfd, operands, shell
+from gpu_provision.sandbox.kubelet.programs import driver, mig, nfd, operands, shell
 
 PROGRAMS: dict[str, Program] = {
     "nfd-worker": nfd.WORKER,
@@ -24,6 +24,7 @@ PROGRAMS: dict[str, Program] = {
     "nvidia-device-plugin": operands.DEVICE_PLUGIN,
     "config-manager": operands.CONFIG_MANAGER,
     "gpu-feature-discovery": operands.GFD,
+    "nvidia-mig-manager": mig.MANAGER,
     "nv-hostengine": operands.DCGM,
     "dcgm-exporter": operands.DCGM_EXPORTER,
     "vectorAdd": shell.VECTOR_ADD,
@@ -45,6 +46,7 @@ IMAGES: tuple[tuple[str, str], ...] = (
     ("container-toolkit:*", "nvidia-toolkit"),
     ("gpu-feature-discovery:*", "gpu-feature-discovery"),
     ("k8s-device-plugin:*", "nvidia-device-plugin"),
+    ("k8s-mig-manager:*", "nvidia-mig-manager"),
     ("dcgm-exporter:*", "dcgm-exporter"),
     ("dcgm:*", "nv-hostengine"),
     ("*vectoradd*", "vectorAdd"),

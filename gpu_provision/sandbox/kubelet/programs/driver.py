@@ -30,7 +30,7 @@ async def _run_manager(container: Container) -> int:
     machine = container.machine
     if machine.host_driver and container.files.host_path("/host/usr") == "/usr":
         container.log(f"NVIDIA GPU driver is already pre-installed on the node: {machine.host_driver}")
-        await _label(container, {f"{DEPLOY}driver": "pre-installed"})
+        await label_node(container, {f"{DEPLOY}driver": "pre-installed"})
         await container.simulation.pause()
         return 1
     if "nvidia" in machine.state.modules:
@@ -48,11 +48,11 @@ async def _replace(container: Container) -> int:
     machine, simulation = container.machine, container.simulation
     node = await simulation.api.get(NODES, machine.name)
     paused = paused_labels(objects.labels(node))
-    await _label(container, paused)
+    await label_node(container, paused)
     for operand, app in OPERANDS.items():
         if f"{DEPLOY}{operand}" in paused:
             container.log(f"Waiting for {operand} to shutdown")
-            await _wait_until_gone(container, partial(_is_app, app))
+            await wait_until_gone(container, partial(is_app, app))
     digest = container.env.get("DRIVER_CONFIG_DIGEST", "")
     if digest and digest == machine.state.driver_digest:
         container.log("Driver configuration has not changed, skipping driver uninstall")
@@ -74,7 +74,7 @@ def _evicts(container: Container, node: Object) -> bool:
     return container.env.get("ENABLE_GPU_POD_EVICTION", "true") == "true" and not upgrading
 
 
-async def _wait_until_gone(container: Container, chosen: Callable[[Object], bool]) -> None:
+async def wait_until_gone(container: Container, chosen: Callable[[Object], bool]) -> None:
     """Wait until the chosen pods have left the node, but not for ever."""
     simulation = container.simulation
     try:
@@ -85,7 +85,8 @@ async def _wait_until_gone(container: Container, chosen: Callable[[Object], bool
         container.log("timed out waiting for pods to shut down")
 
 
-def _is_app(app: str, pod: Object) -> bool:
+def is_app(app: str, pod: Object) -> bool:
+    """Whether a pod has this label ``app``."""
     return objects.labels(pod).get("app") == app
 
 
@@ -103,19 +104,20 @@ async def _evict_gpu_pods(container: Container) -> None:
         except ApiError as refusal:
             if refusal.code != NOT_FOUND:
                 raise
-    await _wait_until_gone(container, _uses_gpu)
+    await wait_until_gone(container, _uses_gpu)
 
 
 async def _restore(container: Container) -> None:
     """Undo what an eviction did: the operands' labels, and the cordon if it is ours to lift."""
     api, name = container.simulation.api, container.machine.name
     node = await api.get(NODES, name)
-    await _label(container, resumed_labels(objects.labels(node)))
+    await label_node(container, resumed_labels(objects.labels(node)))
     if node["spec"].get("unschedulable") and _evicts(container, node):
         await api.patch(NODES, name, {"spec": {"unschedulable": None}})
 
 
-async def _label(container: Container, labels: Mapping[str, str]) -> None:
+async def label_node(container: Container, labels: Mapping[str, str]) -> None:
+    """Write labels of the container's node."""
     if labels:
         await container.simulation.api.patch(NODES, container.machine.name, {"metadata": {"labels": dict(labels)}})
 

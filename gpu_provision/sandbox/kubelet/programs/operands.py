@@ -224,7 +224,7 @@ def read_offer(container: Container) -> tuple[str, int, int]:
 
     Several come of MIG, and of time slicing or MPS in the configuration of a container.
     """
-    resource, mig = GPU_RESOURCE, container.machine.spec.mig
+    resource, mig = GPU_RESOURCE, container.machine.mig
     strategy = container.env.get("MIG_STRATEGY", "none")
     if mig and strategy == "mixed":
         resource = f"nvidia.com/mig-{mig.profile}"
@@ -328,7 +328,7 @@ def _find_labels(container: Container) -> dict[str, str]:
         return {}
     strategy, (_, _, copies) = container.env.get("MIG_STRATEGY", "none"), read_offer(container)
     labels = gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=copies)
-    if (mig := machine.spec.mig) and strategy != "none":
+    if (mig := machine.mig) and strategy != "none":
         labels |= mig_labels(gpu, machine.gpus, mig, strategy=strategy, copies=copies)
     return labels
 

@@ -1,0 +1,202 @@
+"""MIG geometries: which devices a configuration of the MIG manager makes, and what a node offers to pods then.
+
+A configuration is declared in ``mig_manager.config.data``, in the format of nvidia-mig-parted, or it is one of those
+that the MIG manager has for every GPU: all-disabled, all-enabled, all-balanced, and ``all-`` with a profile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from gpu_provision.inventory.checks import CheckContext
+from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.inventory.hardware import find_model, hardware_tables, normalize_model
+from gpu_provision.model.specs import MigManagerSpec
+from gpu_provision.model.text import did_you_mean
+
+Instances = Mapping[str, int]
+"""MIG devices of one GPU: number of instances by profile, such as ``1g.10gb``."""
+
+Geometry = Sequence[Instances | None]
+"""MIG devices of each GPU of a node; None for a GPU with MIG off."""
+
+CONFIG_LABEL = "nvidia.com/mig.config"
+"""Label by which a node requests a configuration of the MIG manager."""
+
+ALL_DISABLED, ALL_ENABLED, ALL_BALANCED = "all-disabled", "all-enabled", "all-balanced"
+_SIZE = re.compile(r"(\d+)g\.(\d+)gb")
+_LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
+
+
+@dataclass(frozen=True, slots=True)
+class MigLayout:
+    """What one GPU can be divided into; without profiles it has no MIG."""
+
+    profiles: Instances  # the largest number of instances of each
+    balanced: Instances
+    slices: int = 0  # compute slices
+    ids: tuple[str, ...] = ()  # PCI device IDs as nvidia-mig-parted writes them
+
+    @property
+    def configurations(self) -> dict[str, Instances | None]:
+        """The MIG manager's own configurations for this GPU, by name."""
+        own = {f"all-{profile.replace('+', '.')}": {profile: count} for profile, count in self.profiles.items()}
+        return {ALL_DISABLED: None, ALL_ENABLED: {}, ALL_BALANCED: self.balanced, **own}
+
+
+@cache
+def layouts() -> tuple[MigLayout, ...]:
+    """Return all known layouts, of `hardware.toml`."""
+    tables = hardware_tables()["mig"]["layouts"].values()
+    return tuple(MigLayout(each["profiles"], each["balanced"], each["slices"], tuple(each["ids"])) for each in tables)
+
+
+@cache
+def find_layout(model: str) -> MigLayout | None:
+    """Return the layout of a GPU, by its model or by its label of GPU Feature Discovery; None if it is unknown."""
+    name, table = normalize_model(_LABEL_SUFFIX.sub("", model)), hardware_tables()["mig"]
+    for layout, entry in zip(layouts(), table["layouts"].values(), strict=True):
+        if name in map(normalize_model, entry["models"]):
+            return layout
+    is_known = find_model(name) is not None and name not in map(normalize_model, table["ambiguous"])
+    return MigLayout({}, {}) if is_known else None
+
+
+def declared_configurations(spec: MigManagerSpec) -> Mapping[str, Any]:
+    """Return the configurations of the inventory, by name."""
+    configurations: Mapping[str, Any] = spec.config.data.get("mig-configs", {})
+    return configurations
+
+
+def geometry_of(config: str, spec: MigManagerSpec, layout: MigLayout | None, count: int) -> Geometry | None:
+    """Return the MIG devices that a configuration makes of ``count`` GPUs; None if that is not known."""
+    declared = declared_configurations(spec)
+    if config in declared:
+        return _declared_geometry(declared[config], layout, count)
+    known: Mapping[str, Instances | None] = layout.configurations if layout else {ALL_DISABLED: None, ALL_ENABLED: {}}
+    return [known[config]] * count if config in known else None
+
+
+def _declared_geometry(entries: Sequence[Mapping[str, Any]], layout: MigLayout | None, count: int) -> Geometry | None:
+    found: dict[int, Instances | None] = {}
+    for entry in entries:
+        if only := entry.get("device-filter"):
+            if layout is None or not layout.ids:
+                return None
+            if not {each.upper() for each in ([only] if isinstance(only, str) else only)} & {
+                *map(str.upper, layout.ids)
+            }:
+                continue
+        devices = range(count) if entry["devices"] == "all" else entry["devices"]
+        made = entry.get("mig-devices", {}) if entry["mig-enabled"] else None
+        found |= dict.fromkeys((index for index in devices if index < count), made)
+    return [found[index] for index in range(count)] if len(found) == count else None  # others stay as they are
+
+
+def offered_devices(geometry: Geometry, strategy: str) -> dict[str, int]:
+    """Return what a node offers by the rules of the device plugin: resource -> number, without sharing."""
+    whole = "nvidia.com/gpu"
+    if strategy == "none":
+        return {whole: len(geometry)}
+    plain = sum(1 for each in geometry if each is None)
+    made = sum((Counter(each) for each in geometry if each), Counter[str]())
+    if strategy == "single":
+        return {whole: made.total() or plain}
+    devices = {f"nvidia.com/mig-{profile.replace('+', '.')}": count for profile, count in sorted(made.items())}
+    return ({whole: plain} if plain else {}) | devices
+
+
+def geometry_problems(geometry: Geometry, layout: MigLayout | None, strategy: str) -> Iterator[str]:
+    """Yield why no node with these GPUs can have a geometry, or why the device plugin cannot offer it."""
+    divided = [each for each in geometry if each is not None]
+    if layout is not None:
+        yield from dict.fromkeys(text for each in divided for text in _instance_problems(each, layout))
+    if strategy == "none" and divided:
+        yield "mig.strategy is none, so its devices would not be offered to pods"
+    kinds = {profile for each in divided for profile in each}
+    if strategy == "single" and divided and (len(kinds) > 1 or len(divided) < len(geometry)):
+        made = ", ".join(sorted(kinds)) if len(kinds) > 1 else "GPUs with and without MIG"
+        yield f"mig.strategy is single, which offers devices of one kind only, and it makes {made}"
+
+
+def _instance_problems(instances: Instances, layout: MigLayout) -> Iterator[str]:
+    if any(re.match(r"\d+c\.", profile) for profile in instances):
+        return  # parts of an instance, which the table does not have
+    for profile, count in instances.items():
+        if profile not in layout.profiles:
+            yield f"this GPU has no profile {profile}; it has {', '.join(layout.profiles)}"
+            return
+        if count > (most := layout.profiles[profile]):
+            yield f"this GPU holds {most} x {profile} at most, not {count}"
+            return
+    sizes = {profile: [int(part) for part in _SIZE.match(profile).groups()] for profile in layout.profiles}  # type: ignore[union-attr]
+    slices = sum(sizes[profile][0] * count for profile, count in instances.items())
+    memory = sum(sizes[profile][1] * count for profile, count in instances.items())
+    most_memory = max(sizes[profile][1] * count for profile, count in layout.profiles.items())
+    if slices > layout.slices:
+        yield f"its instances need {slices} compute slices of a GPU that has {layout.slices}"
+    elif memory > most_memory:
+        yield f"its instances need {memory} GB of a GPU that has {most_memory} GB"
+
+
+def check_mig(context: CheckContext) -> Iterator[Problem]:
+    """Yield geometries that GPUs cannot have, that would not be offered, or that nothing declares."""
+    specs = context.inventory.specs
+    if specs.mig_manager.config.name and specs.mig_manager.config.data:
+        what = "mig_manager.config.name and mig_manager.config.data exclude each other."
+        fix = "Keep data, or name, for a ConfigMap that exists."
+        yield context.error("GP158", ("mig_manager", "config", "name"), what, fix)
+    for name, pool in context.inventory.pools.items():
+        if pool.mig is None or not pool.mig.config:
+            continue
+        path = ("pools", name, "mig", "config")
+        holders: list[KeyPath] = [
+            ("pools", name),
+            *(("nodes", at) for at, node in enumerate(context.nodes) if node.get("pool") == name),
+        ]
+        for holder in (each for each in holders if CONFIG_LABEL in context.mapping_at(each).get("labels", {})):
+            what = f"The label {CONFIG_LABEL} and mig.config of the pool {name} exclude each other."
+            yield context.error("GP158", (*holder, "labels", CONFIG_LABEL), what, "Remove the label.")
+        if pool.gpu is None:
+            what = f"The pool {name} has no gpu, so it has no MIG devices."
+            yield context.error("GP158", path, what, "Declare its gpu, or remove mig.")
+            continue
+        layout = find_layout(pool.gpu.model)
+        geometry = geometry_of(pool.mig.config, specs.mig_manager, layout, pool.gpu.count)
+        if layout is not None and not layout.profiles and pool.mig.config != ALL_DISABLED:
+            yield context.error("GP158", path, f"{pool.gpu.model} has no MIG.", "Remove mig.")
+        elif geometry is None:
+            yield from _unknown_configuration(context, name, pool.mig.config, layout)
+        elif text := next(geometry_problems(geometry, layout, specs.mig_strategy), ""):
+            what = f"The MIG configuration {pool.mig.config} does not work on {pool.gpu.model}: {text}."
+            yield context.error("GP158", path, what, _remedy(text, layout))
+
+
+def _remedy(problem: str, layout: MigLayout | None) -> str:
+    if problem.startswith("mig.strategy"):
+        return "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
+    return f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
+
+
+def _names(layout: MigLayout | None) -> list[str]:
+    return [name for name in (layout.configurations if layout else ()) if name != ALL_ENABLED]
+
+
+def _unknown_configuration(
+    context: CheckContext, pool: str, config: str, layout: MigLayout | None
+) -> Iterator[Problem]:
+    """Yield a problem if no configuration of this name can exist for the GPUs of a pool."""
+    spec = context.inventory.specs.mig_manager
+    declared = declared_configurations(spec)
+    if spec.config.name or config in declared or (layout is None and config.startswith("all-")):
+        return  # in a ConfigMap, or it depends on GPUs whose layout is unknown
+    known, model = [*declared, *_names(layout)], context.mapping_at(("pools", pool, "gpu")).get("model", "")
+    what = f"There is no MIG configuration {config}{f' for {model}' if layout else ''}."
+    choice = f", or choose one of {', '.join(known)}" if known else ""
+    meant = partial(did_you_mean, config, declared, f"Declare it in mig_manager.config.data{choice}.")
+    yield context.error("GP158", ("pools", pool, "mig", "config"), what, meant)

@@ -1,0 +1,76 @@
+"""The MIG manager: follows the label of its node, pauses the operands, and divides the GPUs anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import yaml
+
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import NODES, PODS
+from gpu_provision.sandbox.kubelet.container import Container, Program
+from gpu_provision.sandbox.kubelet.programs.driver import is_app, label_node, wait_until_gone
+from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, paused_labels, resumed_labels
+
+_CONFIG, _STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+_PAUSED = "paused-for-mig-change"
+_CLIENTS = ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm")
+_VALIDATOR = "nvidia-operator-validator"
+
+
+async def _run(container: Container) -> int:
+    """Apply each configuration that the label requests, also at the start; an equal value again changes nothing."""
+    last = ""
+    while True:
+        node = await container.simulation.api.get(NODES, container.machine.name)
+        wanted = objects.labels(node).get(_CONFIG, "")
+        if wanted and wanted != last:
+            container.log(f'level=info msg="Updating to MIG config: {wanted}"')
+            problem = await _apply(container, wanted)
+            container.log(problem or f'level=info msg="Successfully updated to MIG config: {wanted}"')
+            await label_node(container, {_STATE: "failed" if problem else "success"})
+        last = wanted
+        await container.simulation.pause()
+
+
+async def _apply(container: Container, wanted: str) -> str:
+    """Divide the GPUs; return why that failed."""
+    machine, api = container.machine, container.simulation.api
+    made = _read_devices(container, wanted)
+    if made is None:
+        return f"Error validating values: selected mig-config not present: {wanted}"
+    if made == (f"{machine.mig.devices}x{machine.mig.profile}" if machine.mig else ""):
+        return ""
+    labels = objects.labels(await api.get(NODES, machine.name))
+    paused = paused_labels(labels, _CLIENTS, _PAUSED)
+    await label_node(container, {_STATE: "pending", **paused})
+    for operand in (each for each in _CLIENTS if f"{DEPLOY}{each}" in paused):
+        await wait_until_gone(container, partial(is_app, OPERANDS[operand]))
+    fault = machine.faults.find("mig-fails", machine.name)
+    if fault or machine.clients:
+        # The operands stay paused, as with the real one, until a configuration is applied.
+        return str(fault.get("message", "could not reset GPU") if fault else "GPU is in use by another client")
+    machine.state.mig = made
+    machine.save_and_notify()
+    await label_node(container, resumed_labels(objects.labels(await api.get(NODES, machine.name)), _PAUSED))
+    for pod in container.simulation.pods.by_index("node", machine.name):
+        if is_app(_VALIDATOR, pod):
+            await api.delete(PODS, objects.name(pod), objects.namespace(pod))
+    return ""
+
+
+def _read_devices(container: Container, wanted: str) -> str | None:
+    """Return what a configuration makes of each GPU: ``7x1g.10gb``, or an empty text; None if it does not exist."""
+    file = container.env.get("CONFIG_FILE") or container.env.get("DEFAULT_CONFIG_FILE", "")
+    entries: list[Mapping[str, Any]] = (yaml.safe_load(container.files.read(file)) or {})["mig-configs"].get(wanted, [])
+    gpu = container.machine.spec.gpu
+    for entry in entries:
+        devices = entry.get("device-filter")
+        if gpu and (not devices or f"0x{gpu.device}10DE".upper() in map(str.upper, devices)):
+            return next((f"{count}x{profile}" for profile, count in entry.get("mig-devices", {}).items()), "")
+    return None
+
+
+MANAGER = Program(_run)

@@ -1,0 +1,75 @@
+"""MIG configurations: a node that joins requests its own at once, a node that works gets another one in a rollout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from tests.scenarios.world import OPERANDS, USES_GPU, World
+
+GPU = "nvidia.com/gpu"
+ON_H100 = {"nodeSelector": {"kubernetes.io/hostname": "h100-1"}}
+
+
+def test_mig_devices_are_changed_as_drivers_are(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    configure(world, "all-1g.10gb")
+    world.apply("--cluster-only", check=True)
+    assert offered(world) == "56"
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+    world.deploy("training", USES_GPU, namespace=OPERANDS, **ON_H100)
+    world.until(lambda: [pod for pod in world.pods("training") if pod["status"].get("phase") == "Running"])
+    configure(world, "all-3g.40gb")
+    plan = world.plan().text
+    assert "rollout of MIG devices: 1 node in 1 wave, 1 pod to evict" in plan
+    assert "MIG configuration all-1g.10gb -> all-3g.40gb: h100-1" in plan
+    drivers = {pod["metadata"]["uid"] for pod in world.driver_pods()}
+    assert "Done: MIG configuration all-1g.10gb -> all-3g.40gb on 1 node" in world.apply("--cluster-only").text
+    assert offered(world) == "16"
+    assert {pod["metadata"]["uid"] for pod in world.driver_pods()} == drivers
+    assert not world.json("node", "h100-1")["spec"].get("unschedulable")
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def test_a_failed_mig_configuration_is_retried_by_the_next_run(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    configure(world, "all-1g.10gb")
+    world.apply("--cluster-only", check=True)
+    configure(world, "all-disabled")
+    world.fault({"fault": "mig-fails", "node": "h100-1", "message": "GPU is lost"})
+    failed = world.apply("--cluster-only", "--json")
+    assert failed.code == 1
+    assert [finding["code"] for finding in failed.document["errors"]] == ["GP518"]
+    assert world.json("node", "h100-1")["spec"]["unschedulable"], "no pod comes to a node in this condition"
+    assert world.apply("--cluster-only", "--json").code == 1, "still the same"
+    world.fault()
+    world.apply("--cluster-only", check=True)
+    assert offered(world) == "8"
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def test_another_content_of_the_same_name_is_rolled_out(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    configure(world, "own", own={"3g.40gb": 2}, mig={"strategy": "mixed"})
+    world.apply("--cluster-only", check=True)
+    assert offered(world, "nvidia.com/mig-3g.40gb") == "16"
+    configure(world, "own", own={"2g.20gb": 3})
+    assert re.search("MIG configuration own-[0-9a-f]+ -> own-[0-9a-f]+: h100-1", world.plan().text)
+    world.apply("--cluster-only", check=True)
+    assert offered(world, "nvidia.com/mig-2g.20gb") == "24"
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def configure(world: World, config: str, own: dict[str, int] | None = None, **settings: Any) -> None:
+    """Declare the configuration of the pool h100, with ``own`` devices if it is one of the inventory."""
+    pools = yaml.safe_load(world.inventory.read_text())["pools"]
+    data = {"version": "v1", "mig-configs": {config: [{"devices": "all", "mig-enabled": True, "mig-devices": own}]}}
+    settings |= {"mig_manager": {"config": {"data": data}}} if own else {}
+    world.settings(pools={"h100": {**pools["h100"], "mig": {"config": config}}}, **settings)
+
+
+def offered(world: World, resource: str = GPU) -> str:
+    return str(world.json("node", "h100-1")["status"]["allocatable"].get(resource))
