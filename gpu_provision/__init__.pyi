@@ -62,6 +62,7 @@ from gpu_provision.model.hosts import SshOptions as SshOptions
 from gpu_provision.model.inventory import ClusterConfig as ClusterConfig
 from gpu_provision.model.inventory import Gpu as Gpu
 from gpu_provision.model.inventory import Inventory as Inventory
+from gpu_provision.model.inventory import MigGeometry as MigGeometry
 from gpu_provision.model.inventory import Node as Node
 from gpu_provision.model.inventory import NodePool as NodePool
 from gpu_provision.model.inventory import OperatingSystem as OperatingSystem
@@ -108,8 +109,11 @@ from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
 from gpu_provision.model.specs import DriverSpec as DriverSpec
 from gpu_provision.model.specs import GfdSpec as GfdSpec
+from gpu_provision.model.specs import GpuClientsConfig as GpuClientsConfig
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
+from gpu_provision.model.specs import MigManagerConfig as MigManagerConfig
+from gpu_provision.model.specs import MigManagerSpec as MigManagerSpec
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
 from gpu_provision.model.specs import SecretKey as SecretKey

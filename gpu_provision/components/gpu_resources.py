@@ -13,7 +13,7 @@ from gpu_provision.components.labels import GPU_COUNT, GPU_PRODUCT, MIG_CONFIG, 
 from gpu_provision.components.mig_manager import requested_configuration
 from gpu_provision.inventory.mig import find_layout, geometry_of, offered_devices
 from gpu_provision.model.cluster import Target
-from gpu_provision.model.inventory import Gpu, Inventory
+from gpu_provision.model.inventory import Gpu, Inventory, NodePool
 
 GPU = "nvidia.com/gpu"
 _MIG = "nvidia.com/mig-"
@@ -38,16 +38,15 @@ def resource_to_request(devices: Mapping[str, int]) -> str:
     return min(devices, key=lambda name: (not devices[name], name != GPU, name), default=GPU)
 
 
-def declared_devices(target: Target, inventory: Inventory) -> dict[str, int]:
+def declared_devices(pool: NodePool, labels: Mapping[str, str], inventory: Inventory) -> dict[str, int]:
     """Return what a node offers once it has the MIG configuration of its pool; empty without one, or if unknown.
 
     A model that does not tell the size of its memory leaves it to the label of the product.
     """
-    mig, gpu, specs = target.pool.mig, target.pool.gpu, inventory.specs
+    mig, gpu, specs = pool.mig, pool.gpu, inventory.specs
     if mig is None or gpu is None or specs.device_plugin.config_name:
         return {}
-    product = target.facts.labels.get(GPU_PRODUCT, "") if target.facts else ""
-    layout = find_layout(gpu.model) or find_layout(product)
+    layout = find_layout(gpu.model) or find_layout(labels.get(GPU_PRODUCT, ""))
     geometry = geometry_of(mig.config, specs.mig_manager, layout, gpu.count)
     return {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
 
@@ -59,7 +58,7 @@ def geometry_problem(target: Target, inventory: Inventory) -> str:
         return ""
     if (config := live.get(MIG_CONFIG, "")) != requested_configuration(inventory, target):
         return ""
-    for resource, count in declared_devices(target, inventory).items():
+    for resource, count in declared_devices(target.pool, live, inventory).items():
         if (offered := target.facts.devices.get(resource, 0)) != count:
             return f"{config} makes {count} {resource}, the node offers {offered} to pods"
     return ""

@@ -50,9 +50,10 @@ def manifests(spec: MigManagerSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the ConfigMaps that the inventory does not name, and the DaemonSet."""
     own, namespace = {labels.APP: _APP}, context.namespace
     files = [(_ENTRYPOINT, _ENTRYPOINT_FILES)]
-    files += [] if spec.config.name else [(_CONFIG, {"config.yaml": _to_text(_configurations(spec))})]
-    clients = {"version": "v1", "systemd-services": _SERVICES}
-    files += [] if spec.gpu_clients_config.name else [(_CLIENTS, {"clients.yaml": _to_text(clients)})]
+    configurations = {"config.yaml": _to_text("mig-configs", _configurations(spec))}
+    files += [(spec.config.name or _CONFIG, configurations)] if spec.config.data or not spec.config.name else []
+    clients = {"clients.yaml": _to_text("systemd-services", _SERVICES)}
+    files += [] if spec.gpu_clients_config.name else [(_CLIENTS, clients)]
     return [
         *operands.access(_APP, namespace, *_RULES, cluster_rules=_CLUSTER_RULES),
         *(config_map(name, namespace, data, own) for name, data in files),
@@ -82,8 +83,12 @@ def _versioned_name(name: str, entries: Sequence[Mapping[str, Any]]) -> str:
     return f"{name}-{digest(entries, _DIGITS)}"
 
 
-def _to_text(data: object) -> str:
-    return json.dumps(data, indent=1) + "\n"  # which is YAML
+def _to_text(key: str, entries: Mapping[str, object] | Sequence[str]) -> str:
+    """Return YAML with a line for each entry; JSON is YAML."""
+    pairs = entries.items() if isinstance(entries, Mapping) else ()
+    lines = [f"  {json.dumps(name)}: {json.dumps(entry)}\n" for name, entry in pairs]
+    lines += [] if pairs else [f"  - {entry}\n" for entry in entries]
+    return f"version: v1\n{key}:\n{''.join(lines)}"
 
 
 def _configurations(spec: MigManagerSpec) -> dict[str, Any]:
@@ -92,14 +97,14 @@ def _configurations(spec: MigManagerSpec) -> dict[str, Any]:
     Since 0.14, the MIG manager makes its own of the hardware, unless the driver is too old to list profiles. With a
     file of configurations, it has only these.
     """
-    made: dict[str, list[dict[str, Any]]] = {}
+    made: dict[str, Any] = {}
     for layout in layouts():
         for name, instances in layout.configurations.items():
             made.setdefault(name, []).append({"device-filter": list(layout.ids), **_entry(instances)})
     made |= {ALL_DISABLED: [_entry(None)], ALL_ENABLED: [_entry({})]}
     own = declared_configurations(spec)
     versioned = {_versioned_name(name, entries): entries for name, entries in own.items()}
-    return {"version": "v1", "mig-configs": made | dict(own) | versioned}
+    return made | dict(own) | versioned
 
 
 def _entry(instances: Instances | None) -> dict[str, Any]:

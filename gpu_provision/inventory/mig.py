@@ -134,23 +134,25 @@ def _instance_problems(instances: Instances, layout: MigLayout) -> Iterator[str]
         if count > (most := layout.profiles[profile]):
             yield f"this GPU holds {most} x {profile} at most, not {count}"
             return
-    sizes = {profile: [int(part) for part in _SIZE.match(profile).groups()] for profile in layout.profiles}  # type: ignore[union-attr]
-    slices = sum(sizes[profile][0] * count for profile, count in instances.items())
-    memory = sum(sizes[profile][1] * count for profile, count in instances.items())
-    most_memory = max(sizes[profile][1] * count for profile, count in layout.profiles.items())
+    slices, memory = _size(instances)
+    # Sizes are rounded, so that what fits may add up to a little more than the memory.
+    most_memory = max(_size(each)[1] for each in layout.configurations.values() if each)
     if slices > layout.slices:
         yield f"its instances need {slices} compute slices of a GPU that has {layout.slices}"
     elif memory > most_memory:
         yield f"its instances need {memory} GB of a GPU that has {most_memory} GB"
 
 
+def _size(instances: Instances) -> tuple[int, int]:
+    """Return the compute slices and the GB of instances."""
+    parts = [(count, _SIZE.match(profile)) for profile, count in instances.items()]
+    sizes = [(count * int(match[1]), count * int(match[2])) for count, match in parts if match]
+    return sum(slices for slices, _ in sizes), sum(memory for _, memory in sizes)
+
+
 def check_mig(context: CheckContext) -> Iterator[Problem]:
     """Yield geometries that GPUs cannot have, that would not be offered, or that nothing declares."""
     specs = context.inventory.specs
-    if specs.mig_manager.config.name and specs.mig_manager.config.data:
-        what = "mig_manager.config.name and mig_manager.config.data exclude each other."
-        fix = "Keep data, or name, for a ConfigMap that exists."
-        yield context.error("GP158", ("mig_manager", "config", "name"), what, fix)
     for name, pool in context.inventory.pools.items():
         if pool.mig is None or not pool.mig.config:
             continue
@@ -193,7 +195,7 @@ def _unknown_configuration(
     """Yield a problem if no configuration of this name can exist for the GPUs of a pool."""
     spec = context.inventory.specs.mig_manager
     declared = declared_configurations(spec)
-    if spec.config.name or config in declared or (layout is None and config.startswith("all-")):
+    if (spec.config.name and not declared) or config in declared or (layout is None and config.startswith("all-")):
         return  # in a ConfigMap, or it depends on GPUs whose layout is unknown
     known, model = [*declared, *_names(layout)], context.mapping_at(("pools", pool, "gpu")).get("model", "")
     what = f"There is no MIG configuration {config}{f' for {model}' if layout else ''}."

@@ -199,9 +199,13 @@ class GfdSpec(OperandSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigManagerConfig:
-    """Configurations of the MIG manager beside its own."""
+    """Configurations of the MIG manager besides those that it has for every GPU."""
 
-    name: str = setting("", "ConfigMap with the key config.yaml that exists in place of `data`.", "object_name")
+    name: str = setting(
+        "",
+        "ConfigMap with the key config.yaml. Without `data`, one that exists; with it, the one that is made.",
+        "object_name",
+    )
     data: Mapping[str, Any] = setting({}, kind="mig_configs", reference=None)
 
 

@@ -126,7 +126,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             version=target.pool.driver.image.version,
             mig=_requested_geometry(target, seen),
             mig_manager=mig_template if target.pool.mig else None,
-            devices=declared_devices(target, seen.context.inventory),
+            devices=declared_devices(target.pool, target.facts.labels if target.facts else {}, seen.context.inventory),
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpu_provision.components.gpu_resources import SLICES, read_devices
+from gpu_provision.components.gpu_resources import SLICES, declared_devices, read_devices
 from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY
 from gpu_provision.components.targets import choose_driver
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
@@ -63,13 +63,18 @@ def test_the_driver_is_of_the_declared_version(
 def test_kubernetes_offers_the_declared_gpus(
     gpu_node: DeclaredNode, gpu_inventory: Inventory, gpu_cluster: GpuCluster
 ) -> None:
-    """With a sharing configuration each may be offered several times."""
+    """With a sharing configuration each may be offered several times; a MIG configuration says which devices."""
     plugin = gpu_inventory.specs.device_plugin
     if not plugin.enabled:
         pytest.skip("device_plugin is off")
     node = gpu_cluster.node(gpu_node.name)
     devices = read_devices(node["status"].get("allocatable", {}))
-    has_mig = SLICES in node["metadata"].get("labels", {}) or any("/mig-" in name for name in devices)
+    labels = node["metadata"].get("labels") or {}
+    if declared := declared_devices(gpu_node.pool, labels, gpu_inventory):
+        offered = {name: count for name, count in devices.items() if count}
+        assert offered == declared, f"allocatable are {offered}, the MIG configuration makes {declared}"
+        return
+    has_mig = SLICES in labels or any("/mig-" in name for name in devices)
     count = sum(devices.values())
     enough = count == gpu_node.gpus or ((plugin.config_name or has_mig) and count > gpu_node.gpus)
     assert enough, f"allocatable nvidia.com/gpu is {count}, declared are {gpu_node.gpus}"

@@ -1,0 +1,32 @@
+"""MIG configurations against GPU models; what no node can have is among the bad inventories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_provision.inventory.mig import find_layout, geometry_of, geometry_problems, layouts, offered_devices
+from gpu_provision.model.specs import Image, MigManagerConfig, MigManagerSpec
+
+CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['config']} of {case['model']}")
+def test_a_configuration_makes_devices(case: dict[str, Any]) -> None:
+    config = MigManagerConfig(data={"version": "v1", "mig-configs": case.get("declared", {})})
+    spec = MigManagerSpec(image=Image(), config=config)
+    geometry = geometry_of(case["config"], spec, find_layout(case["model"]), case["count"])
+    if case["offers"] is None:
+        assert geometry is None
+        return
+    assert geometry is not None
+    assert {strategy: offered_devices(geometry, strategy) for strategy in case["offers"]} == case["offers"]
+
+
+def test_every_gpu_can_have_its_own_configurations() -> None:
+    for layout in layouts():
+        for name, instances in layout.configurations.items():
+            assert [*geometry_problems([instances], layout, "mixed")] == [], name
