@@ -85,16 +85,16 @@ def geometry_of(config: str, spec: MigManagerSpec, layout: MigLayout | None, cou
 def _declared_geometry(entries: Sequence[Mapping[str, Any]], layout: MigLayout | None, count: int) -> Geometry | None:
     found: dict[int, Instances | None] = {}
     for entry in entries:
+        if not {"devices", "mig-enabled"} <= entry.keys():
+            return None  # a mistake that the schema names
         if only := entry.get("device-filter"):
+            wanted = {str(each).upper() for each in ([only] if isinstance(only, str) else only)}
             if layout is None or not layout.ids:
                 return None
-            if not {each.upper() for each in ([only] if isinstance(only, str) else only)} & {
-                *map(str.upper, layout.ids)
-            }:
+            if wanted.isdisjoint(map(str.upper, layout.ids)):
                 continue
-        devices = range(count) if entry["devices"] == "all" else entry["devices"]
-        made = entry.get("mig-devices", {}) if entry["mig-enabled"] else None
-        found |= dict.fromkeys((index for index in devices if index < count), made)
+        devices = range(count) if entry["devices"] == "all" else {*entry["devices"]}.intersection(range(count))
+        found |= dict.fromkeys(devices, entry.get("mig-devices", {}) if entry["mig-enabled"] else None)
     return [found[index] for index in range(count)] if len(found) == count else None  # others stay as they are
 
 

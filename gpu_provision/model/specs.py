@@ -206,7 +206,7 @@ class MigManagerConfig:
         "ConfigMap with the key config.yaml. Without `data`, one that exists; with it, the one that is made.",
         "object_name",
     )
-    data: Mapping[str, Any] = setting({}, kind="mig_configs", reference=None)
+    data: Mapping[str, Any] = setting({}, kind="mig_configs", reference=None, shown=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ def test_the_newest_release_word_for_word() -> None:
         "validator": "nvcr.io/nvidia/gpu-operator:v26.7.0",
         "device_plugin": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
         "gfd": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+        "mig_manager": "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
         "dcgm": "nvcr.io/nvidia/cloud-native/dcgm:4.6.0-1-ubuntu24.04",
         "dcgm_exporter": "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
     }
