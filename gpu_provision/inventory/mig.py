@@ -85,7 +85,7 @@ def geometry_of(config: str, spec: MigManagerSpec, layout: MigLayout | None, cou
 def _declared_geometry(entries: Sequence[Mapping[str, Any]], layout: MigLayout | None, count: int) -> Geometry | None:
     found: dict[int, Instances | None] = {}
     for entry in entries:
-        if not {"devices", "mig-enabled"} <= entry.keys():
+        if not entry or not {"devices", "mig-enabled"} <= entry.keys():
             return None  # a mistake that the schema names
         if only := entry.get("device-filter"):
             wanted = {str(each).upper() for each in ([only] if isinstance(only, str) else only)}
