@@ -34,7 +34,7 @@ _NAMES = {
     ),
     "model.history": "Ending History Record",
     "model.hosts": "ConnectionMethod Drain HelperPod HostPrerequisites Preflight Reboot SshOptions",
-    "model.inventory": "ClusterConfig Gpu Inventory Node NodePool OperatingSystem",
+    "model.inventory": "ClusterConfig Gpu Inventory Node NodePool OperatingSystem PoolPlugin",
     "model.plan": (
         "Action Change Departure Difference Drift FieldChange FieldDrift Eviction Origin NodePreview Plan "
         "DestroyResult ResourceChange Schedule Wave Writer"
@@ -47,8 +47,9 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HpcJobMapping Image NfdSpec "
-        "OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HpcJobMapping Image "
+        "MpsSection NfdSpec OperandSpec PluginConfigs SecretKey ServiceMonitorSpec Specs StartupProbe "
+        "StartupTaintSpec ToolkitSpec ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

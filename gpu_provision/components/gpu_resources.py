@@ -35,12 +35,15 @@ def resource_to_request(devices: Mapping[str, int]) -> str:
     return min(devices, key=lambda name: (not devices[name], name != GPU, name), default=GPU)
 
 
-def count_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
+def count_problem(
+    gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, replicas: Mapping[str, int] | None
+) -> str:
     """Return which counts of a node differ: declared, labelled and offered GPUs; empty if all agree.
 
-    ``is_shared``: whether a configuration of the device plugin may offer each of them several times.
+    ``replicas``: how often the node's configuration of the device plugin offers each device, by resource; None if
+    that is unknown, so that any number from the declared one on is right.
     """
-    return _label_problem(gpu, labels, is_shared=is_shared) or _offer_problem(gpu, labels, devices, is_shared=is_shared)
+    return _label_problem(gpu, labels, is_shared=replicas is None) or _offer_problem(gpu, labels, devices, replicas)
 
 
 def _label_problem(gpu: Gpu, labels: Mapping[str, str], *, is_shared: bool) -> str:
@@ -52,18 +55,31 @@ def _label_problem(gpu: Gpu, labels: Mapping[str, str], *, is_shared: bool) -> s
     return f"the inventory declares {_text(gpu)}, {_GFD} counts {counted}{' MIG devices' if is_sliced else ''}"
 
 
-def _offer_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
+def _offer_problem(
+    gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], replicas: Mapping[str, int] | None
+) -> str:
     sliced = {match[1]: _count(labels, key) for key in labels if (match := _MIG_COUNT.fullmatch(key))}
     for resource, count in sorted(sliced.items()):
-        if count is not None and _offered(resource, devices) < count:
-            return f"{_GFD} counts {count} {resource}, the node offers {_offered(resource, devices)} to pods"
+        copies = _copies(resource, replicas)
+        if count is not None and _offered(resource, devices) < count * copies:
+            found = f"{_GFD} counts {count} {resource}{_shared_text(copies)}"
+            return f"{found}, the node offers {_offered(resource, devices)} to pods"
     if any(name.startswith(_MIG) and count for name, count in devices.items()):
         return ""
     expected, offered = (_count(labels) if SLICES in labels else None) or gpu.count, _offered(GPU, devices)
-    if offered == expected or (is_shared and offered > expected):
+    copies = _copies(GPU, replicas)
+    if offered == expected * copies or (replicas is None and offered > expected):
         return ""
     found = f"{_GFD} counts {expected} MIG devices" if SLICES in labels else f"the inventory declares {_text(gpu)}"
-    return f"{found}, the node offers {offered} {GPU} to pods"
+    return f"{found}{_shared_text(copies)}, the node offers {offered} {GPU} to pods"
+
+
+def _copies(resource: str, replicas: Mapping[str, int] | None) -> int:
+    return (replicas or {}).get(resource, 1)
+
+
+def _shared_text(copies: int) -> str:
+    return f", each offered {copies} times" if copies > 1 else ""
 
 
 def _count(labels: Mapping[str, str], key: str = GPU_COUNT) -> int | None:

@@ -150,11 +150,6 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
 def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
-    plugin = context.data.get("device_plugin", {})
-    if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
-        what = "config_default has no effect without config_name."
-        fix = "Set device_plugin.config_name to the ConfigMap that has this key."
-        yield context.warning("GP145", ("device_plugin", "config_default"), what, fix)
     cluster = context.data.get("cluster", {})
     both = [key for key in ("kubeconfig", "context") if key in cluster]
     if "sandbox" in cluster and both:

@@ -16,7 +16,16 @@ from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.references import read_certificates
 from gpu_provision.model import specs
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
-from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool, OperatingSystem
+from gpu_provision.model.inventory import (
+    ClusterConfig,
+    Gpu,
+    HistorySection,
+    Inventory,
+    Node,
+    NodePool,
+    OperatingSystem,
+    PoolPlugin,
+)
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
 from gpu_provision.releases import DEFAULT, Release
@@ -267,6 +276,7 @@ def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
         overrides_upgrades="upgrade_policy" in changes,
+        device_plugin=_build(PoolPlugin, pool.get("device_plugin", {})),
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),
         host_prerequisites=host,

@@ -49,6 +49,18 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlugin:
+    """Settings of the device plugin on the nodes of a pool."""
+
+    config: str = setting(
+        "",
+        "Configuration of these nodes, one of `device_plugin.config`; the value of their label "
+        "`nvidia.com/device-plugin.config`.",
+        "plugin_config_name",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePool:
     """Nodes of one kind. A pool without `gpu` gets no GPU component."""
 
@@ -68,6 +80,7 @@ class NodePool:
     )
     overrides_driver: bool = False  # whether the pool itself changes driver settings (it then has its own DaemonSets)
     overrides_upgrades: bool = False  # whether it has an upgrade policy of its own (it then has its own limits)
+    device_plugin: PoolPlugin = setting(PoolPlugin())
     labels: Mapping[str, str] = setting({}, "Labels of its nodes.", "labels")
     node_selector: Mapping[str, str] = setting(
         {}, "Nodes of the cluster with these labels belong to this pool without an entry in `nodes`.", "labels"

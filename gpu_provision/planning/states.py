@@ -242,7 +242,7 @@ def _validation_state(
     if wanted is None:
         return None
     is_second = component == DEVICE_PLUGIN_VALIDATION
-    if is_second and (problem := verdicts.count_problem(target, seen.context)):
+    if is_second and (problem := verdicts.count_problem(target, seen.context, _desired_labels(target, seen))):
         return _node_state(component, target, State.PENDING, problem)
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void_pod_uids:

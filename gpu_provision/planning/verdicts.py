@@ -22,6 +22,7 @@ from gpu_provision.components import (
     driver_validation,
     gpu_resources,
     labels,
+    sharing,
     startup_taint,
     validator,
 )
@@ -174,12 +175,14 @@ def _container_starts(pods: Iterable[Manifest]) -> Iterator[str]:
                 yield status["state"]["running"].get("startedAt") or ""
 
 
-def count_problem(target: Target, context: RenderContext) -> str:
-    """Return which GPU counts of a node differ; empty if all agree."""
+def count_problem(target: Target, context: RenderContext, wanted: Mapping[str, str | None]) -> str:
+    """Return which GPU counts of a node differ; empty if all agree. ``wanted``: its labels after the run."""
     if target.facts is None or target.pool.gpu is None:
         return ""
-    is_shared, node = bool(context.inventory.specs.device_plugin.config_name), target.facts
-    return gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, is_shared=is_shared)
+    node, plugin = target.facts, context.inventory.specs.device_plugin
+    read = context.facts.config_maps.get(plugin.config_map)
+    replicas = sharing.expected_replicas(plugin, wanted.get(labels.PLUGIN_CONFIG) or "", read)
+    return gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, replicas=replicas)
 
 
 def gpu_text(target: Target) -> str:

@@ -176,9 +176,21 @@ def test_a_node_has_to_offer_its_gpus(offered: int | None, reason: str) -> None:
     assert reason in found.reason
 
 
-def test_shared_gpus_may_be_offered_several_times() -> None:
-    chosen = with_spec("device_plugin", config_name="sharing")
-    facts = replace(labelled(chosen=chosen), config_maps={"sharing": {"any": "version: v1"}})
+@pytest.mark.parametrize("offered", [4, 10])
+def test_a_shared_gpu_is_offered_as_often_as_declared(offered: int) -> None:
+    """A node that does not read its configuration yet is not ready."""
+    chosen = with_spec("device_plugin", config_name="sharing", config_default="four")
+    four = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 4}]}}"
+    facts = replace(labelled(chosen=chosen), config_maps={"sharing": {"four": four}})
+    stack = Stack(chosen, with_node(facts, "t4-1", gpus_allocatable=offered))
+    expected = State.READY if offered == 4 else State.PENDING
+    assert state(stack, "device_plugin_validation").state is expected
+
+
+@pytest.mark.parametrize("read", [{}, {"sharing": {"other": ""}}])
+def test_gpus_of_an_unknown_configuration_may_be_shared(read: dict[str, dict[str, str]]) -> None:
+    chosen = with_spec("device_plugin", config_name="sharing", config_default="four")
+    facts = replace(labelled(chosen=chosen), config_maps=read)
     stack = Stack(chosen, with_node(facts, "t4-1", gpus_allocatable=10))
     assert state(stack, "device_plugin_validation").state is State.READY
 
