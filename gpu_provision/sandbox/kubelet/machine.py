@@ -56,6 +56,7 @@ class MachineState:
         driver_digest: Configuration digest that the driver was installed with.
         devices: GPUs that pods can have; None before a device plugin registered any.
         resource: By what name pods request them.
+        former: Names that the device plugin offered before: the kubelet goes on reporting none of them.
         registered: GPUs that the last device plugin registered.
         owners: Which container put something there, such as the driver; by what it put there.
         empty_dirs: Files of each emptyDir, by ``<pod uid>/<volume>``.
@@ -74,6 +75,7 @@ class MachineState:
     driver_digest: str = ""
     devices: int | None = None
     resource: str = GPU_RESOURCE
+    former: list[str] = field(default_factory=list)
     registered: int = 0
     granted: dict[str, list[int]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
@@ -207,6 +209,8 @@ class Machine:
 
     def register_devices(self, count: int, resource: str = GPU_RESOURCE) -> None:
         """Take what a device plugin offers: one resource, whichever its configuration names."""
+        if self.state.devices is not None:
+            self.state.former = [name for name in {*self.state.former, self.state.resource} if name != resource]
         self.state.devices = self.state.registered = count
         self.state.resource = resource
         self.save_and_notify()
