@@ -50,9 +50,9 @@ def _label_problem(gpu: Gpu, labels: Mapping[str, str], *, is_shared: bool) -> s
     if labels.get(GPU_PRODUCT, "").endswith("-MIG-INVALID"):
         return f"{_GFD} finds MIG devices of several kinds, or GPUs without any, where mig.strategy is single"
     counted, is_sliced = _count(labels), SLICES in labels
-    if counted is None or (counted >= gpu.count if is_sliced else is_shared or counted == gpu.count):
+    if counted is None or (counted >= gpu.count if is_sliced else is_shared or counted == (gpu.count or counted)):
         return ""
-    return f"the inventory declares {_text(gpu)}, {_GFD} counts {counted}{' MIG devices' if is_sliced else ''}"
+    return f"the inventory declares {gpu}, {_GFD} counts {counted}{' MIG devices' if is_sliced else ''}"
 
 
 def _offer_problem(
@@ -66,11 +66,13 @@ def _offer_problem(
             return f"{found}, the node offers {_offered(resource, devices)} to pods"
     if any(name.startswith(_MIG) and count for name, count in devices.items()):
         return ""
-    expected, offered = (_count(labels) if SLICES in labels else None) or gpu.count, _offered(GPU, devices)
-    copies = _copies(GPU, replicas)
-    if offered == expected * copies or (replicas is None and offered > expected):
+    counted = _count(labels) if SLICES in labels or gpu.is_any else None
+    expected, offered, copies = counted or gpu.count, _offered(GPU, devices), _copies(GPU, replicas)
+    is_exact = offered == expected * copies if expected else offered > 0  # an unknown number is right, but none
+    if is_exact or (replicas is None and offered > expected):
         return ""
-    found = f"{_GFD} counts {expected} MIG devices" if SLICES in labels else f"the inventory declares {_text(gpu)}"
+    kind = "MIG devices" if SLICES in labels else "GPUs"
+    found = f"{_GFD} counts {expected} {kind}" if counted else f"the inventory declares {gpu}"
     return f"{found}{_shared_text(copies)}, the node offers {offered} {GPU} to pods"
 
 
@@ -85,10 +87,6 @@ def _shared_text(copies: int) -> str:
 def _count(labels: Mapping[str, str], key: str = GPU_COUNT) -> int | None:
     value = labels.get(key, "")
     return int(value) if value.isdecimal() else None
-
-
-def _text(gpu: Gpu) -> str:
-    return f"{gpu.count} x {gpu.model}"
 
 
 def _offered(resource: str, devices: Mapping[str, int]) -> int:

@@ -137,7 +137,7 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
     if not context.is_complete:
         return
     used = {node.get("pool") for node in context.nodes}
-    used |= {name for name, pool in context.pools.items() if pool.get("node_selector")}
+    used |= {name for name, pool in context.pools.items() if pool.get("node_selector") or pool.get("gpu") == {}}
     for name in (name for name in context.pools if name not in used):
         fix = "Give it nodes under `nodes`, or a node_selector, or remove it."
         yield context.warning("GP143", ("pools", name), f"No node belongs to the pool {name}.", fix)
@@ -294,7 +294,7 @@ def _check_canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[
         what = "A canary of 0 nodes without a node_selector never succeeds, so no other node can start."
         yield context.error("GP168", path, what, "Set nodes, or remove canary.")
     count = sum("gpu" in context.pools.get(node.get("pool", ""), {}) for node in context.nodes)
-    dynamic = any(pool.get("node_selector") for pool in context.pools.values())
+    dynamic = any(pool.get("node_selector") or pool.get("gpu") == {} for pool in context.pools.values())
     if context.is_complete and 0 < count < nodes and not dynamic:
         what = f"{nodes} canaries are more than the {count} GPU nodes, so all nodes would be canaries."
         yield context.warning("GP168", path, what, "Set fewer, so that a failure does not affect all nodes.")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpu_provision.inventory.checks import CheckContext
-from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.inventory.document import KeyPath, Problem, format_path
 from gpu_provision.model.text import did_you_mean
 
 _CONFIG: KeyPath = ("device_plugin", "config")
@@ -56,7 +56,7 @@ def _check_names(context: CheckContext) -> Iterator[Problem]:
         return
     for path in (("device_plugin", "config_default"), (*_CONFIG, "default")):
         if context.document.item(path):
-            what = f"{'.'.join(path[1:])} has no effect without configurations."
+            what = f"{format_path(path[1:])} has no effect without configurations."
             fix = (
                 "Declare them in device_plugin.config.data, or set device_plugin.config.name to a ConfigMap with them."
             )
@@ -122,7 +122,7 @@ def _check_resources(context: CheckContext, path: KeyPath, replicated: Mapping[s
 
 
 def _check_flags(context: CheckContext, path: KeyPath, flags: Mapping[str, Any]) -> Iterator[Problem]:
-    effective = {("migStrategy",): context.inventory.specs.mig_strategy}
+    effective: dict[KeyPath, str] = {("migStrategy",): context.inventory.specs.mig_strategy}
     for flag, (variable, setting) in OVERRIDDEN_FLAGS.items():
         value: Any = flags
         for step in flag:

@@ -272,7 +272,7 @@ def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
     return NodePool(
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
-        gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
+        gpu=_build(Gpu, gpu) if gpu is not None else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
         overrides_upgrades="upgrade_policy" in changes,
@@ -328,6 +328,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         os=f"{pool.os.id}{pool.os.version}" if pool.os else "",
         gpu_model=pool.gpu.model if pool.gpu else "",
         gpu_count=pool.gpu.count if pool.gpu else 0,
+        any_gpu=pool.gpu is not None and pool.gpu.is_any,
         driver_container=driver.enabled,
         driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",

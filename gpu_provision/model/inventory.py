@@ -35,17 +35,29 @@ class OperatingSystem:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """The GPUs of each node of a pool."""
+    """The GPUs of each node of a pool. `{}`: any GPUs.
 
-    model: str = setting(
-        REQUIRED, "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"]
-    )
+    A pool for any GPUs gets the nodes of the cluster that have a GPU and that no other pool gets; its node_selector
+    limits them.
+    """
+
+    model: str = setting("", "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"])
     count: int = setting(
-        REQUIRED,
+        0,
         "Physical GPUs per node, whatever MIG or sharing offers of them. A run reports a node with another number.",
+        shown=False,
         minimum=1,
         examples=[1, 8],
     )
+
+    @property
+    def is_any(self) -> bool:
+        """Whether these may be GPUs of any model and number."""
+        return not (self.model or self.count)
+
+    def __str__(self) -> str:
+        """Return them in words, such as ``8 x H100``."""
+        return "GPUs of any kind" if self.is_any else f"{self.count} x {self.model}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +83,7 @@ class NodePool:
         "overrides it. Default: as each node reports.",
         "os",
     )
-    gpu: Gpu | None = setting(None)
+    gpu: Gpu | None = setting(None, dependentRequired={"model": ["count"], "count": ["model"]})
     # Fully resolved.
     driver: DriverSpec = setting(
         REQUIRED,
@@ -83,7 +95,10 @@ class NodePool:
     device_plugin: PoolPlugin = setting(PoolPlugin())
     labels: Mapping[str, str] = setting({}, "Labels of its nodes.", "labels")
     node_selector: Mapping[str, str] = setting(
-        {}, "Nodes of the cluster with these labels belong to this pool without an entry in `nodes`.", "labels"
+        {},
+        "Nodes of the cluster with these labels belong to this pool without an entry in `nodes`. Of two pools for any "
+        "GPUs (`gpu: {}`), the one with more of a node's labels gets the node.",
+        "labels",
     )
     host_prerequisites: HostPrerequisites = setting(
         HostPrerequisites(), "Host prerequisites of this pool, which override the inventory's `host_prerequisites`."

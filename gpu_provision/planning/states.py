@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, node_labels
+from gpu_provision.components import labels, nfd, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated_taint
+from gpu_provision.components.targets import node_pools, takes_any_gpu
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -186,6 +187,8 @@ def _shared_state(component: str, seen: ClusterState) -> NodeState:
             exists = ref_of(manifest) in seen.observed.members
             state = State.PROGRESSING if exists else State.PENDING
             return NodeState(component=component, node="", state=state, reason=reason)
+    if component == nfd.NAME and (reason := _discovery_problem(seen)):
+        return NodeState(component=component, node="", state=State.PROGRESSING, reason=reason)
     return NodeState(component=component, node="", state=State.READY)
 
 
@@ -211,6 +214,26 @@ def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
             return "" if established else f"{ref} is not established"
         case _:
             return ""
+
+
+def _discovery_problem(seen: ClusterState) -> str:
+    """Return which nodes a pool for any GPUs may still get, since Node Feature Discovery has not labelled them.
+
+    Only nodes with its pods count, as it may never run on others. A run would end before its first pod otherwise.
+    """
+    inventory, facts = seen.context.inventory, seen.context.facts
+    if not any(takes_any_gpu(pool) for pool in inventory.pools.values()):
+        return ""
+    running = {node for name, node in seen.pods if name == nfd.NAME and node}
+    for worker in seen.parts[nfd.NAME].daemonsets:
+        live = seen.observed.members.get(ref_of(worker), {})
+        if live and not is_observed(live):
+            return f"{ref_of(worker)} is not observed yet"
+        if len(running) < (live.get("status") or {}).get("desiredNumberScheduled", 0):
+            return f"{ref_of(worker)} has no pod on some nodes yet"
+    new = [node.name for node in facts.nodes if node.ready and not labels.has_nfd_labels(node.labels)]
+    awaited = sorted({*new} & running - node_pools(inventory, facts).keys()) if new else []
+    return f"has not labelled {', '.join(awaited[:3])}{' and more' if len(awaited) > 3 else ''} yet" if awaited else ""  # noqa: PLR2004
 
 
 def is_observed(live: Manifest) -> bool:

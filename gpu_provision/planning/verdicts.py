@@ -187,7 +187,7 @@ def count_problem(target: Target, context: RenderContext, wanted: Mapping[str, s
 
 def gpu_text(target: Target) -> str:
     """Return the GPUs that the inventory declares for a node, in words."""
-    return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
+    return str(target.pool.gpu) if target.pool.gpu else "none"
 
 
 def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState:

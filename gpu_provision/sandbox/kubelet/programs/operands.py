@@ -331,12 +331,12 @@ async def _run_config_manager(container: Container) -> int:
 
 def _choose_config(container: Container, nodes: Informer) -> str:
     label = container.env.get("NODE_LABEL", "nvidia.com/device-plugin.config")
-    (node,) = nodes.objects.values() or ({"metadata": {}},)
-    return (node["metadata"].get("labels") or {}).get(label) or container.env.get("DEFAULT_CONFIG", "")
+    labels = next((node["metadata"].get("labels") for node in nodes.objects.values()), None) or {}
+    return labels.get(label) or container.env.get("DEFAULT_CONFIG", "")
 
 
 async def _run_mps_daemon(container: Container) -> int:
-    """Make the shared memory of MPS, if it is told to; else serve MPS, if a configuration declares it."""
+    """Make the shared memory of MPS for ``mount-shm``; else serve MPS, if a configuration declares it."""
     if "mount-shm" in container.argv:
         if not container.files.publishes("/mps/shm"):
             container.log("error mounting /mps/shm as tmpfs: the mount does not reach the host")
