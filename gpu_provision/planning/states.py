@@ -221,19 +221,21 @@ def _discovery_problem(seen: ClusterState) -> str:
 
     Only nodes with its pods count, as it may never run on others. A run would end before its first pod otherwise.
     """
-    inventory, facts = seen.context.inventory, seen.context.facts
-    if not any(takes_any_gpu(pool) for pool in inventory.pools.values()):
+    inventory, facts, selection = seen.context.inventory, seen.context.facts, seen.context.selection
+    if not any(map(takes_any_gpu, inventory.pools.values())):
         return ""
-    running = {node for name, node in seen.pods if name == nfd.NAME and node}
-    for worker in seen.parts[nfd.NAME].daemonsets:
+    running = {node for component, node in seen.pods if component == nfd.NAME and node}
+    for worker in (item for item in seen.desired[nfd.NAME] if item["kind"] == "DaemonSet"):
         live = seen.observed.members.get(ref_of(worker), {})
         if live and not is_observed(live):
             return f"{ref_of(worker)} is not observed yet"
         if len(running) < (live.get("status") or {}).get("desiredNumberScheduled", 0):
             return f"{ref_of(worker)} has no pod on some nodes yet"
-    new = [node.name for node in facts.nodes if node.ready and not labels.has_nfd_labels(node.labels)]
-    awaited = sorted({*new} & running - node_pools(inventory, facts).keys()) if new else []
-    return f"has not labelled {', '.join(awaited[:3])}{' and more' if len(awaited) > 3 else ''} yet" if awaited else ""  # noqa: PLR2004
+    unlabelled = {node.name for node in facts.nodes if node.ready and not labels.has_nfd_labels(node.labels)} & running
+    awaited = unlabelled - node_pools(inventory, facts).keys() if unlabelled else set()
+    names = sorted(filter(selection.has_node, awaited))
+    more = f" and {len(names) - 1} more nodes" if len(names) > 1 else ""
+    return f"has not labelled {names[0]}{more} yet" if names else ""
 
 
 def is_observed(live: Manifest) -> bool:
