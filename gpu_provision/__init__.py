@@ -34,7 +34,7 @@ _NAMES = {
     ),
     "model.history": "Ending History Record",
     "model.hosts": "ConnectionMethod Drain HelperPod HostPrerequisites Preflight Reboot SshOptions",
-    "model.inventory": "ClusterConfig Gpu Inventory MigGeometry Node NodePool OperatingSystem",
+    "model.inventory": "ClusterConfig Gpu Inventory MigGeometry Node NodePool OperatingSystem PoolPlugin",
     "model.plan": (
         "Action Change Departure Difference Drift FieldChange FieldDrift Eviction Origin NodePreview Plan "
         "DestroyResult ResourceChange Schedule Wave Writer"
@@ -48,8 +48,8 @@ _NAMES = {
     ),
     "model.specs": (
         "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec GpuClientsConfig "
-        "HpcJobMapping Image MigManagerConfig MigManagerSpec NfdSpec OperandSpec SecretKey ServiceMonitorSpec "
-        "Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "HpcJobMapping Image MigManagerConfig MigManagerSpec MpsSection NfdSpec OperandSpec PluginConfigs SecretKey "
+        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

@@ -66,6 +66,7 @@ from gpu_provision.model.inventory import MigGeometry as MigGeometry
 from gpu_provision.model.inventory import Node as Node
 from gpu_provision.model.inventory import NodePool as NodePool
 from gpu_provision.model.inventory import OperatingSystem as OperatingSystem
+from gpu_provision.model.inventory import PoolPlugin as PoolPlugin
 from gpu_provision.model.plan import Action as Action
 from gpu_provision.model.plan import Change as Change
 from gpu_provision.model.plan import Departure as Departure
@@ -114,8 +115,10 @@ from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
 from gpu_provision.model.specs import MigManagerConfig as MigManagerConfig
 from gpu_provision.model.specs import MigManagerSpec as MigManagerSpec
+from gpu_provision.model.specs import MpsSection as MpsSection
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
+from gpu_provision.model.specs import PluginConfigs as PluginConfigs
 from gpu_provision.model.specs import SecretKey as SecretKey
 from gpu_provision.model.specs import ServiceMonitorSpec as ServiceMonitorSpec
 from gpu_provision.model.specs import Specs as Specs

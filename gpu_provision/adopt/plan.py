@@ -36,6 +36,7 @@ OPERANDS: Mapping[str, str] = {
     "nvidia-container-toolkit-daemonset": "toolkit",
     "nvidia-operator-validator": "validator",
     "nvidia-device-plugin-daemonset": "device_plugin",
+    "nvidia-device-plugin-mps-control-daemon": "mps_control_daemon",
     "gpu-feature-discovery": "gfd",
     "nvidia-dcgm": "dcgm",
     "nvidia-dcgm-exporter": "dcgm_exporter",

@@ -16,6 +16,7 @@ from gpu_provision.components import (
     driver_validation,
     gfd,
     mig_manager,
+    mps_control_daemon,
     nfd,
     node_labels,
     prerequisites,
@@ -40,6 +41,8 @@ class Component:
     requires: tuple[str, ...]  # names of components that must be ready first, on the same node
     # Its spec in the inventory, or None if it is off. Default: the section of its name.
     spec: Callable[[Inventory], Any]
+    # Whether it is needed although the inventory leaves that open. Default: yes.
+    is_needed: Callable[[Any, RenderContext], bool]
     # Returns canonical manifests: equal meaning is equal value.
     manifests: Callable[[Any, RenderContext], list[Manifest]]
     # Findings before anything is written.
@@ -61,6 +64,7 @@ def _component(module: ModuleType) -> Component:
         title=module.TITLE,
         requires=module.REQUIRES,
         spec=getattr(module, "spec", spec),
+        is_needed=getattr(module, "is_needed", lambda _spec, _context: True),
         manifests=module.manifests,
         problems=getattr(module, "problems", lambda _spec, _context: ()),
     )
@@ -78,6 +82,7 @@ _MODULES = (
     device_plugin,
     device_plugin_validation,
     gfd,
+    mps_control_daemon,
     dcgm,
     dcgm_exporter,
     startup_taint,
@@ -88,9 +93,11 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 
 
 def render_manifests(context: RenderContext) -> dict[str, list[Manifest]]:
-    """Return the manifests of every component that is on, in dependency order."""
+    """Return the manifests of every component that is on and needed, in dependency order."""
     return {
-        component.name: component.manifests(spec, context) for component, spec in _enabled_components(context.inventory)
+        component.name: component.manifests(spec, context)
+        for component, spec in _enabled_components(context.inventory)
+        if component.is_needed(spec, context)
     }
 
 

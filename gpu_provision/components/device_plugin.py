@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
+from gpu_provision.components.node_labels import plugin_choices
 from gpu_provision.components.objects import config_map, is_at_least
+from gpu_provision.components.sharing import configurations
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import DevicePluginSpec, OperandSpec
+from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.specs import DevicePluginSpec, MpsSection, OperandSpec
 
 NAME = "device_plugin"
 TITLE = "NVIDIA device plugin"
 REQUIRES: tuple[str, ...] = ("validator",)
-_ACCOUNT = "nvidia-device-plugin"
+ACCOUNT = "nvidia-device-plugin"
 _APP = "nvidia-device-plugin-daemonset"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
 _ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "device-plugin")}
+
+MPS_MOUNTS = [
+    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of this program
+    pods.mount("mps-root", "/mps"),
+]
 
 # The kubelet uses this path for plugins, whatever its root directory is.
 _PLUGIN_DIRECTORY = "/var/lib/kubelet/device-plugins"
@@ -27,8 +37,6 @@ _VOLUMES = [
     operands.DRIVER_INSTALL_DIR,
     operands.HOST_ROOT,
     operands.CDI_ROOT,
-    pods.host_volume("mps-root", "/run/nvidia/mps", "DirectoryOrCreate"),
-    pods.host_volume("mps-shm", "/run/nvidia/mps/shm"),
 ]
 
 _MOUNTS = [
@@ -38,24 +46,24 @@ _MOUNTS = [
     pods.mount("driver-install-dir", "/driver-root", pods.TO_CONTAINER),
     operands.MOUNT_HOST_ROOT,
     pods.mount("cdi-root", "/var/run/cdi"),
-    pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of this program
-    pods.mount("mps-root", "/mps"),
+    *MPS_MOUNTS,
 ]
 
 
 def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
-    """Return access rights, the entrypoint and the DaemonSet."""
-    configurations = operands.config_files(context, spec.config_name)
-    config = ConfigManager(spec, context)
+    """Return access rights, the entrypoint, the inventory's configurations and the DaemonSet."""
+    files, config = configurations(context), ConfigManager(spec, context)
+    own = [config_map(spec.config_map, context.namespace, files, {labels.APP: _APP})] if spec.config.data else []
     return [
-        *operands.access(_ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
+        *operands.access(ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
         config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
+        *own,
         operands.daemon_set(
             context,
             _APP,
             switch="device-plugin",
-            # The GPU Operator's side-car notices another label, but not another content of the same configuration.
-            pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, configurations),
+            # The side-car notices another label, but not another content of the same configuration.
+            pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, files),
             pod=_pod(spec, context, config),
         ),
     ]
@@ -67,7 +75,7 @@ def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) 
     )
     return operands.pod(
         spec,
-        serviceAccountName=_ACCOUNT,
+        serviceAccountName=ACCOUNT,
         runtimeClassName=operands.runtime_class(context),
         shareProcessNamespace=config.is_on or None,
         imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
@@ -83,7 +91,7 @@ def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) 
             ),
             *config.side_cars("nvidia-device-plugin"),
         ],
-        volumes=[*_VOLUMES, *config.volumes],
+        volumes=[*_VOLUMES, *mps_volumes(spec.mps), *config.volumes],
     )
 
 
@@ -104,11 +112,38 @@ def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigM
         "DEVICE_ID_STRATEGY": "uuid",
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "all",
-        "MPS_ROOT": "/run/nvidia/mps",
+        "MPS_ROOT": spec.mps.root,
         **operands.mig_environment(context),
         **(cdi if specs.cdi_enabled else {}),
         **config.environment,
     }
+
+
+def mps_volumes(spec: MpsSection) -> list[dict[str, Any]]:
+    """Return the volumes of `MPS_MOUNTS`, which the device plugin shares with the MPS control daemon."""
+    shared_memory = str(PurePosixPath(spec.root) / "shm")
+    return [pods.host_volume("mps-root", spec.root, "DirectoryOrCreate"), pods.host_volume("mps-shm", shared_memory)]
+
+
+def problems(spec: DevicePluginSpec, context: RenderContext) -> tuple[Finding, ...]:
+    """Return the nodes whose label names no configuration: there the plugin does not start."""
+    files, unknown = configurations(context), dict[str, list[str]]()
+    for node, choice in plugin_choices(context).items():
+        if files and choice and choice not in files:
+            unknown.setdefault(choice, []).append(node)
+    known, key = ", ".join(sorted(files)), labels.PLUGIN_CONFIG
+    return tuple(
+        Finding(
+            code=codes.NO_PLUGIN_CONFIG,
+            what=f"The configuration {choice} of the device plugin does not exist.",
+            where=f"Node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}",
+            evidence=f"label {key}={choice}; ConfigMap {spec.config_map} has {known}",
+            consequence="the device plugin does not start there",
+            fix=f"Add it, correct device_plugin.config of the pool, or run: kubectl label node NODE {key}-",
+            severity=Severity.WARNING,
+        )
+        for choice, nodes in sorted(unknown.items())
+    )
 
 
 _AVAILABLE = "/available-configs"
@@ -116,7 +151,7 @@ _CHOSEN = "/config/config.yaml"
 
 
 class ConfigManager:
-    """Parts of a pod that follow ``device_plugin.config_name``; all empty without it.
+    """Parts of a pod that follow ``device_plugin.config``; all empty without it.
 
     A container chooses a configuration by the node's label before the main one starts, and a side-car signals the main
     process when the label chooses another one. As in the reference, the program is in the device plugin's image.
@@ -125,14 +160,14 @@ class ConfigManager:
     def __init__(self, spec: OperandSpec, context: RenderContext) -> None:
         """Read the settings of the device plugin; its containers get the resources of ``spec``, the pod's component."""
         self._spec, self._resources = context.inventory.specs.device_plugin, spec.resources
-        self.is_on = bool(self._spec.config_name)
+        self.is_on = bool(self._spec.config_map)
         # Of all containers of a pod, ``config-manager`` alone reads the label.
         self.cluster_rules = [operands.READ_NODES] if self.is_on else []
         self.environment = {"CONFIG_FILE": _CHOSEN} if self.is_on else {}
         self.mounts, self.volumes = [], []
         if self.is_on:
             self.mounts = [pods.mount("available-configs", _AVAILABLE), pods.mount("config", "/config")]
-            source = pods.config_volume("available-configs", self._spec.config_name)
+            source = pods.config_volume("available-configs", self._spec.config_map)
             self.volumes = [source, {"name": "config", "emptyDir": {}}]
 
     @property
@@ -151,10 +186,10 @@ class ConfigManager:
             "ONESHOT": env["ONESHOT"],
             "KUBECONFIG": "",
             **pods.NODE_NAME,
-            "NODE_LABEL": "nvidia.com/device-plugin.config",
+            "NODE_LABEL": labels.PLUGIN_CONFIG,
             "CONFIG_FILE_SRCDIR": _AVAILABLE,
             "CONFIG_FILE_DST": _CHOSEN,
-            "DEFAULT_CONFIG": self._spec.config_default,
+            "DEFAULT_CONFIG": self._spec.default_config,
             "FALLBACK_STRATEGIES": "empty",
             **env,
         }

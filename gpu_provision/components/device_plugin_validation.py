@@ -12,12 +12,12 @@ from typing import Any
 from gpu_provision.components import driver, labels, operands, pods
 from gpu_provision.components.gpu_resources import resource_to_request
 from gpu_provision.components.mig_manager import requested_configuration
-from gpu_provision.components.node_labels import runnable_targets
+from gpu_provision.components.node_labels import plugin_choices, runnable_targets
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import ValidatorSpec
+from gpu_provision.model.specs import DevicePluginSpec, ValidatorSpec
 
 NAME = "device_plugin_validation"
 TITLE = "Device plugin validation"
@@ -36,21 +36,33 @@ def spec(inventory: Inventory) -> ValidatorSpec | None:
 def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     """Return a pod per target that can run it; a change of the validated content gives a new pod.
 
-    The content is the pod itself, device plugin, driver, toolkit, and the declared number of GPUs.
+    The content is the pod itself, device plugin, driver, toolkit, the declared number of GPUs, and how the inventory
+    shares them.
     """
-    common = [context.inventory.specs.device_plugin.image.reference, toolkit_image(context)]
-    pod_specs, digests = dict[str, dict[str, Any]](), dict[tuple[object, ...], str]()
+    plugin, choices = context.inventory.specs.device_plugin, plugin_choices(context)
+    common = [plugin.image.reference, toolkit_image(context)]
+    pod_specs, digests = dict[str, dict[str, Any]](), dict[tuple[Any, ...], str]()
     result = []
     for target in runnable_targets(context, "container-toolkit", "device-plugin"):
         resource = resource_to_request(target.facts.devices if target.facts else {})
         if resource not in pod_specs:
             pod_specs[resource] = _pod_spec(spec, context, resource)
-        geometry = [requested_configuration(context.inventory, target)] if target.pool.mig else []
-        needs: tuple[object, ...] = (driver_of(target), target.pool.gpu.count if target.pool.gpu else 0, *geometry)
+        shared = sharing_digest(plugin, choices[target.name])
+        content = filter(None, (requested_configuration(context.inventory, target), shared))
+        needs = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0, *content
         if (resource, *needs) not in digests:
             digests[resource, *needs] = digest([digest(pod_specs[resource]), *common, *needs])
         result.append(_pod(context, target, pod_specs[resource], digests[resource, *needs]))
     return result
+
+
+def sharing_digest(plugin: DevicePluginSpec, choice: str) -> str:
+    """Return a digest of a node's configuration of the device plugin; empty if the inventory does not have it.
+
+    Where the label alone changes, no pod restarts, which would repeat the validation.
+    """
+    declared = plugin.config.data.get(choice or plugin.default_config)
+    return digest(declared) if plugin.enabled and declared is not None else ""
 
 
 def _pod_spec(spec: ValidatorSpec, context: RenderContext, resource: str) -> dict[str, Any]:

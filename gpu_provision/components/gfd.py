@@ -8,6 +8,7 @@ from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.device_plugin import ConfigManager
 from gpu_provision.components.nfd import GROUP
 from gpu_provision.components.objects import rule
+from gpu_provision.components.sharing import configurations
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import GfdSpec
 
@@ -28,7 +29,6 @@ _RULES = [
 
 def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights and the DaemonSet."""
-    configurations = operands.config_files(context, context.inventory.specs.device_plugin.config_name)
     config = ConfigManager(spec, context)
     return [
         *operands.access(_ACCOUNT, context.namespace, *_RULES, cluster_rules=config.cluster_rules),
@@ -37,7 +37,7 @@ def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
             _APP,
             selector={labels.APP: _APP, labels.PART_OF: "nvidia-gpu"},
             switch="gpu-feature-discovery",
-            pod_annotations=operands.config_annotation(configurations),
+            pod_annotations=operands.config_annotation(configurations(context)),
             pod=_pod(spec, context, config),
         ),
     ]

@@ -41,10 +41,11 @@ def resource_to_request(devices: Mapping[str, int]) -> str:
 def declared_devices(pool: NodePool, labels: Mapping[str, str], inventory: Inventory) -> dict[str, int]:
     """Return what a node offers once it has the MIG configuration of its pool; empty without one, or if unknown.
 
-    A model that does not tell the size of its memory leaves it to the label of the product.
+    A model that does not tell the size of its memory leaves it to the label of the product. How often a configuration
+    of the device plugin offers each device is not known here.
     """
     mig, gpu, specs = pool.mig, pool.gpu, inventory.specs
-    if mig is None or gpu is None or specs.device_plugin.config_name:
+    if mig is None or gpu is None or not gpu.count or specs.device_plugin.config_map:
         return {}
     layout = find_layout(gpu.model) or find_layout(labels.get(GPU_PRODUCT, ""))
     geometry = geometry_of(mig.config, specs.mig_manager, layout, gpu.count)
@@ -64,44 +65,58 @@ def geometry_problem(target: Target, inventory: Inventory) -> str:
     return ""
 
 
-def count_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
+def count_problem(
+    gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, replicas: Mapping[str, int] | None
+) -> str:
     """Return which counts of a node differ: declared, labelled and offered GPUs; empty if all agree.
 
-    ``is_shared``: whether a configuration of the device plugin may offer each of them several times.
+    ``replicas``: how often the node's configuration of the device plugin offers each device, by resource; None if
+    that is unknown, so that any number from the declared one on is right.
     """
-    return _label_problem(gpu, labels, is_shared=is_shared) or _offer_problem(gpu, labels, devices, is_shared=is_shared)
+    return _label_problem(gpu, labels, is_shared=replicas is None) or _offer_problem(gpu, labels, devices, replicas)
 
 
 def _label_problem(gpu: Gpu, labels: Mapping[str, str], *, is_shared: bool) -> str:
     if labels.get(GPU_PRODUCT, "").endswith("-MIG-INVALID"):
         return f"{_GFD} finds MIG devices of several kinds, or GPUs without any, where mig.strategy is single"
     counted, is_sliced = _count(labels), SLICES in labels
-    if counted is None or (counted >= gpu.count if is_sliced else is_shared or counted == gpu.count):
+    if counted is None or (counted >= gpu.count if is_sliced else is_shared or counted == (gpu.count or counted)):
         return ""
-    return f"the inventory declares {_text(gpu)}, {_GFD} counts {counted}{' MIG devices' if is_sliced else ''}"
+    return f"the inventory declares {gpu}, {_GFD} counts {counted}{' MIG devices' if is_sliced else ''}"
 
 
-def _offer_problem(gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], *, is_shared: bool) -> str:
+def _offer_problem(
+    gpu: Gpu, labels: Mapping[str, str], devices: Mapping[str, int], replicas: Mapping[str, int] | None
+) -> str:
     sliced = {match[1]: _count(labels, key) for key in labels if (match := _MIG_COUNT.fullmatch(key))}
     for resource, count in sorted(sliced.items()):
-        if count is not None and _offered(resource, devices) < count:
-            return f"{_GFD} counts {count} {resource}, the node offers {_offered(resource, devices)} to pods"
+        copies = _copies(resource, replicas)
+        if count is not None and _offered(resource, devices) < count * copies:
+            found = f"{_GFD} counts {count} {resource}{_shared_text(copies)}"
+            return f"{found}, the node offers {_offered(resource, devices)} to pods"
     if any(name.startswith(_MIG) and count for name, count in devices.items()):
         return ""
-    expected, offered = (_count(labels) if SLICES in labels else None) or gpu.count, _offered(GPU, devices)
-    if offered == expected or (is_shared and offered > expected):
+    counted = _count(labels) if SLICES in labels or gpu.is_any else None
+    expected, offered, copies = counted or gpu.count, _offered(GPU, devices), _copies(GPU, replicas)
+    is_exact = offered == expected * copies if expected else offered > 0  # an unknown number is right, but none
+    if is_exact or (replicas is None and offered > expected):
         return ""
-    found = f"{_GFD} counts {expected} MIG devices" if SLICES in labels else f"the inventory declares {_text(gpu)}"
-    return f"{found}, the node offers {offered} {GPU} to pods"
+    kind = "MIG devices" if SLICES in labels else "GPUs"
+    found = f"{_GFD} counts {expected} {kind}" if counted else f"the inventory declares {gpu}"
+    return f"{found}{_shared_text(copies)}, the node offers {offered} {GPU} to pods"
+
+
+def _copies(resource: str, replicas: Mapping[str, int] | None) -> int:
+    return (replicas or {}).get(resource, 1)
+
+
+def _shared_text(copies: int) -> str:
+    return f", each offered {copies} times" if copies > 1 else ""
 
 
 def _count(labels: Mapping[str, str], key: str = GPU_COUNT) -> int | None:
     value = labels.get(key, "")
     return int(value) if value.isdecimal() else None
-
-
-def _text(gpu: Gpu) -> str:
-    return f"{gpu.count} x {gpu.model}"
 
 
 def _offered(resource: str, devices: Mapping[str, int]) -> int:

@@ -25,7 +25,11 @@ PRE_INSTALLED = "pre-installed"  # value of DEPLOY_DRIVER: the host has a driver
 
 WORKLOAD = "nvidia.com/gpu.workload.config"  # read: what uses the node's GPUs, ``container`` or ``vm-...``
 
+# Written where a pool chooses a configuration of the device plugin; read on all nodes.
+PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
+
 # Read: labels of GPU Feature Discovery.
+MPS_CAPABLE = "nvidia.com/mps.capable"  # ``true`` where its configuration declares MPS
 GPU_PRODUCT = "nvidia.com/gpu.product"
 GPU_COUNT = "nvidia.com/gpu.count"
 MIG_CAPABLE = "nvidia.com/mig.capable"
@@ -39,6 +43,7 @@ MIG_SUCCESS, MIG_FAILED = "success", "failed"
 # Of gpu-provision.
 DRIVER_GROUP = "gpu-provision.io/driver"  # on nodes and driver pods: which driver DaemonSet serves the node
 HOST_DRIVER = "gpu-provision.io/host-driver"  # on nodes that use a driver of the host: its version
+PLUGIN_CHOICE = "gpu-provision.io/device-plugin-config"  # on nodes: PLUGIN_CONFIG as this tool has set it
 CONTAINER_RUNTIME = "gpu-provision.io/container-runtime"  # on nodes: which toolkit DaemonSet serves a mixed fleet
 INVENTORY = "gpu-provision.io/inventory"  # on nodes: the inventory that gave the node its labels
 COMPONENT = "gpu-provision.io/component"  # on every applied object and its pods

@@ -58,6 +58,7 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
     for node in leaving_nodes(context):
         own = [key for key in (*_DEPLOY, _DEPLOY_MIG) if node.labels.get(key) == "true"]  # one with another value stays
         own += [labels.DEPLOY_DRIVER] if labels.HOST_DRIVER in node.labels else []
+        own += [labels.PLUGIN_CONFIG, labels.PLUGIN_CHOICE] if labels.PLUGIN_CHOICE in node.labels else []
         marks = (labels.GPU_PRESENT, *own, *_NO_NEEDS, labels.VALIDATED, labels.INVENTORY)
         wanted[node.name] = dict.fromkeys(marks) | wanted.get(node.name, {})
     partial = (_partial_node(name, wanted[name], live.get(name, {})) for name in sorted(wanted))
@@ -82,6 +83,7 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
+        **_plugin_choice(target, live),
         labels.INVENTORY: spec.name,  # by which the inventory can remove its labels later
         **({} if spec.specs.startup_taint.enabled else {labels.VALIDATED: None}),
     }
@@ -92,6 +94,27 @@ def _mig_operand(inventory: Inventory, target: Target) -> dict[str, str | None]:
     live = target.facts.labels if target.facts else {}
     is_wanted = bool(target.pool.mig) or (mig_manager.spec(inventory) and live.get(labels.MIG_CAPABLE) == "true")
     return {_DEPLOY_MIG: "true"} if is_wanted and live.get(_DEPLOY_MIG, "") in {"", "true"} else {}
+
+
+def _plugin_choice(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the labels of the pool's configuration of the device plugin.
+
+    A second label marks the choice as this tool's, so that a later run removes it; a choice made by hand stays.
+    """
+    choice = target.pool.device_plugin.config or None
+    is_own = choice or labels.PLUGIN_CHOICE in live
+    return {labels.PLUGIN_CONFIG: choice, labels.PLUGIN_CHOICE: choice} if is_own else {}
+
+
+def plugin_choices(context: RenderContext) -> dict[str, str]:
+    """Return the configuration of the device plugin that the label of each target names; empty for none."""
+    listed = {node.name: node.labels for node in context.inventory.nodes}
+    choices: dict[str, str] = {}
+    for target in context.targets:
+        live = target.facts.labels if target.facts else {}
+        wanted = {**live, **_plugin_choice(target, live), **target.pool.labels, **listed.get(target.name, {})}
+        choices[target.name] = wanted.get(labels.PLUGIN_CONFIG) or ""
+    return choices
 
 
 def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ...]:

@@ -7,7 +7,7 @@ write removes the taint (`gpu_provision.planning.verdicts`). A node that is not 
 from __future__ import annotations
 
 from gpu_provision.components import device_plugin_validation, labels
-from gpu_provision.components.node_labels import runnable_targets
+from gpu_provision.components.node_labels import plugin_choices, runnable_targets
 from gpu_provision.components.objects import digest
 from gpu_provision.components.targets import node_pools, unassigned_nodes
 from gpu_provision.model import codes
@@ -22,8 +22,9 @@ REQUIRES: tuple[str, ...] = ("driver", "driver_validation", "device_plugin_valid
 
 def manifests(_spec: StartupTaintSpec, context: RenderContext) -> list[Manifest]:
     """Return a partial Node per target that is validated."""
+    choices = plugin_choices(context)
     marks = {
-        target.name: {labels.VALIDATED: validated_content(target, context)}
+        target.name: {labels.VALIDATED: validated_content(target, context, choices[target.name])}
         for target in runnable_targets(context, "container-toolkit")
         if target.facts
     }
@@ -55,10 +56,14 @@ def problems(_spec: StartupTaintSpec, context: RenderContext) -> tuple[Finding, 
     )
 
 
-def validated_content(target: Target, context: RenderContext) -> str:
-    """Return a digest of the validated content of a node; equal content gives equal digests."""
+def validated_content(target: Target, context: RenderContext, choice: str) -> str:
+    """Return a digest of the validated content of a node; equal content gives equal digests.
+
+    ``choice``: the node's configuration of the device plugin.
+    """
     specs, gpu = context.inventory.specs, target.pool.gpu
     plugin = specs.device_plugin
+    sharing = device_plugin_validation.sharing_digest(plugin, choice)
     return digest(
         {
             "driver": device_plugin_validation.driver_of(target),
@@ -66,5 +71,6 @@ def validated_content(target: Target, context: RenderContext) -> str:
             "device_plugin": plugin.image.reference if plugin.enabled else "",
             "validator": specs.validator.image.reference,
             "gpus": gpu.count if gpu else 0,
+            **({"sharing": sharing} if sharing else {}),
         }
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from gpu_provision.components.labels import (
     DEPLOY_DRIVER,
     DRIVER_GROUP,
+    GPU_PRODUCT,
     HOST_DRIVER,
     INVENTORY,
     NFD_OS_ID,
@@ -55,7 +56,7 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     """Return the GPU nodes of this inventory, sorted by name.
 
     These are the listed nodes of pools with GPUs, also if the cluster does not have them yet, and the nodes of the
-    cluster that such a pool's ``node_selector`` selects.
+    cluster that such a pool claims.
     """
     observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed = node_pools(inventory, facts)
@@ -70,15 +71,15 @@ def is_for_vms(node: NodeFacts | None) -> bool:
 
 
 def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
-    """Return the pool of every node that the inventory lists or selects, with or without a GPU.
+    """Return the pool of every node that the inventory lists or that one of its pools claims, with or without a GPU.
 
-    A node that several pools select belongs to none of them, since the intended one is unknown.
+    A node that several pools claim belongs to none of them, since the intended one is unknown.
     """
     listed = {node.name: inventory.pool_of(node) for node in inventory.nodes}
     selected = {
         node.name: pools[0]
         for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting_pools(inventory.pools.values(), node)) == 1
+        if node.name not in listed and len(pools := _claiming_pools(inventory, node)) == 1
     }
     return listed | selected
 
@@ -126,8 +127,29 @@ def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 
 
-def _selecting_pools(pools: Iterable[NodePool], node: NodeFacts) -> list[NodePool]:
-    return [pool for pool in pools if pool.node_selector and pool.node_selector.items() <= node.labels.items()]
+def _claiming_pools(inventory: Inventory, node: NodeFacts) -> list[NodePool]:
+    """Return the pools that claim a node: those that select it, else the narrowest of those for any GPUs."""
+    fitting = [pool for pool in inventory.pools.values() if pool.node_selector.items() <= node.labels.items()]
+    selecting = [pool for pool in fitting if pool.node_selector and not takes_any_gpu(pool)]
+    if selecting or not _may_join(inventory, node):
+        return selecting
+    open_pools = [pool for pool in fitting if takes_any_gpu(pool)]
+    selectors = [pool.node_selector.items() for pool in open_pools]
+    return [pool for pool in open_pools if not any(pool.node_selector.items() < other for other in selectors)]
+
+
+def takes_any_gpu(pool: NodePool) -> bool:
+    """Whether a pool is for nodes with any GPUs."""
+    return pool.gpu is not None and pool.gpu.is_any
+
+
+def _may_join(inventory: Inventory, node: NodeFacts) -> bool:
+    """Whether a pool for any GPUs may claim a node: it has a GPU, and no other inventory has it.
+
+    A node of this inventory stays, so that nothing is removed from a node whose GPU is not seen for a while.
+    """
+    owner = node.labels.get(INVENTORY, "")
+    return owner == inventory.name or (not owner and (has_gpu(node.labels) or GPU_PRODUCT in node.labels))
 
 
 def _problems(context: RenderContext) -> Iterator[Finding]:
@@ -136,7 +158,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
     contested = {
         node.name: pools
         for node in facts.nodes
-        if node.name not in listed and len(pools := _selecting_pools(inventory.pools.values(), node)) > 1
+        if node.name not in listed and len(pools := _claiming_pools(inventory, node)) > 1
     }
     for name, pools in sorted(contested.items()):
         yield Finding(
@@ -154,7 +176,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
                 where=f"Node {name}",
                 evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
-                fix="list it under nodes, or give a pool a node_selector that selects it",
+                fix="list it under nodes, give a pool a node_selector that selects it, or declare a pool with gpu: {}",
                 severity=Severity.WARNING,
             )
     of_pools = node_pools(inventory, facts)

@@ -17,7 +17,14 @@ from gpu_provision.rollout.observe import is_stack_pod, pod_of
 from gpu_provision.rollout.snapshot import GpuUse
 
 _OWN_LABELS = frozenset(
-    {labels.DRIVER_GROUP, labels.HOST_DRIVER, labels.CONTAINER_RUNTIME, labels.VALIDATED, labels.INVENTORY}
+    {
+        labels.DRIVER_GROUP,
+        labels.HOST_DRIVER,
+        labels.PLUGIN_CHOICE,
+        labels.CONTAINER_RUNTIME,
+        labels.VALIDATED,
+        labels.INVENTORY,
+    }
 )
 _OWN_ANNOTATIONS = frozenset(
     {labels.CORDONED, *(key for key in states.ALL_ANNOTATIONS if key.startswith("gpu-provision.io/"))}

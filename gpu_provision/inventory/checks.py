@@ -137,7 +137,7 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
     if not context.is_complete:
         return
     used = {node.get("pool") for node in context.nodes}
-    used |= {name for name, pool in context.pools.items() if pool.get("node_selector")}
+    used |= {name for name, pool in context.pools.items() if pool.get("node_selector") or pool.get("gpu") == {}}
     for name in (name for name in context.pools if name not in used):
         fix = "Give it nodes under `nodes`, or a node_selector, or remove it."
         yield context.warning("GP143", ("pools", name), f"No node belongs to the pool {name}.", fix)
@@ -150,11 +150,6 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
 def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
-    plugin = context.data.get("device_plugin", {})
-    if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
-        what = "config_default has no effect without config_name."
-        fix = "Set device_plugin.config_name to the ConfigMap that has this key."
-        yield context.warning("GP145", ("device_plugin", "config_default"), what, fix)
     cluster = context.data.get("cluster", {})
     both = [key for key in ("kubeconfig", "context") if key in cluster]
     if "sandbox" in cluster and both:
@@ -299,7 +294,7 @@ def _check_canary(context: CheckContext, canary: Mapping[str, Any]) -> Iterator[
         what = "A canary of 0 nodes without a node_selector never succeeds, so no other node can start."
         yield context.error("GP168", path, what, "Set nodes, or remove canary.")
     count = sum("gpu" in context.pools.get(node.get("pool", ""), {}) for node in context.nodes)
-    dynamic = any(pool.get("node_selector") for pool in context.pools.values())
+    dynamic = any(pool.get("node_selector") or pool.get("gpu") == {} for pool in context.pools.values())
     if context.is_complete and 0 < count < nodes and not dynamic:
         what = f"{nodes} canaries are more than the {count} GPU nodes, so all nodes would be canaries."
         yield context.warning("GP168", path, what, "Set fewer, so that a failure does not affect all nodes.")

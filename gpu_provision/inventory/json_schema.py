@@ -71,6 +71,12 @@ def _split(error: Any) -> Iterator[SchemaError]:
     elif keyword == "required":
         for key in (key for key in wanted if key not in error.instance):
             yield SchemaError((*path, key), keyword, wanted, error.schema, None)
+    elif keyword == "dependentRequired":
+        missing = {key for given, keys in wanted.items() if given in error.instance for key in keys} - set(
+            error.instance
+        )
+        for key in sorted(missing):
+            yield SchemaError((*path, key), "required", [key], error.schema, None)
     elif "propertyNames" in error.absolute_schema_path:
         yield SchemaError((*path, error.instance), "propertyNames", wanted, error.schema, error.instance)
     else:

@@ -25,6 +25,7 @@ from gpu_provision.model.inventory import (
     Node,
     NodePool,
     OperatingSystem,
+    PoolPlugin,
 )
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
@@ -273,11 +274,12 @@ def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
     return NodePool(
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
-        gpu=Gpu(gpu.get("model", ""), gpu.get("count", 1)) if gpu is not None else None,
+        gpu=_build(Gpu, gpu) if gpu is not None else None,
         mig=MigGeometry(config=pool["mig"].get("config", "")) if "mig" in pool else None,
         driver=driver,
         overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
         overrides_upgrades="upgrade_policy" in changes,
+        device_plugin=_build(PoolPlugin, pool.get("device_plugin", {})),
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),
         host_prerequisites=host,
@@ -329,6 +331,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         os=f"{pool.os.id}{pool.os.version}" if pool.os else "",
         gpu_model=pool.gpu.model if pool.gpu else "",
         gpu_count=pool.gpu.count if pool.gpu else 0,
+        any_gpu=pool.gpu is not None and pool.gpu.is_any,
         driver_container=driver.enabled,
         driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",

@@ -215,6 +215,11 @@ _EXPLANATIONS: dict[str, tuple[str, bool, Callable[[Document, SchemaError], Expl
     "maximum": ("GP125", True, _explain_bound),
     "minLength": ("GP126", False, lambda _, error: (f"{_label(error)} is empty.", _NOTHING)),
     "maxLength": ("GP126", True, _explain_bound),
+    "minItems": (
+        "GP126",
+        False,
+        lambda _, error: (f"{_label(error)} is empty.", "Write an entry, or remove the line."),
+    ),
     "uniqueItems": ("GP126", True, _explain_repeated),
     "minProperties": ("GP126", False, _explain_sources),
     "maxProperties": ("GP126", False, _explain_sources),

@@ -55,7 +55,8 @@ class Expectation:
     pool: str
     os: str = ""  # declared operating system as in ``ubuntu22.04``; empty for whatever it is
     gpu_model: str = ""  # declared model; empty for a node without a GPU
-    gpu_count: int = 0  # declared number of GPUs; 0 for a node without
+    gpu_count: int = 0  # declared number of GPUs; 0 for a node without, or with any number
+    any_gpu: bool = False  # whether the node may have GPUs of any model and number
     driver_container: bool = True  # whether the driver comes as a container; if not, it belongs to the host
     driver_auto: bool = False  # whether it is the container only on a host without a usable driver of its own
     driver_image: str = ""  # driver image without the tag; empty if the driver belongs to the host
@@ -80,6 +81,16 @@ class Expectation:
     def from_data(cls, data: Mapping[str, Any]) -> Expectation:
         """Return the expectation from plain values, such as pyinfra's host data."""
         return cls(**_with_tuples(data))
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the node is declared with a GPU."""
+        return self.any_gpu or self.gpu_count > 0
+
+    @property
+    def gpus(self) -> str:
+        """The declared GPUs in words."""
+        return "GPUs of any kind" if self.any_gpu else f"{self.gpu_count} x {self.gpu_model}"
 
 
 class ImageAvailability(StrEnum):

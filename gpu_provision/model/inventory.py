@@ -35,16 +35,40 @@ class OperatingSystem:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """The GPUs of each node of a pool."""
+    """The GPUs of each node of a pool. `{}`: any GPUs.
 
-    model: str = setting(
-        REQUIRED, "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"]
-    )
+    A pool for any GPUs gets the nodes of the cluster that have a GPU and that no other pool gets; its node_selector
+    limits them.
+    """
+
+    model: str = setting("", "Model of the GPUs.", "line", maxLength=100, examples=["T4", "A100-SXM4-80GB", "H100"])
     count: int = setting(
-        REQUIRED,
+        0,
         "Physical GPUs per node, whatever MIG or sharing offers of them. A run reports a node with another number.",
+        shown=False,
         minimum=1,
         examples=[1, 8],
+    )
+
+    @property
+    def is_any(self) -> bool:
+        """Whether these may be GPUs of any model and number."""
+        return not (self.model or self.count)
+
+    def __str__(self) -> str:
+        """Return them in words, such as ``8 x H100``."""
+        return "GPUs of any kind" if self.is_any else f"{self.count} x {self.model}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlugin:
+    """Settings of the device plugin on the nodes of a pool."""
+
+    config: str = setting(
+        "",
+        "Configuration of these nodes, one of `device_plugin.config`; the value of their label "
+        "`nvidia.com/device-plugin.config`.",
+        "plugin_config_name",
     )
 
 
@@ -71,7 +95,7 @@ class NodePool:
         "overrides it. Default: as each node reports.",
         "os",
     )
-    gpu: Gpu | None = setting(None)
+    gpu: Gpu | None = setting(None, dependentRequired={"model": ["count"], "count": ["model"]})
     mig: MigGeometry | None = setting(None)
     # Fully resolved.
     driver: DriverSpec = setting(
@@ -81,9 +105,13 @@ class NodePool:
     )
     overrides_driver: bool = False  # whether the pool itself changes driver settings (it then has its own DaemonSets)
     overrides_upgrades: bool = False  # whether it has an upgrade policy of its own (it then has its own limits)
+    device_plugin: PoolPlugin = setting(PoolPlugin())
     labels: Mapping[str, str] = setting({}, "Labels of its nodes.", "labels")
     node_selector: Mapping[str, str] = setting(
-        {}, "Nodes of the cluster with these labels belong to this pool without an entry in `nodes`.", "labels"
+        {},
+        "Nodes of the cluster with these labels belong to this pool without an entry in `nodes`. Of two pools for any "
+        "GPUs (`gpu: {}`), the one with more of a node's labels gets the node.",
+        "labels",
     )
     host_prerequisites: HostPrerequisites = setting(
         HostPrerequisites(), "Host prerequisites of this pool, which override the inventory's `host_prerequisites`."

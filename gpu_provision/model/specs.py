@@ -178,18 +178,51 @@ class ValidatorSpec(OperandSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginConfigs:
+    """Configurations of the device plugin, such as for time slicing and MPS: docs/sharing.md."""
+
+    name: str = setting(
+        "",
+        "ConfigMap of the configurations. With `data` it gets this name, by default `nvidia-device-plugin-config`; "
+        "without, it has to exist.",
+        "object_name",
+        reference=None,
+    )
+    default: str = setting(
+        "",
+        "Configuration of nodes without the label `nvidia.com/device-plugin.config`. Without a default, these nodes "
+        "share nothing.",
+        "plugin_config_name",
+        reference=None,
+    )
+    data: Mapping[str, Mapping[str, Any]] = setting({}, kind="plugin_configs", reference=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpsSection:
+    """CUDA MPS, by which pods share a GPU."""
+
+    root: str = setting("/run/nvidia/mps", "Directory of MPS on the hosts.", "host_path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePluginSpec(OperandSpec):
     """The device plugin, which makes nvidia.com/gpu allocatable."""
 
-    config_name: str = setting(
-        "", "ConfigMap of plugin configurations, for time slicing and the like.", "object_name", reference="config.name"
-    )
-    config_default: str = setting(
-        "",
-        "Key of that ConfigMap for nodes without the label `nvidia.com/device-plugin.config`.",
-        "config_map_key",
-        reference="config.default",
-    )
+    config: PluginConfigs = setting(PluginConfigs(), reference=None)
+    config_name: str = setting("", "Short form of `config.name`.", "object_name", reference="config.name")
+    config_default: str = setting("", "Short form of `config.default`.", "config_map_key", reference="config.default")
+    mps: MpsSection = setting(MpsSection())
+
+    @property
+    def config_map(self) -> str:
+        """Name of the ConfigMap of configurations; empty without any."""
+        return self.config_name or self.config.name or ("nvidia-device-plugin-config" if self.config.data else "")
+
+    @property
+    def default_config(self) -> str:
+        """The configuration of nodes without a choice; empty for none."""
+        return self.config_default or self.config.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,6 @@ def _union_type(own: Schema) -> Schema:
         return {}
     if "object" in kinds and "secret" not in own["properties"]:
         return {"type": "string"}  # a stack reads no file and no variable of the controller
-    if "object" in kinds or "boolean" in kinds:  # its ``enum`` has all values
+    if {"object", "boolean", "array"}.intersection(kinds):  # of booleans, the ``enum`` has all values
         return {"type": None, "x-kubernetes-preserve-unknown-fields": True}
     return {"type": None, "x-kubernetes-int-or-string": True}

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from gpu_provision.components import labels
 from gpu_provision.components.labels import DIGEST
+from gpu_provision.components.targets import takes_any_gpu
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.findings import Finding
@@ -124,6 +125,7 @@ def _is_owned_by(pod: Manifest, manifest: Manifest) -> bool:
 def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
     # Nodes that keep their driver keep the label of their validation.
+    falling = {target.name: target.pool for target in seen.context.targets if takes_any_gpu(target.pool)}
     put_off = {key for key, each in known.items() if key[0] == verdicts.STARTUP_TAINT and each.state is State.READY}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
@@ -133,7 +135,11 @@ def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) 
                 continue
             write = node_patch(manifest, node, seen.context.inventory)
             if not write.is_empty:
-                yield node_change(component, manifest, node, write, seen)
+                change = node_change(component, manifest, node, write, seen)
+                if name in falling and labels.INVENTORY in write.labels:
+                    effect = f"{name} falls to the pool {falling[name].name}, for any GPUs"
+                    change = replace(change, effects=(*change.effects, effect))
+                yield change
 
 
 def _is_offline(seen: ClusterState) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, mig_manager, node_labels
+from gpu_provision.components import labels, mig_manager, nfd, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated_taint
+from gpu_provision.components.targets import node_pools, takes_any_gpu
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -189,6 +190,8 @@ def _shared_state(component: str, seen: ClusterState) -> NodeState:
             exists = ref_of(manifest) in seen.observed.members
             state = State.PROGRESSING if exists else State.PENDING
             return NodeState(component=component, node="", state=state, reason=reason)
+    if component == nfd.NAME and (reason := _discovery_problem(seen)):
+        return NodeState(component=component, node="", state=State.PROGRESSING, reason=reason)
     return NodeState(component=component, node="", state=State.READY)
 
 
@@ -214,6 +217,28 @@ def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
             return "" if established else f"{ref} is not established"
         case _:
             return ""
+
+
+def _discovery_problem(seen: ClusterState) -> str:
+    """Return which nodes a pool for any GPUs may still get, since Node Feature Discovery has not labelled them.
+
+    Only nodes with its pods count, as it may never run on others. A run would end before its first pod otherwise.
+    """
+    inventory, facts, selection = seen.context.inventory, seen.context.facts, seen.context.selection
+    if not any(map(takes_any_gpu, inventory.pools.values())):
+        return ""
+    running = {node for component, node in seen.pods if component == nfd.NAME and node}
+    for worker in (item for item in seen.desired[nfd.NAME] if item["kind"] == "DaemonSet"):
+        live = seen.observed.members.get(ref_of(worker), {})
+        if live and not is_observed(live):
+            return f"{ref_of(worker)} is not observed yet"
+        if len(running) < (live.get("status") or {}).get("desiredNumberScheduled", 0):
+            return f"{ref_of(worker)} has no pod on some nodes yet"
+    unlabelled = {node.name for node in facts.nodes if node.ready and not labels.has_nfd_labels(node.labels)} & running
+    awaited = unlabelled - node_pools(inventory, facts).keys() if unlabelled else set()
+    names = sorted(filter(selection.has_node, awaited))
+    more = f" and {len(names) - 1} more nodes" if len(names) > 1 else ""
+    return f"has not labelled {names[0]}{more} yet" if names else ""
 
 
 def is_observed(live: Manifest) -> bool:
@@ -245,7 +270,7 @@ def _validation_state(
     if wanted is None:
         return None
     is_second = component == DEVICE_PLUGIN_VALIDATION
-    if is_second and (problem := verdicts.count_problem(target, seen.context)):
+    if is_second and (problem := verdicts.count_problem(target, seen.context, _desired_labels(target, seen))):
         return _node_state(component, target, State.PENDING, problem)
     pod = wanted.pod
     if pod is not None and pod["metadata"]["uid"] in seen.observed.void_pod_uids:

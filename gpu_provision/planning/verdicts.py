@@ -22,6 +22,7 @@ from gpu_provision.components import (
     driver_validation,
     gpu_resources,
     labels,
+    sharing,
     startup_taint,
     validator,
 )
@@ -174,18 +175,20 @@ def _container_starts(pods: Iterable[Manifest]) -> Iterator[str]:
                 yield status["state"]["running"].get("startedAt") or ""
 
 
-def count_problem(target: Target, context: RenderContext) -> str:
-    """Return which GPU counts of a node differ; empty if all agree."""
+def count_problem(target: Target, context: RenderContext, wanted: Mapping[str, str | None]) -> str:
+    """Return which GPU counts of a node differ; empty if all agree. ``wanted``: its labels after the run."""
     if target.facts is None or target.pool.gpu is None:
         return ""
-    is_shared, node = bool(context.inventory.specs.device_plugin.config_name), target.facts
-    problem = gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, is_shared=is_shared)
+    node, plugin = target.facts, context.inventory.specs.device_plugin
+    read = context.facts.config_maps.get(plugin.config_map)
+    replicas = sharing.expected_replicas(plugin, wanted.get(labels.PLUGIN_CONFIG) or "", read)
+    problem = gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, replicas=replicas)
     return problem or gpu_resources.geometry_problem(target, context.inventory)
 
 
 def gpu_text(target: Target) -> str:
     """Return the GPUs that the inventory declares for a node, in words."""
-    return f"{target.pool.gpu.count} x {target.pool.gpu.model}" if target.pool.gpu else "none"
+    return str(target.pool.gpu) if target.pool.gpu else "none"
 
 
 def postpone_validation(state: NodeState, driver: NodeState | None) -> NodeState:

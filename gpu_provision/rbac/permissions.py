@@ -220,5 +220,5 @@ def _enable_all_components(inventory: Inventory) -> Inventory:
     on: dict[str, Any] = {
         name: replace(spec, enabled=True) for name, spec in found.items() if isinstance(spec, OperandSpec)
     }
-    on["device_plugin"] = replace(on["device_plugin"], config_name=specs.device_plugin.config_name or "any")
+    on["device_plugin"] = replace(on["device_plugin"], config_name=specs.device_plugin.config_map or "any")
     return replace(inventory, specs=replace(specs, cdi_enabled=True, **on))

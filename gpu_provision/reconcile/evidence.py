@@ -135,7 +135,7 @@ class Validations:
     def __init__(self, cluster: KubeClient, reading: ClusterPlan) -> None:
         """Start from the record in the cluster."""
         self._cluster, self._inventory = cluster, reading.context.inventory
-        self._targets = frozenset(target.name for target in (*reading.context.targets, *reading.context.others))
+        self._context = reading.context
         # the verdict as text, see `planning.verdicts`
         self.passed: dict[ComponentNode, str] = dict(reading.observed.verdicts)
         self.evidence: dict[ComponentNode, Evidence] = {}  # output of vectorAdds in this run
@@ -147,7 +147,7 @@ class Validations:
 
     def collect(self, seen: ClusterState) -> None:
         """Collect the verdicts since the last call; a verdict from before the run is no evidence."""
-        is_old, self._is_first = self._is_first, False
+        is_old, self._is_first, self._context = self._is_first, False, seen.context
         ran = [(_RUN_BY[name], node, pods) for (name, node), pods in seen.pods.items() if name in _RUN_BY and node]
         by_uid = {pod["metadata"]["uid"]: ((name, node), pod) for name, node, pods in ran for pod in pods}
         by_pod = self._verdicts.get_all(by_uid, lambda uid: verdict_of(by_uid[uid][1]))
@@ -168,8 +168,9 @@ class Validations:
     def record(self) -> None:
         """Write the record if it has changed: one request for any number of nodes."""
         if self.passed != self._recorded:
-            # A node that left the inventory leaves the record, too.
-            of_targets = {key: verdict for key, verdict in self.passed.items() if key[1] in self._targets}
+            # A node that left the inventory leaves the record, too. Nodes join during a run.
+            known = {target.name for target in (*self._context.targets, *self._context.others)}
+            of_targets = {key: verdict for key, verdict in self.passed.items() if key[1] in known}
             observe.write_validations(self._cluster, self._inventory, of_targets)
             self._recorded = dict(self.passed)
 

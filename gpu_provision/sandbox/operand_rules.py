@@ -124,7 +124,9 @@ class Mig(NamedTuple):
         return cls(profile, int(devices)) if profile else None
 
 
-def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies: int = 1) -> dict[str, str]:
+def gpu_labels(  # noqa: PLR0913  what it knows of a machine
+    gpu: GpuModel, count: int, driver: str, *, strategy: str, copies: int = 1, sharing: str = "none"
+) -> dict[str, str]:
     """Return what GPU Feature Discovery says about ``count`` GPUs of one model, without the timestamp."""
     cuda, mig = cuda_version(driver), any(name in gpu.name for name in _MIG_MODELS)
     versions = (
@@ -149,9 +151,9 @@ def gpu_labels(gpu: GpuModel, count: int, driver: str, *, strategy: str, copies:
         "gpu.mode": "compute" if gpu.pci_class == "0302" else "graphics",
         "gpu.product": gpu.name.replace(" ", "-") + ("-SHARED" if copies > 1 else ""),
         "gpu.replicas": str(copies),
-        "gpu.sharing-strategy": "time-slicing" if copies > 1 else "none",
+        "gpu.sharing-strategy": sharing,
         "mig.capable": str(mig).lower(),
-        "mps.capable": "false",
+        "mps.capable": str(sharing == "mps").lower(),
         **({"mig.strategy": strategy} if mig else {}),
     }
     return {f"nvidia.com/{key}": value for key, value in labels.items()}

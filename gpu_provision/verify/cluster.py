@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
-from gpu_provision.components.targets import node_pools
+from gpu_provision.components.targets import node_pools, takes_any_gpu
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.errors import NotFoundError
@@ -29,12 +29,16 @@ class DeclaredNode:
 
     name: str  # its name in Kubernetes
     pool: NodePool  # the pool that it belongs to
-    node: Node | None = None  # its entry under ``nodes``; None if a pool's ``node_selector`` selects it
+    node: Node | None = None  # its entry under ``nodes``; None if a pool claims it
 
     @property
     def gpus(self) -> int:
-        """The declared number of GPUs; 0 for a node without."""
+        """The declared number of GPUs; 0 for a node without, or with any number."""
         return self.pool.gpu.count if self.pool.gpu else 0
+
+    def has_as_declared(self, gpus: int) -> bool:
+        """Whether this number of GPUs is as declared."""
+        return gpus > 0 if takes_any_gpu(self.pool) else gpus == self.gpus
 
     @property
     def prerequisites(self) -> HostPrerequisites:
@@ -48,7 +52,7 @@ def listed_nodes(inventory: Inventory) -> tuple[DeclaredNode, ...]:
 
 
 def selected_nodes(inventory: Inventory, live: Iterable[Manifest]) -> tuple[DeclaredNode, ...]:
-    """Return the nodes, of all Node objects of a cluster, that pools select by label, sorted by name."""
+    """Return the nodes, of all Node objects of a cluster, that pools claim by their labels, sorted by name."""
     facts = ClusterFacts(nodes=tuple(map(node_facts, live)))
     names = {node.name for node in inventory.nodes}
     claimed = node_pools(inventory, facts).items()
@@ -57,7 +61,7 @@ def selected_nodes(inventory: Inventory, live: Iterable[Manifest]) -> tuple[Decl
 
 def needs_cluster(inventory: Inventory) -> bool:
     """Whether only the cluster knows all nodes of this inventory."""
-    return any(pool.node_selector for pool in inventory.pools.values())
+    return any(pool.node_selector or takes_any_gpu(pool) for pool in inventory.pools.values())
 
 
 def validation_problem(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:

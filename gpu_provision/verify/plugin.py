@@ -42,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for a node once for each."""
     for name in sorted(_BY_NODE.intersection(metafunc.fixturenames)):
         nodes = _nodes(metafunc.config, in_cluster="gpu_cluster" in metafunc.fixturenames)
-        chosen = [node for node in nodes if node.gpus or name == "inventory_node"]
+        chosen = [node for node in nodes if node.pool.gpu or name == "inventory_node"]
         metafunc.parametrize(name, chosen, ids=[node.name for node in chosen], indirect=True)
 
 

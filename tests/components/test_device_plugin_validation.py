@@ -46,6 +46,9 @@ def test_a_long_node_name_gives_way_to_its_digest() -> None:
         ({"validator": {"version": "v25.10.1"}}, {}, True),
         ({"device_plugin": {"version": "v0.19.3"}}, {}, True),
         ({"pools": {"t4": {"gpu": {"count": 2}}}}, {}, True),
+        ({"device_plugin": {"config": {"default": "a", "data": {"a": {"version": "v1"}}}}}, {}, True),
+        ({"device_plugin": {"config": {"data": {"a": {"version": "v1"}}}}}, {}, False),  # no node chooses it
+        ({"device_plugin": {"config_name": "mine"}}, {}, False),  # pods restart
         ({"dcgm_exporter": {"version": "4.5.2-4.8.1-distroless"}}, {}, False),
         ({}, {"uid": "another", "boot_id": "another"}, False),  # the verdict tells, see test_validation
         ({}, {"kernel": "another"}, False),

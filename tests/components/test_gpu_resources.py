@@ -16,8 +16,17 @@ CASES = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 
 @pytest.mark.parametrize("name", CASES)
 def test_counts_agree_or_the_difference_is_named(name: str) -> None:
-    case: dict[str, Any] = {"labels": {}, "shared": False, "problem": "", **CASES[name]}
+    case: dict[str, Any] = {"labels": {}, "replicas": {}, "problem": "", **CASES[name]}
     labels = {f"nvidia.com/{key}": str(value) for key, value in case["labels"].items()}
+    replicas = {f"nvidia.com/{key}": count for key, count in case["replicas"].items()}
     devices = read_devices({f"nvidia.com/{key}": str(value) for key, value in case["offers"].items()} | {"cpu": "8"})
-    assert count_problem(Gpu("H100", 8), labels, devices, is_shared=case["shared"]) == case["problem"]
+    assert (
+        count_problem(
+            Gpu() if case.get("any") else Gpu("H100", 8),
+            labels,
+            devices,
+            replicas=None if case.get("shared") else replicas,
+        )
+        == case["problem"]
+    )
     assert resource_to_request(devices) == f"nvidia.com/{case['requests']}"

@@ -14,14 +14,19 @@ from tests import data_file
 from tests.components import builders, views
 
 ORACLE: dict[str, Any] = data_file.document(Path(__file__).with_name("oracle.yaml").read_text())
-OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "mps_control_daemon", "dcgm", "dcgm_exporter")
+MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
 
 NFD_PARTS = {"master": "Deployment", "worker": "DaemonSet", "gc": "Deployment"}
 
 
 def _manifests(component: str, **settings: Any) -> list[dict[str, Any]]:
-    facts = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
+    facts = ClusterFacts(
+        resources=frozenset({"servicemonitors.monitoring.coreos.com"}), config_maps={"sharing": {"many": MPS}}
+    )
     chosen = builders.with_spec(component, enabled=True) if component == "dcgm" else builders.inventory(**settings)
+    if component == "mps_control_daemon":
+        chosen = builders.with_spec("device_plugin", config_name="sharing", config_default="many")
     return render_manifests(builders.context(chosen, facts))[component]
 
 

@@ -91,6 +91,17 @@ def test_targets_are_listed_or_selected(
     assert [target.facts for target in result if target.name == "t4-2"] == [None], "also if the cluster lacks the node"
 
 
+@pytest.mark.parametrize(("pools", "labels", "expected"), CASES["any GPUs"])
+def test_a_pool_for_any_gpus_gets_what_no_other_pool_gets(
+    pools: dict[str, Any], labels: dict[str, str], expected: str
+) -> None:
+    """Of two such pools the narrower one; a node that neither of two is narrower for is contested."""
+    chosen = builders.inventory_with({"pools": pools})
+    known = context(chosen, ClusterFacts(nodes=(builders.node("new-1", labels=labels),)))
+    claimed = [target.pool.name for target in known.targets if target.name == "new-1"]
+    assert " ".join([*claimed, *(finding.code for finding in problems(known))]) == expected
+
+
 def test_a_node_that_two_pools_select_is_left_alone_and_reported() -> None:
     """Which one was meant is the user's to say."""
     inventory = with_pools(SELECTING, replace(SELECTING, name="rival"))

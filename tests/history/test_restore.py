@@ -147,7 +147,8 @@ def test_a_record_without_a_release_means_that_of_its_time(tmp_path: Path) -> No
 
 
 def test_every_version_of_the_schema_is_in_the_table() -> None:
-    named = {path for path in _paths(schema()) if path[-1] in {"version", "release"}}
+    of_format = ("device_plugin", "config", "data", ANY, "version")
+    named = {path for path in _paths(schema()) if path[-1] in {"version", "release"} and path != of_format}
     assert named == VERSIONS.keys()
 
 

@@ -118,8 +118,8 @@ def test_every_text_is_refused_or_declared_free(hostile: str) -> None:
     """A pattern holds for the whole text. What the schema takes stands in one of two tables, with the reason."""
     data = complete_inventory()
     taken = accepted_changes(data, HOSTILE[hostile])
-    sandbox = {"name": "a", "cluster": {"sandbox": "default"}}
-    taken += accepted_changes(sandbox, HOSTILE[hostile])
+    others = {"cluster": {"sandbox": "default"}, "device_plugin": {"config_name": "a", "config_default": "a"}}
+    taken += accepted_changes({"name": "a", **others}, HOSTILE[hostile])
     assert [place for _, place in taken if not one_of(FREE | REFERENCES, place)] == []
 
 

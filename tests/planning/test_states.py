@@ -12,7 +12,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.states import LABELS_PENDING, NO_NODE, evaluate_states
 from gpu_provision.planning.upgrades import OUTDATED
 from gpu_provision.planning.verdicts import NEVER_RUN
-from tests.components.builders import UBUNTU_22, fleet, nfd_labels, with_spec
+from tests.components.builders import UBUNTU_22, fleet, inventory_with, nfd_labels, node, with_spec
 from tests.planning.builders import (
     GPU_NODES,
     VALIDATED,
@@ -93,6 +93,43 @@ def test_a_node_that_is_not_ready_says_so(component: str) -> None:
     assert state(stack, component).reason == "Running; the node is NotReady"
     stack.remove(stack.pod(component, "t4-1"))
     assert state(stack, component).reason == "no pod on this node yet; the node is NotReady"
+
+
+@pytest.mark.parametrize(
+    ("pools", "fields", "reason"),
+    [
+        ({"any": {"gpu": {}}}, {}, "has not labelled new-1 yet"),
+        ({"any": {"gpu": {}}}, {"labels": nfd_labels(gpu=False)}, ""),
+        ({"any": {"gpu": {}}}, {"ready": False}, ""),
+        ({"any": {"gpu": {}}, "cpu": {"node_selector": {"fleet": "cpu"}}}, {"labels": {"fleet": "cpu"}}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_nodes_that_a_pool_for_any_gpus_may_get_are_awaited(
+    pools: dict[str, Any], fields: dict[str, Any], reason: str
+) -> None:
+    """Node Feature Discovery says which of them have a GPU."""
+    chosen = inventory_with({"pools": pools})
+    known = labelled(chosen=chosen)
+    stack = Stack(chosen, replace(known, nodes=(*known.nodes, node("new-1", **fields))))
+    schedule_workers(stack, 1)
+    assert state(stack, "nfd", "").reason == reason
+
+
+@pytest.mark.parametrize(("scheduled", "reason"), [(None, "is not observed yet"), (50, "has no pod on some nodes yet")])
+def test_discovery_without_pods_is_awaited(scheduled: int | None, reason: str) -> None:
+    chosen = inventory_with({"pools": {"any": {"gpu": {}}}})
+    stack = Stack(chosen, labelled(chosen=chosen))
+    schedule_workers(stack, scheduled)
+    assert state(stack, "nfd", "").reason.endswith(reason)
+
+
+def schedule_workers(stack: Stack, count: int | None) -> None:
+    """Let the DaemonSet of Node Feature Discovery want so many pods; None: it is not observed."""
+    ref = next(ref for ref in stack.members if ref.name == "node-feature-discovery-worker" and ref.kind == "DaemonSet")
+    status = {} if count is None else {"observedGeneration": 1, "desiredNumberScheduled": count}
+    live = stack.members[ref]
+    stack.members[ref] = {**live, "metadata": {**live["metadata"], "generation": 1}, "status": status}
 
 
 DEPLOYMENTS = [
@@ -176,9 +213,21 @@ def test_a_node_has_to_offer_its_gpus(offered: int | None, reason: str) -> None:
     assert reason in found.reason
 
 
-def test_shared_gpus_may_be_offered_several_times() -> None:
-    chosen = with_spec("device_plugin", config_name="sharing")
-    facts = replace(labelled(chosen=chosen), config_maps={"sharing": {"any": "version: v1"}})
+@pytest.mark.parametrize("offered", [4, 10])
+def test_a_shared_gpu_is_offered_as_often_as_declared(offered: int) -> None:
+    """A node that does not read its configuration yet is not ready."""
+    chosen = with_spec("device_plugin", config_name="sharing", config_default="four")
+    four = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 4}]}}"
+    facts = replace(labelled(chosen=chosen), config_maps={"sharing": {"four": four}})
+    stack = Stack(chosen, with_node(facts, "t4-1", gpus_allocatable=offered))
+    expected = State.READY if offered == 4 else State.PENDING
+    assert state(stack, "device_plugin_validation").state is expected
+
+
+@pytest.mark.parametrize("read", [{}, {"sharing": {"other": ""}}])
+def test_gpus_of_an_unknown_configuration_may_be_shared(read: dict[str, dict[str, str]]) -> None:
+    chosen = with_spec("device_plugin", config_name="sharing", config_default="four")
+    facts = replace(labelled(chosen=chosen), config_maps=read)
     stack = Stack(chosen, with_node(facts, "t4-1", gpus_allocatable=10))
     assert state(stack, "device_plugin_validation").state is State.READY
 

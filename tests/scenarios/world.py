@@ -147,6 +147,18 @@ class World(ABC):
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
         self.edited()
 
+    def replace(self, key: str, value: Any) -> None:
+        """Write another value of a key at the top of the inventory."""
+        document = yaml.safe_load(self.inventory.read_text())
+        self.inventory.write_text(yaml.safe_dump({**document, key: value}, sort_keys=False))
+        self.edited()
+
+    def settings_of_pool(self, pool: str, **values: Any) -> None:
+        """Change settings of a pool; None removes one."""
+        pools = yaml.safe_load(self.inventory.read_text())["pools"]
+        merged = {key: value for key, value in {**pools[pool], **values}.items() if value is not None}
+        self.settings(pools={pool: merged})
+
     def declare(self, node: dict[str, Any]) -> None:
         self.settings(nodes=[*yaml.safe_load(self.inventory.read_text())["nodes"], node])
 

@@ -26,14 +26,14 @@ def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
 def gpu_count(subject: CheckedHost) -> Iterator[Finding]:
     """Yield another number of GPUs than declared."""
     seen = subject.host.pci.gpus
-    if seen and len(seen) != subject.expected.gpu_count:
+    if seen and not subject.expected.any_gpu and len(seen) != subject.expected.gpu_count:
         yield subject.finding("gpu_count", _describe_gpus(seen), count=len(seen), s="" if len(seen) == 1 else "s")
 
 
 def gpu_undeclared(subject: CheckedHost) -> Iterator[Finding]:
     """Yield GPUs on a machine whose pool declares none."""
     seen = subject.host.pci.gpus
-    if seen and not subject.expected.gpu_count:
+    if seen and not subject.expected.has_gpu:
         are = "is a GPU" if len(seen) == 1 else f"are {len(seen)} GPUs"
         yield subject.finding("gpu_undeclared", _describe_gpus(seen), are=are, count=len(seen))
 

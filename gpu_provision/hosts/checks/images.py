@@ -45,7 +45,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def look_up_driver_image(expected: Expectation, record: HostFacts) -> ImageLookup | None:
     """Return what the registry says; None if it is not to be asked, or if there is nothing to ask for."""
     reference = driver_image_reference(expected, record)
-    if not (expected.ask_registry and expected.gpu_count and reference):
+    if not (expected.ask_registry and expected.has_gpu and reference):
         return None
     machine = record.kernel.architecture
     with _lock(reference):

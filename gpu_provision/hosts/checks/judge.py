@@ -58,7 +58,7 @@ _ON_EVERY_MACHINE = frozenset({machine.node_name, machine.other_system, gpus.gpu
 def check_host(subject: CheckedHost) -> tuple[Finding, ...]:
     """Return all findings about a machine; codes that its inventory ignores stop nothing."""
     ignored = frozenset(subject.expected.ignore)
-    rules = RULES if subject.expected.gpu_count else (rule for rule in RULES if rule in _ON_EVERY_MACHINE)
+    rules = RULES if subject.expected.has_gpu else (rule for rule in RULES if rule in _ON_EVERY_MACHINE)
     return tuple(apply_ignored((finding for rule in rules for finding in rule(subject)), ignored))
 
 

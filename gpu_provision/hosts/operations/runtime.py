@@ -245,7 +245,7 @@ def desired_pattern(wish: bool | str, expected: Expectation | None) -> str:  # n
         expected: What the inventory expects of the host; None without one.
     """
     wanted = str(wish).lower()
-    if wanted == "auto" and expected and expected.toolkit and expected.gpu_count:
+    if wanted == "auto" and expected and expected.toolkit and expected.has_gpu:
         # a version that says nothing, such as a digest, counts as new
         said = re.match(r"v?(\d+)\.(\d+)", expected.toolkit_version)
         wanted = str(said is None or (int(said[1]), int(said[2])) >= _FIRST_WITH_DROP_IN).lower()

@@ -57,6 +57,7 @@ class MachineState:
         devices: GPUs that pods can have; None before a device plugin registered any.
         resource: By what name pods request them.
         mig: MIG devices of each GPU, such as ``7x1g.10gb``, as the MIG manager made them; None before it did.
+        former: Names that the device plugin offered before: the kubelet goes on reporting none of them.
         registered: GPUs that the last device plugin registered.
         owners: Which container put something there, such as the driver; by what it put there.
         empty_dirs: Files of each emptyDir, by ``<pod uid>/<volume>``.
@@ -76,6 +77,7 @@ class MachineState:
     devices: int | None = None
     resource: str = GPU_RESOURCE
     mig: str | None = None
+    former: list[str] = field(default_factory=list)
     registered: int = 0
     granted: dict[str, list[int]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
@@ -214,6 +216,8 @@ class Machine:
 
     def register_devices(self, count: int, resource: str = GPU_RESOURCE) -> None:
         """Take what a device plugin offers: one resource, whichever its configuration names."""
+        if self.state.devices is not None:
+            self.state.former = [name for name in {*self.state.former, self.state.resource} if name != resource]
         self.state.devices = self.state.registered = count
         self.state.resource = resource
         self.save_and_notify()

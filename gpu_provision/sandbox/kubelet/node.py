@@ -131,15 +131,15 @@ class Registration:
             "memory": spec.memory,
             "pods": str(spec.pods),
         }
-        plugged = state.devices is not None
+        plugged, former = state.devices is not None, dict.fromkeys(state.former, "0")
         addresses = [{"type": "InternalIP", "address": simulation.kubelet_address or machine.address}]
         if not simulation.kubelet_address:  # with a kubelet endpoint elsewhere, logs are to find that one alone
             addresses.append({"type": "Hostname", "address": machine.name})
         return {
             "ready": not (machine.rebooting or machine.faults.find("node-not-ready", machine.name)),
             "status": {
-                "capacity": {**base, **({state.resource: str(state.registered)} if plugged else {})},
-                "allocatable": {**base, **({state.resource: str(state.devices)} if plugged else {})},
+                "capacity": {**base, **former, **({state.resource: str(state.registered)} if plugged else {})},
+                "allocatable": {**base, **former, **({state.resource: str(state.devices)} if plugged else {})},
                 "nodeInfo": {
                     "architecture": spec.architecture,
                     "bootID": state.boot_id,

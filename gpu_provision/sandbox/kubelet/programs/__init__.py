@@ -23,6 +23,7 @@ PROGRAMS: dict[str, Program] = {
     "nvidia-validator": operands.VALIDATOR,
     "nvidia-device-plugin": operands.DEVICE_PLUGIN,
     "config-manager": operands.CONFIG_MANAGER,
+    "mps-control-daemon": operands.MPS_CONTROL_DAEMON,
     "gpu-feature-discovery": operands.GFD,
     "nvidia-mig-manager": mig.MANAGER,
     "nv-hostengine": operands.DCGM,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from gpu_provision.sandbox.api import DAEMON_SETS, NODE_FEATURES, NODES, PODS, ApiError, Object
 from gpu_provision.sandbox.hosts.spec import find_distribution
+from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, DRIVER_ROOT, HANDLER, RUNTIME_CONFIGS
 from gpu_provision.sandbox.kubelet.programs.nfd import publish
@@ -18,6 +19,7 @@ from gpu_provision.sandbox.operand_rules import GPU_RESOURCE, OWNING_KINDS, driv
 
 _SOCKETS = "/var/lib/kubelet/device-plugins"
 _PLUGIN_OWNER, _TOOLKIT_OWNER, _CONFIG_OWNER = "device-plugin", "toolkit", "runtime-config"
+_MPS_OWNER, _MPS_READY = "mps-control-daemon", "/mps/.ready"
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _CONFIG_VARIABLES = ("RUNTIME_DROP_IN_CONFIG", "RUNTIME_CONFIG", "CONTAINERD_CONFIG", "DOCKER_CONFIG", "CRIO_CONFIG")
 _NAME_VARIABLES = ("NVIDIA_RUNTIME_NAME", "CONTAINERD_RUNTIME_CLASS", "DOCKER_RUNTIME_NAME")  # for any runtime
@@ -219,11 +221,17 @@ async def _check_plugin(container: Container) -> str | None:
     return ""
 
 
-def read_offer(container: Container) -> tuple[str, int, int]:
-    """Return what a device plugin offers: the resource, the devices of each GPU, and how often each is offered.
+class Offer(NamedTuple):
+    """What a device plugin offers: the resource, the devices of each GPU, how often each is offered, and by what."""
 
-    Several come of MIG, and of time slicing or MPS in the configuration of a container.
-    """
+    resource: str
+    devices: int
+    replicas: int
+    sharing: str
+
+
+def read_offer(container: Container) -> Offer:
+    """Return what a device plugin offers by MIG, and by time slicing or MPS in the configuration of a container."""
     resource, mig = GPU_RESOURCE, container.machine.mig
     strategy = container.env.get("MIG_STRATEGY", "none")
     if mig and strategy == "mixed":
@@ -237,7 +245,8 @@ def read_offer(container: Container) -> tuple[str, int, int]:
     found: dict[str, Any] = next((each for each in kind.get("resources") or () if each.get("name") == resource), {})
     is_renamed = bool(found) and kind.get("renameByDefault")
     devices = mig.devices if mig and strategy != "none" else 1
-    return f"{resource}.shared" if is_renamed else resource, devices, int(found.get("replicas", 1))
+    by = ("mps" if sharing.get("mps") else "time-slicing") if found else "none"
+    return Offer(f"{resource}.shared" if is_renamed else resource, devices, int(found.get("replicas", 1)), by)
 
 
 async def _run_plugin(container: Container) -> int:
@@ -258,22 +267,32 @@ async def _run_plugin(container: Container) -> int:
         return 1
     container.hold_gpu()
     container.log(
-        f"Starting to serve '{read_offer(container)[0]}' on {_SOCKETS}/nvidia-gpu.sock",
-        f"Registered device plugin for '{read_offer(container)[0]}' with Kubelet",
+        f"Starting to serve '{read_offer(container).resource}' on {_SOCKETS}/nvidia-gpu.sock",
+        f"Registered device plugin for '{read_offer(container).resource}' with Kubelet",
     )
     machine.state.owners[_PLUGIN_OWNER] = container.key
     container.report_started()
     while True:
-        machine.register_devices(_count_devices(container), read_offer(container)[0])
-        await machine.wait_until(lambda: _count_devices(container) != machine.state.devices)
+        await container.wait_until(
+            lambda: _is_mps_ready(container), "Failed to start plugin: error waiting for MPS daemon; retrying in 30s"
+        )
+        offered = _count_devices(container), read_offer(container).resource
+        machine.register_devices(*offered)
+        await machine.wait_until(
+            lambda offered=offered: (_count_devices(container), read_offer(container).resource) != offered  # type: ignore[misc]
+        )
+
+
+def _is_mps_ready(container: Container) -> bool:
+    return read_offer(container).sharing != "mps" or container.files.exists(_MPS_READY)
 
 
 def _count_devices(container: Container) -> int:
     machine = container.machine
     fault = machine.faults.find("plugin-sees-fewer", machine.name)
     seen = max(0, machine.gpus - int(fault.get("count", 1))) if fault else machine.gpus
-    _, devices, replicas = read_offer(container)
-    return seen * devices * replicas
+    offer = read_offer(container)
+    return seen * offer.devices * offer.replicas
 
 
 def _stop_plugin(container: Container) -> None:
@@ -286,19 +305,66 @@ def _stop_plugin(container: Container) -> None:
 
 
 async def _run_config_manager(container: Container) -> int:
-    """Copy the configuration that the node's label names; then watch the label, unless it is to run once."""
+    """Copy the configuration that the node's label names; again whenever that changes, unless it is to run once."""
+    machine = container.machine
+    nodes = Informer(container.simulation.api, NODES, field_selector=f"metadata.name={machine.name}")
+    nodes.on_event(lambda *_: machine.wake())
+    following = asyncio.create_task(nodes.run())
+    try:
+        await nodes.wait_for_sync()
+        while True:
+            chosen = _choose_config(container, nodes)
+            source = f"{container.env.get('CONFIG_FILE_SRCDIR', '/available-configs')}/{chosen}"
+            if chosen and not container.files.exists(source):
+                container.log(f"error: specified config {chosen} does not exist")
+                return 1
+            text = container.files.read(source) if chosen else ""
+            container.files.write(container.env.get("CONFIG_FILE_DST", "/config/config.yaml"), text)
+            container.log(f"Updating to config: {chosen or '(empty)'}")
+            if container.env.get("ONESHOT") == "true":
+                return 0
+            container.report_started()
+            await machine.wait_until(lambda chosen=chosen: _choose_config(container, nodes) != chosen)  # type: ignore[misc]
+    finally:
+        following.cancel()
+
+
+def _choose_config(container: Container, nodes: Informer) -> str:
     label = container.env.get("NODE_LABEL", "nvidia.com/device-plugin.config")
-    node = await container.simulation.api.get(NODES, container.machine.name)
-    chosen = (node["metadata"].get("labels") or {}).get(label) or container.env.get("DEFAULT_CONFIG", "")
-    source = f"{container.env.get('CONFIG_FILE_SRCDIR', '/available-configs')}/{chosen}"
-    if chosen and not container.files.exists(source):
-        container.log(f"error: specified config {chosen} does not exist")
-        return 1
-    container.files.write(container.env.get("CONFIG_FILE_DST", "/config/config.yaml"), container.files.read(source))
-    container.log(f"Updating to config: {chosen or '(empty)'}")
-    if container.env.get("ONESHOT") == "true":
+    labels = next((node["metadata"].get("labels") for node in nodes.objects.values()), None) or {}
+    return labels.get(label) or container.env.get("DEFAULT_CONFIG", "")
+
+
+async def _run_mps_daemon(container: Container) -> int:
+    """Make the shared memory of MPS for ``mount-shm``; else serve MPS, if a configuration declares it."""
+    if "mount-shm" in container.argv:
+        if not container.files.publishes("/mps/shm"):
+            container.log("error mounting /mps/shm as tmpfs: the mount does not reach the host")
+            return 1
+        container.machine.make_directory(container.files.host_path("/mps/shm"))
         return 0
+    if not container.visible_gpus:
+        container.log("error starting plugins: could not load NVML library")
+        return 1
+    is_shared = container.files.host_path("/dev/shm") == container.files.host_path("/mps/shm") != ""  # noqa: S108 -- of the container
+    if not (is_shared and container.pod["spec"].get("hostPID")):
+        container.log("Failed to start MPS daemon: it needs the shared memory of MPS and the host's processes")
+        return 1
+    container.hold_gpu()
+    container.machine.state.owners[_MPS_OWNER] = container.key
+    is_on = read_offer(container).sharing == "mps"
+    container.log(
+        "Starting MPS daemon" if is_on else "No devices are configured for MPS sharing; Waiting indefinitely."
+    )
+    container.files.write(_MPS_READY, "")
     return await container.run_forever()
+
+
+def _stop_mps_daemon(container: Container) -> None:
+    owners = container.machine.state.owners
+    if owners.get(_MPS_OWNER) == container.key:
+        del owners[_MPS_OWNER]
+        container.files.remove(_MPS_READY)
 
 
 async def _run_gfd(container: Container) -> int:
@@ -326,8 +392,8 @@ def _find_labels(container: Container) -> dict[str, str]:
     machine, gpu = container.machine, container.machine.spec.gpu
     if gpu is None:
         return {}
-    strategy, (_, _, copies) = container.env.get("MIG_STRATEGY", "none"), read_offer(container)
-    labels = gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=copies)
+    strategy, (_, _, copies, sharing) = container.env.get("MIG_STRATEGY", "none"), read_offer(container)
+    labels = gpu_labels(gpu, machine.gpus, machine.state.driver, strategy=strategy, copies=copies, sharing=sharing)
     if (mig := machine.mig) and strategy != "none":
         labels |= mig_labels(gpu, machine.gpus, mig, strategy=strategy, copies=copies)
     return labels
@@ -357,6 +423,7 @@ TOOLKIT = Program(_run_toolkit, _stop_toolkit)
 VALIDATOR = Program(_validate)
 DEVICE_PLUGIN = Program(_run_plugin, _stop_plugin)
 CONFIG_MANAGER = Program(_run_config_manager)
+MPS_CONTROL_DAEMON = Program(_run_mps_daemon, _stop_mps_daemon)
 GFD = Program(_run_gfd)
 DCGM = Program(_run_dcgm)
 DCGM_EXPORTER = Program(_run_exporter)
