@@ -102,12 +102,16 @@ from gpu_provision.model.rollout_policy import RolloutPolicy as RolloutPolicy
 from gpu_provision.model.rollout_policy import UpgradeDrain as UpgradeDrain
 from gpu_provision.model.rollout_policy import UpgradePolicy as UpgradePolicy
 from gpu_provision.model.rollout_policy import WaitForCompletion as WaitForCompletion
+from gpu_provision.model.specs import ContainerSpec as ContainerSpec
 from gpu_provision.model.specs import DaemonSetSettings as DaemonSetSettings
 from gpu_provision.model.specs import DcgmExporterSpec as DcgmExporterSpec
 from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
 from gpu_provision.model.specs import DriverSpec as DriverSpec
+from gpu_provision.model.specs import GdrcopySpec as GdrcopySpec
+from gpu_provision.model.specs import GdsSpec as GdsSpec
 from gpu_provision.model.specs import GfdSpec as GfdSpec
+from gpu_provision.model.specs import GpuDirectRdma as GpuDirectRdma
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
 from gpu_provision.model.specs import NfdSpec as NfdSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods
+from gpu_provision.components import driver_side_cars, labels, operands, pods
 from gpu_provision.components.objects import config_map, is_at_least
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import DevicePluginSpec, OperandSpec
@@ -107,6 +107,7 @@ def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigM
         "MPS_ROOT": "/run/nvidia/mps",
         **operands.mig_environment(context),
         **(cdi if specs.cdi_enabled else {}),
+        **driver_side_cars.plugin_environment(specs),
         **config.environment,
     }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, operands, pods
+from gpu_provision.components import driver_side_cars, labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
 from gpu_provision.components.targets import dns_label
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
@@ -14,7 +15,8 @@ from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
-from gpu_provision.model.specs import DriverSpec, StartupProbe
+from gpu_provision.model.specs import DriverSpec, Specs, StartupProbe
+from gpu_provision.model.text import join_limited
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -24,8 +26,13 @@ _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
 _EXTRA_LABELS = {"nvidia.com/precompiled": "false", labels.COMPONENT_OF_APP: "nvidia-driver"}
 
+_MANY = 10  # nodes that a finding names
+
 # Operating systems with a driver image of NVIDIA; others need an image of the user, or drivers on the host.
 _WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
+
+_OFED = "mlnx-ofed-usr-src"  # sources of the network driver, by which the driver builds nvidia-peermem
+_HOST_OFED = pods.host_volume(_OFED, "/usr/src", "DirectoryOrCreate")
 
 _VOLUMES = [
     pods.host_volume("run-nvidia", "/run/nvidia", "DirectoryOrCreate"),
@@ -34,7 +41,7 @@ _VOLUMES = [
     pods.host_volume("host-os-release", "/etc/os-release"),
     pods.host_volume("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager", "DirectoryOrCreate"),
     pods.host_volume("run-nvidia-topologyd", "/run/nvidia-topologyd", "DirectoryOrCreate"),
-    pods.host_volume("mlnx-ofed-usr-src", "/run/mellanox/drivers/usr/src", "DirectoryOrCreate"),
+    pods.host_volume(_OFED, "/run/mellanox/drivers/usr/src", "DirectoryOrCreate"),
     pods.host_volume("run-mellanox-drivers", "/run/mellanox/drivers", "DirectoryOrCreate"),
     operands.RUN_NVIDIA_VALIDATIONS,
     operands.HOST_ROOT,
@@ -52,7 +59,7 @@ _MOUNTS = [
     pods.mount("var-log", "/var/log"),
     pods.mount("dev-log", "/dev/log"),
     pods.mount("host-os-release", "/host-etc/os-release", read_only=True),
-    pods.mount("mlnx-ofed-usr-src", "/run/mellanox/drivers/usr/src", pods.TO_CONTAINER),
+    pods.mount(_OFED, "/run/mellanox/drivers/usr/src", pods.TO_CONTAINER),
     pods.mount("run-mellanox-drivers", "/run/mellanox/drivers", pods.TO_CONTAINER),
     pods.mount("host-sys-devices-system", "/sys/devices/system"),
     pods.mount("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
@@ -139,16 +146,36 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
     ]
-    return (*unknown, *without_image)
+    return (*unknown, *without_image, *_without_network_card(served, context))
+
+
+def _without_network_card(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes on which nvidia-peermem would wait for the driver of a card that they lack.
+
+    Another Node Feature Discovery may be configured not to report network cards.
+    """
+    asking = [each for each in served if each.facts and each.pool.driver.rdma.enabled]
+    lacking: dict[str, list[str]] = {}
+    for target in asking:
+        live = target.facts.labels if target.facts else {}
+        if labels.has_gpu(live) and not labels.has_mellanox_card(live):
+            lacking.setdefault(target.pool.name, []).append(target.name)
+    for pool, names in lacking.items():
+        nodes = join_limited(names, _MANY)
+        yield Finding(
+            code="GP421",
+            what=f"driver.rdma is on for {nodes} without a network card of NVIDIA (Mellanox)",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            evidence="Node Feature Discovery labels no PCI device of vendor 15b3",
+            consequence="nvidia-peermem waits for the driver of such a card, and the node never becomes ready",
+            fix=f"set pools.{pool}.driver.rdma.enabled: false, or put nodes without a card into a pool of their own",
+            severity=Severity.ERROR if context.inventory.specs.nfd.enabled else Severity.WARNING,
+        )
 
 
 def image_of(target: Target) -> str:
     """Return the driver image of a node; empty without a driver container. A digest takes no suffix."""
-    image = target.pool.driver.image
-    if not target.driver_group or target.os is None:
-        return ""
-    pinned = image.version.startswith("sha256:")
-    return image.reference if pinned else image.reference_with_tag(f"{image.version}-{target.os.tag}")
+    return driver_side_cars.tagged_image(target.pool.driver.image, target) if target.driver_group else ""
 
 
 def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
@@ -170,12 +197,15 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
 
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
-    inputs, mounts = _inputs(target, context)
-    volumes = [*_VOLUMES, *inputs]
-    manager, driver = _manager(spec), _driver(spec, image_of(target), mounts)
+    specs, image, inputs = context.inventory.specs, image_of(target), _inputs(target, context)
+    volumes = [*(_HOST_OFED if each["name"] == _OFED and _has_host_ofed(spec) else each for each in _VOLUMES)]
+    volumes += inputs.volumes
+    manager, driver = _manager(spec), _driver(spec, specs, image, inputs.mounts)
+    parts = {"parameters": inputs.parameters, "sources": inputs.sources}
+    side_cars = [*driver_side_cars.containers(target, context, image, **parts)]
     # Both skip the installation if this digest is installed already: a restart then stops no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
-    containers = [[container.get(field) for field in fields] for container in (manager, driver)]
+    containers = [[container.get(field) for field in fields] for container in (manager, driver, *side_cars)]
     # A change of the files that the driver reads installs it again, too.
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
     files: list[Any] = [dict(operands.config_files(context, name)) for name in names]
@@ -189,9 +219,9 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec),
+        imagePullSecrets=pods.pull_secrets(spec, *(each for each in (specs.gds, specs.gdrcopy) if each.enabled)),
         initContainers=[manager],
-        containers=[driver],
+        containers=[driver, *side_cars],
         volumes=volumes,
     )
 
@@ -203,7 +233,7 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
         image=spec.manager.reference,
         command=["driver-manager"],
         args=["uninstall_driver"],
-        env=pods.environment(_MANAGER_ENVIRONMENT),
+        env=pods.environment({**_MANAGER_ENVIRONMENT, **driver_side_cars.rdma_environment(spec)}),
         securityContext=pods.PRIVILEGED,
         resources=dict(spec.resources),
         volumeMounts=[
@@ -215,13 +245,18 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     )
 
 
-def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def _has_host_ofed(spec: DriverSpec) -> bool:
+    return spec.rdma.enabled and spec.rdma.use_host_mofed
+
+
+def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
     open_modules = {"OPEN_KERNEL_MODULES_ENABLED": "true"} if spec.kernel_module_type == "open" else {}
     declared: pods.Environment = {
         **pods.NODE_NAME,
         "NODE_IP": pods.Field("status.hostIP"),
         "KERNEL_MODULE_TYPE": spec.kernel_module_type,
         **open_modules,
+        **driver_side_cars.module_environment(spec, specs),
     }
     probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
@@ -266,23 +301,34 @@ _SUSE = (
 _SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
 
 
-def _inputs(target: Target, context: RenderContext) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return volumes and mounts of the optional inputs of the driver container of a target's group.
+class _Inputs(NamedTuple):
+    """Optional inputs of the driver container."""
+
+    volumes: list[dict[str, Any]]
+    mounts: list[dict[str, Any]]  # of the driver container
+    sources: list[dict[str, Any]]  # those of package sources and certificates
+    parameters: list[dict[str, Any]]  # those of parameters of the kernel modules
+
+
+def _inputs(target: Target, context: RenderContext) -> _Inputs:
+    """Return the optional inputs of the driver container of a target's group.
 
     Each key of a ConfigMap becomes a file in a directory of the image. If the keys are unknown, the whole directory is
     mounted, and the ConfigMap has to be complete.
     """
     spec, system = target.pool.driver, target.os.id if target.os else ""
-    volumes, mounts = list[dict[str, Any]](), list[dict[str, Any]]()
+    volumes = list[dict[str, Any]]()
     repos, certificates = _DIRECTORIES.get(system, _YUM)
     configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
+    files: dict[str, list[dict[str, Any]]] = {directory: [] for directory in configs}
     for directory, source in ((path, name) for path, name in configs.items() if name):
         name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
         volume = pods.config_volume(name, source)
         volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
         keys = sorted(operands.config_files(context, source))
-        files = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
-        mounts += files or [pods.mount(name, directory, read_only=True)]
+        each_key = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
+        files[directory] = each_key or [pods.mount(name, directory, read_only=True)]
+    mounts = [mount for found in files.values() for mount in found]
     if spec.licensing_config:
         license_files = (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
         items = [{"key": key, "path": key} for key, _ in license_files]
@@ -297,4 +343,4 @@ def _inputs(target: Target, context: RenderContext) -> tuple[list[dict[str, Any]
         name = f"subscription-config-{number}"
         volumes.append(pods.host_volume(name, host, kind))
         mounts.append(pods.mount(name, path, read_only=True))
-    return volumes, mounts
+    return _Inputs(volumes, mounts, [*files[repos], *files[certificates]], files[_MODULE_PARAMETERS])

@@ -64,6 +64,11 @@ def has_gpu(node_labels: Mapping[str, str]) -> bool:
     return any(node_labels.get(key) == "true" for key in NFD_GPU)
 
 
+def has_mellanox_card(node_labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of Node Feature Discovery show a network card for GPUDirect RDMA."""
+    return any(key.startswith(f"{NFD_PREFIX}pci-") and "15b3" in key for key in node_labels)
+
+
 def has_nfd_labels(node_labels: Mapping[str, str]) -> bool:
     """Return whether Node Feature Discovery has labelled the node; before that, a missing GPU label means nothing."""
     return any(key.startswith(NFD_PREFIX) for key in node_labels)

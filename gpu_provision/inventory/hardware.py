@@ -102,9 +102,11 @@ def check_versions(context: CheckContext) -> Iterator[Problem]:
     yield from _check_release(context)
     yield from _check_components(context)
     yield from _check_drivers(context)
+    yield from _check_side_cars(context)
     for name, pool in context.inventory.pools.items():
         if pool.gpu and pool.driver.enabled:
             yield from _check_driver_for_system(context, name, pool)
+            yield from _check_gds(context, name, pool)
             if model := find_model(pool.gpu.model):
                 wanted = pool.driver.kernel_module_type
                 if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
@@ -154,6 +156,48 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
             near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+
+
+def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
+    """Yield modules beside the driver that no release has, or that no node would get."""
+    specs, release = context.inventory.specs, context.inventory.release
+    has_container = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
+    for key, spec in (("gds", specs.gds), ("gdrcopy", specs.gdrcopy)):
+        if spec.enabled and not (spec.image.repository and spec.image.image and spec.image.version):
+            first = next(name for name in releases.names() if releases.release(name).image(key).version)
+            what = f"Release {release} has no {key}."
+            fix = f"Choose release {first} or newer, or set {key}.repository, {key}.image and {key}.version."
+            yield context.error("GP191", (key, "enabled"), what, fix)
+        elif spec.enabled and not has_container and context.is_complete:
+            what = f"{key} has no effect: no node gets a driver container, which its module is built beside."
+            yield context.warning("GP145", (key, "enabled"), what, "Install it on the hosts, and remove the line.")
+    for path in (("driver", "rdma"), *(("pools", name, "driver", "rdma") for name in context.pools)):
+        rdma = context.mapping_at(path)
+        spec = context.inventory.pools[path[1]].driver if path[0] == "pools" else specs.driver
+        if rdma.get("use_host_mofed") and not spec.rdma.enabled and context.is_complete:
+            what = "use_host_mofed has no effect without rdma.enabled."
+            yield context.warning("GP145", (*path, "use_host_mofed"), what, "Set rdma.enabled: true, or remove it.")
+        elif rdma.get("enabled") and not spec.enabled and context.is_complete:
+            what = "rdma has no effect: the driver is that of the hosts."
+            yield context.warning("GP145", (*path, "enabled"), what, "Load nvidia-peermem on the hosts, and remove it.")
+
+
+_FIRST_OPEN_GDS = (2, 17, 5)  # NVIDIA's GPUDirect Storage release notes, 1.7.2
+
+
+def _check_gds(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
+    """Yield a pool whose kernel modules nvidia-fs does not support."""
+    gds, model = context.inventory.specs.gds, find_model(pool.gpu.model) if pool.gpu else None
+    numbers = tuple(int(each) for each in gds.image.version.split(".") if each.isdecimal())
+    if not gds.enabled or numbers < _FIRST_OPEN_GDS:
+        return
+    if pool.driver.kernel_module_type == "proprietary":
+        path = context.first_declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
+        what = f"nvidia-fs {gds.image.version} needs the open kernel modules, and pool {name} has the proprietary ones."
+        yield context.error("GP192", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: open, or gds.enabled: false")
+    elif model and model.family.open_modules == "never":
+        what = f"nvidia-fs {gds.image.version} needs the open kernel modules, which do not drive {model.name}."
+        yield context.error("GP192", ("gds", "enabled"), what, f"Set gds.enabled: false, or remove the pool {name}.")
 
 
 def _branch(version: str) -> int:

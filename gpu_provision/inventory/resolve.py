@@ -23,7 +23,7 @@ from gpu_provision.releases import DEFAULT, Release
 
 Data = dict[str, Any]
 _Record = TypeVar("_Record")
-_Operand = TypeVar("_Operand", bound=specs.OperandSpec)
+_Operand = TypeVar("_Operand", bound=specs.ContainerSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,8 @@ class InventoryFile:
     )
     nfd: specs.NfdSpec | None = setting(None)
     driver: specs.DriverSpec | None = setting(None)
+    gds: specs.GdsSpec | None = setting(None)
+    gdrcopy: specs.GdrcopySpec | None = setting(None)
     rollout: RolloutPolicy | None = setting(None)
     history: HistorySection | None = setting(None)
     toolkit: specs.ToolkitSpec | None = setting(None)
@@ -113,10 +115,10 @@ def section_type(name: str) -> type[Any]:
     return kind
 
 
-SPECS: dict[str, type[specs.OperandSpec]] = {
+SPECS: dict[str, type[specs.ContainerSpec]] = {
     key: kind
     for key, kind in get_type_hints(specs.Specs).items()
-    if isinstance(kind, type) and issubclass(kind, specs.OperandSpec)
+    if isinstance(kind, type) and issubclass(kind, specs.ContainerSpec)
 }
 """Inventory key -> type of its spec."""
 
@@ -216,7 +218,7 @@ def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image
 
 
 def _mirror(repository: str, registry: str) -> str:
-    return f"{registry}/{repository.partition('/')[2]}" if registry else repository
+    return f"{registry}/{repository.partition('/')[2]}" if registry and repository else repository
 
 
 def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
@@ -323,6 +325,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         driver_image=image if driver.enabled else "",
         driver_version=driver.image.version,
         kernel_module_type=driver.kernel_module_type,
+        rdma=driver.enabled and driver.rdma.enabled,
         driver_has_proxy=bool(driver.repo_config) or has_proxy,
         toolkit=toolkit.enabled,
         toolkit_version=toolkit.image.version,

@@ -61,6 +61,7 @@ class Expectation:
     driver_image: str = ""  # driver image without the tag; empty if the driver belongs to the host
     driver_version: str = ""  # version, or a digest that begins with ``sha256:``
     kernel_module_type: str = "auto"  # ``auto``, ``open`` or ``proprietary``
+    rdma: bool = False  # whether the driver container loads nvidia-peermem
     # Whether the driver container has a proxy, or gets its packages from an own repository.
     driver_has_proxy: bool = False
     toolkit: bool = True  # whether the stack installs the container toolkit

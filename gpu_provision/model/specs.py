@@ -44,6 +44,7 @@ HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "dnsPolicy": "ClusterFir
 """Fields of a pod that uses the network of its node."""
 
 _ENABLED = "Whether the component is installed."
+_PULL_POLICIES = ["Always", "IfNotPresent", "Never"]
 
 
 def _timeout(seconds: int) -> int:
@@ -52,17 +53,21 @@ def _timeout(seconds: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperandSpec:
-    """Settings of every component that runs containers; names as in the GPU Operator's values."""
+class ContainerSpec:
+    """Settings of a container with an image of its own; names as in the GPU Operator's values."""
 
     enabled: bool = setting(True, _ENABLED)
     image: Image = setting(REQUIRED, image="version")
-    image_pull_policy: str = setting(
-        "IfNotPresent", "When the kubelet pulls the image.", enum=["Always", "IfNotPresent", "Never"]
-    )
+    image_pull_policy: str = setting("IfNotPresent", "When the kubelet pulls the image.", enum=_PULL_POLICIES)
     image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
     env: Mapping[str, str | SecretKey] = setting({}, kind="env")
     args: tuple[str, ...] = setting((), kind="args")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandSpec(ContainerSpec):
+    """Settings of every component that runs containers."""
+
     resources: Mapping[str, Any] = setting({}, kind="resources")
     host_network: bool = setting(
         False, "Whether its pods use the network of their node, which has their ports then.", pod=HOST_NETWORK
@@ -97,6 +102,20 @@ class StartupProbe:
     period_seconds: int = setting(10, "Seconds between probes.", minimum=1)
     timeout_seconds: int = setting(60, "Timeout of a probe in seconds.", minimum=1)
     failure_threshold: int = setting(120, "Failed probes until the container is restarted.", minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDirectRdma:
+    """GPUDirect RDMA: a container beside the driver loads nvidia-peermem, again after each new network driver."""
+
+    enabled: bool = setting(
+        False, "Whether the module is loaded. Its nodes need a network card of NVIDIA (Mellanox) and its driver."
+    )
+    use_host_mofed: bool = setting(
+        False,
+        "Whether the driver of the network card (MLNX_OFED, DOCA) is installed on the host. If off, the Network "
+        "Operator brings it as a container.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +169,32 @@ class DriverSpec(OperandSpec):
         "`client_configuration_token.tok`. If off, it has gridd.conf alone.",
         reference="licensingConfig.nlsEnabled",
     )
+    rdma: GpuDirectRdma = setting(GpuDirectRdma())
     upgrade_policy: UpgradePolicy = setting(
         UpgradePolicy(),
         "How the driver of a node is replaced; names and defaults are those of the GPU Operator. Pools without a "
         "policy share the limits of the inventory's policy; a pool with a policy has its own limits.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdsSpec(ContainerSpec):
+    """GPUDirect Storage: a container beside the driver builds and loads nvidia-fs.
+
+    It has the resources of the driver, and as tag the version with the operating system's suffix.
+    """
+
+    enabled: bool = setting(False, "Whether nodes with a driver container load nvidia-fs.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdrcopySpec(ContainerSpec):
+    """GDRCopy: a container beside the driver builds and loads gdrdrv.
+
+    It has the resources of the driver, and as tag the version with the operating system's suffix.
+    """
+
+    enabled: bool = setting(False, "Whether nodes with a driver container load gdrdrv.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,6 +374,8 @@ class Specs:
 
     nfd: NfdSpec
     driver: DriverSpec
+    gds: GdsSpec
+    gdrcopy: GdrcopySpec
     toolkit: ToolkitSpec
     validator: ValidatorSpec
     device_plugin: DevicePluginSpec

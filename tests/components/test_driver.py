@@ -160,3 +160,32 @@ def test_a_subscribed_host_lends_its_subscription(system: str, runtime: str, rep
     pod = pod_of(builders.inventory(pools=pools, nodes=builders.NODES[:1]), facts)
     names = [item["name"] for item in pod["volumes"] if item["name"].startswith("subscription-config-")]
     assert len(names) == expected
+
+
+def test_a_module_beside_the_driver_installs_it_again() -> None:
+    """The driver is built for nvidia-peermem, and the driver manager has to unload the modules that use it."""
+    specs = builders.SPECS
+    chosen = (
+        builders.inventory(),
+        builders.with_spec("driver", rdma=replace(specs.driver.rdma, enabled=True)),
+        builders.inventory(specs=replace(specs, gds=replace(specs.gds, enabled=True))),
+        builders.inventory(specs=replace(specs, gdrcopy=replace(specs.gdrcopy, enabled=True))),
+    )
+    digests = [env_of(pod_of(each)["containers"][0])["DRIVER_CONFIG_DIGEST"] for each in chosen]
+    assert len(set(digests)) == len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("card", "own_nfd", "expected"),
+    [("15b3", True, []), ("8086", True, [Severity.ERROR]), ("8086", False, [Severity.WARNING])],
+)
+def test_rdma_needs_a_network_card(card: str, own_nfd: bool, expected: list[Severity]) -> None:  # noqa: FBT001 -- a parameter
+    """Another Node Feature Discovery may say nothing of network cards."""
+    rdma = replace(builders.DRIVER.rdma, enabled=True)
+    pools = {"t4": replace(builders.POOLS["t4"], driver=replace(builders.DRIVER, rdma=rdma))}
+    specs = replace(builders.SPECS, nfd=replace(builders.SPECS.nfd, enabled=own_nfd))
+    seen = {f"feature.node.kubernetes.io/pci-{vendor}.present": "true" for vendor in ("10de", card)}
+    facts = ClusterFacts(nodes=(builders.node("t4-1", labels=seen),))
+    inventory = builders.inventory(pools=pools, nodes=builders.NODES[:1], specs=specs)
+    found = problems(builders.context(inventory, facts))
+    assert [each.severity for each in found if each.code == "GP421"] == expected

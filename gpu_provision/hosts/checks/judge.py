@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     driver.cuda_minimum,
     gpus.fabric_manager,
     gpus.fabric_modules,
+    gpus.no_network_card,
     kernel.kernel_pending,
     kernel.headers_unavailable,
     kernel.large_pages,

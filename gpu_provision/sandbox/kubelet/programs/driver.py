@@ -1,4 +1,4 @@
-"""The driver container and its driver manager."""
+"""The driver container, the containers beside it, and its driver manager."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ async def _label(container: Container, labels: Mapping[str, str]) -> None:
 
 async def _run_driver(container: Container) -> int:
     machine = container.machine
-    if any("peermem" in word for word in container.argv):  # GPUDirect is left out: its side container does nothing
+    if "reload_nvidia_peermem" in container.argv:
         container.log("waiting for mellanox ofed and nvidia drivers to be installed")
-        await machine.wait_until(lambda: "nvidia" in machine.state.modules)
-        return await container.run_forever()
+        await machine.wait_until(lambda: bool(machine.spec.host.get("mellanox")) and "nvidia" in machine.state.modules)
+        return await _serve_module(container, "nvidia_peermem")
     version, _, rest = container.tag.partition("-")  # 595.91.07-ubuntu24.04
     version = version or container.env.get("DRIVER_VERSION") or _DEFAULT_VERSION
     digest = container.env.get("DRIVER_CONFIG_DIGEST", "")
@@ -212,5 +212,26 @@ def _stop_driver(container: Container) -> None:
         container.log("Could not unload NVIDIA driver kernel modules, driver is in use")
 
 
+async def _serve_module(container: Container, module: str) -> int:
+    """Load a module and stay; the driver takes it along when it is unloaded."""
+    machine = container.machine
+    machine.state.modules += [] if module in machine.state.modules else [module]
+    machine.save_and_notify()
+    container.log(f"successfully loaded {module} module")
+    return await container.run_forever()
+
+
+async def _run_gds(container: Container) -> int:
+    await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
+    return await _serve_module(container, "nvidia_fs")
+
+
+async def _run_gdrcopy(container: Container) -> int:
+    await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
+    return await _serve_module(container, "gdrdrv")
+
+
 DRIVER_MANAGER = Program(_run_manager)
 DRIVER = Program(_run_driver, _stop_driver)
+GDS = Program(_run_gds)
+GDRCOPY = Program(_run_gdrcopy)
