@@ -47,9 +47,9 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "ContainerSpec DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GdrcopySpec GdsSpec "
-        "GfdSpec GpuDirectRdma HpcJobMapping Image NfdSpec OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe "
-        "StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "ContainerSpec DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverManagerSpec DriverSpec "
+        "GdrcopySpec GdsSpec GfdSpec GpuDirectRdma HpcJobMapping Image NfdSpec OperandSpec SecretKey "
+        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec VirtualTopology"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

@@ -107,6 +107,7 @@ from gpu_provision.model.specs import DaemonSetSettings as DaemonSetSettings
 from gpu_provision.model.specs import DcgmExporterSpec as DcgmExporterSpec
 from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
+from gpu_provision.model.specs import DriverManagerSpec as DriverManagerSpec
 from gpu_provision.model.specs import DriverSpec as DriverSpec
 from gpu_provision.model.specs import GdrcopySpec as GdrcopySpec
 from gpu_provision.model.specs import GdsSpec as GdsSpec
@@ -123,6 +124,7 @@ from gpu_provision.model.specs import StartupProbe as StartupProbe
 from gpu_provision.model.specs import StartupTaintSpec as StartupTaintSpec
 from gpu_provision.model.specs import ToolkitSpec as ToolkitSpec
 from gpu_provision.model.specs import ValidatorSpec as ValidatorSpec
+from gpu_provision.model.specs import VirtualTopology as VirtualTopology
 from gpu_provision.output.text import Style as Style
 from gpu_provision.rbac.roles import RbacSubject as RbacSubject
 from gpu_provision.reconcile.preflight import PreflightReport as PreflightReport

@@ -180,14 +180,17 @@ def image_of(target: Target) -> str:
 
 def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     """Return the DaemonSet of a group, all of whose nodes have the needs of ``target``."""
-    by_group = {labels.DRIVER_GROUP: group}
+    spec, by_group = target.pool.driver, {labels.DRIVER_GROUP: group}
     return operands.daemon_set(
         context,
         f"{_APP}-{group}",
         # The GPU Operator's label alone would select the pods of every group.
         selector={labels.APP: _APP, **by_group},
         extra_labels=_EXTRA_LABELS,
-        pod_annotations={"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
+        pod_labels=spec.labels,
+        pod_annotations={**spec.annotations, "kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
+        tolerations=spec.tolerations,
+        priority_class_name=spec.priority_class_name,
         switch="driver",
         node_labels=by_group,
         pod=_pod(target, context),
@@ -207,9 +210,10 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver, *side_cars)]
     # A change of the files that the driver reads installs it again, too.
-    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
+    topology = [spec.virtual_topology.config] if spec.virtual_topology.config else []
+    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config, *topology)
     files: list[Any] = [dict(operands.config_files(context, name)) for name in names]
-    files += filter(None, [context.facts.secrets.get(spec.licensing_config)])
+    files += filter(None, [context.facts.secrets.get(spec.licensing_config), spec.secret_env])
     relevant = [*containers, volumes, files]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
@@ -219,7 +223,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec, *(each for each in (specs.gds, specs.gdrcopy) if each.enabled)),
+        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *driver_side_cars.builders(specs)),
         initContainers=[manager],
         containers=[driver, *side_cars],
         volumes=volumes,
@@ -230,10 +234,11 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     return pods.container(
         "k8s-driver-manager",
         spec,
-        image=spec.manager.reference,
+        image=spec.manager.image.reference,
+        imagePullPolicy=spec.manager.image_pull_policy or spec.image_pull_policy,
         command=["driver-manager"],
         args=["uninstall_driver"],
-        env=pods.environment({**_MANAGER_ENVIRONMENT, **driver_side_cars.rdma_environment(spec)}),
+        env=pods.environment({**_MANAGER_ENVIRONMENT, **driver_side_cars.rdma_environment(spec)}, spec.manager.env),
         securityContext=pods.PRIVILEGED,
         resources=dict(spec.resources),
         volumeMounts=[
@@ -267,6 +272,7 @@ def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, A
         command=["nvidia-driver"],
         args=["init"],
         env=declared,
+        envFrom=driver_side_cars.variables_from(spec.secret_env),
         startupProbe={"exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]}, **probe, "successThreshold": 1},
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
         security=pods.PRIVILEGED_S0,
@@ -281,6 +287,7 @@ _ZYPP = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
 _DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP}
 _MODULE_PARAMETERS = "/drivers"
 
+_TOPOLOGY, _TOPOLOGY_FILE = "topology-config", "nvidia-topologyd.conf"
 _LICENSING = "licensing-config"
 _LICENSE = (("gridd.conf", "/drivers/gridd.conf"),)
 _LICENSE_TOKEN = (("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),)
@@ -335,6 +342,10 @@ def _inputs(target: Target, context: RenderContext) -> _Inputs:
         secret = {"secretName": spec.licensing_config, "items": items}
         volumes.append({"name": _LICENSING, "secret": secret})
         mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in license_files)
+    if spec.virtual_topology.config:
+        file = (_TOPOLOGY_FILE, _TOPOLOGY_FILE)
+        volumes.append(pods.config_volume(_TOPOLOGY, spec.virtual_topology.config, items=[file]))
+        mounts.append(pods.mount(_TOPOLOGY, f"/etc/nvidia/{_TOPOLOGY_FILE}", read_only=True, sub_path=_TOPOLOGY_FILE))
     # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
     group = (each for each in context.targets if each.driver_group == target.driver_group)
     on_crio = any(runtime_of(each) == CRIO for each in group)

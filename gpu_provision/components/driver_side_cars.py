@@ -58,6 +58,16 @@ def rdma_environment(spec: DriverSpec) -> dict[str, str]:
     return {"GPU_DIRECT_RDMA_ENABLED": "true", **({"USE_HOST_MOFED": "true"} if spec.rdma.use_host_mofed else {})}
 
 
+def builders(specs: Specs) -> tuple[ContainerSpec, ...]:
+    """Return the settings of the containers that build a module, of those that are on."""
+    return tuple(each for each in (specs.gds, specs.gdrcopy) if each.enabled)
+
+
+def variables_from(secret: str) -> list[dict[str, Any]]:
+    """Return the ``envFrom`` of a container that gets all keys of a Secret as variables."""
+    return [{"secretRef": {"name": secret}}] if secret else []
+
+
 def plugin_environment(specs: Specs) -> dict[str, str]:
     """Return the variables with which the device plugin mounts the devices of nvidia-fs, of RDMA and of gdrdrv."""
     return {
@@ -129,6 +139,7 @@ def _builder(
         command=["sh", "-c", script],
         args=[command, *own.args] if own.args else [],  # the first one is the name of the script
         env=pods.environment(_VOID, own.env),
+        envFrom=variables_from(spec.secret_env),
         startupProbe={"exec": {"command": ["test", "-d", f"/sys/module/{module}"]}, **_STARTUP},
         securityContext=pods.PRIVILEGED_S0,
         resources=dict(spec.resources),

@@ -173,11 +173,11 @@ def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP145", (key, "enabled"), what, "Install it on the hosts, and remove the line.")
     for path in (("driver", "rdma"), *(("pools", name, "driver", "rdma") for name in context.pools)):
         rdma = context.mapping_at(path)
-        spec = context.inventory.pools[path[1]].driver if path[0] == "pools" else specs.driver
-        if rdma.get("use_host_mofed") and not spec.rdma.enabled and context.is_complete:
+        driver = context.inventory.pools[path[1]].driver if path[0] == "pools" else specs.driver
+        if rdma.get("use_host_mofed") and not driver.rdma.enabled and context.is_complete:
             what = "use_host_mofed has no effect without rdma.enabled."
             yield context.warning("GP145", (*path, "use_host_mofed"), what, "Set rdma.enabled: true, or remove it.")
-        elif rdma.get("enabled") and not spec.enabled and context.is_complete:
+        elif rdma.get("enabled") and not driver.enabled and context.is_complete:
             what = "rdma has no effect: the driver is that of the hosts."
             yield context.warning("GP145", (*path, "enabled"), what, "Load nvidia-peermem on the hosts, and remove it.")
 

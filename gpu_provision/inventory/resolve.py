@@ -191,7 +191,7 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
     settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        settings["manager"] = _build_image(release.image("driver_manager"), section.get("manager", {}), data)
+        settings["manager"] = _build_manager(section.get("manager", {}), data, release)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
@@ -199,13 +199,22 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
         "image": _build_image(release.image(key), section, data),
         "image_pull_secrets": [*dict.fromkeys(secrets)],
     }
-    # A variable is a text, or names a key of a Secret.
-    variables = {
+    settings.pop("env", None)
+    return replace(_build(kind, settings), env=_build_env(env))
+
+
+def _build_manager(section: Data, data: Data, release: Release) -> specs.DriverManagerSpec:
+    image = _build_image(release.image("driver_manager"), section, data)
+    own = {key: value for key, value in section.items() if key != "env"}
+    return replace(_build(specs.DriverManagerSpec, {**own, "image": image}), env=_build_env(section.get("env", {})))
+
+
+def _build_env(env: Data) -> dict[str, str | specs.SecretKey]:
+    """Return variables: each is a text, or names a key of a Secret."""
+    return {
         name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
         for name, value in env.items()
     }
-    settings.pop("env", None)
-    return replace(_build(kind, settings), env=variables)
 
 
 def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image:

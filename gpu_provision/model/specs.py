@@ -119,6 +119,25 @@ class GpuDirectRdma:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverManagerSpec:
+    """The init container that unloads the old driver."""
+
+    image: Image = setting(REQUIRED, image="version")
+    image_pull_policy: str = setting(
+        "", "When the kubelet pulls its image. Default: as that of the driver.", enum=_PULL_POLICIES
+    )
+    image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
+    env: Mapping[str, str | SecretKey] = setting({}, kind="env")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualTopology:
+    """Topology of the GPUs of a vGPU guest."""
+
+    config: str = setting("", "ConfigMap with the key nvidia-topologyd.conf.", "object_name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSpec(OperandSpec):
     """The driver container, which builds and loads the kernel modules.
 
@@ -134,9 +153,7 @@ class DriverSpec(OperandSpec):
     )
     image: Image = setting(REQUIRED, image="driver_version")
     timeout: int = _timeout(1200)
-    manager: Image = setting(
-        REQUIRED, "Image of the init container that unloads the old driver.", reference=None, required=False
-    )
+    manager: DriverManagerSpec = setting(REQUIRED, required=False)
     prefer_host: bool = False  # whether a node with a usable driver of its own gets no container
     kernel_module_type: str = setting(
         "auto", "Kernel modules to build: `auto` leaves the choice to the driver.", enum=["auto", "open", "proprietary"]
@@ -169,7 +186,24 @@ class DriverSpec(OperandSpec):
         "`client_configuration_token.tok`. If off, it has gridd.conf alone.",
         reference="licensingConfig.nlsEnabled",
     )
+    virtual_topology: VirtualTopology = setting(VirtualTopology())
     rdma: GpuDirectRdma = setting(GpuDirectRdma())
+    secret_env: str = setting(
+        "",
+        "Secret whose keys are environment variables of the driver container, and of those that build modules beside "
+        "it. gpu-provision never reads it.",
+        "object_name",
+    )
+    labels: Mapping[str, str] = setting({}, "Labels of the driver's pods, beside `daemonsets.labels`.", "labels")
+    annotations: Mapping[str, str] = setting(
+        {}, "Annotations of the driver's pods, beside `daemonsets.annotations`.", "annotations"
+    )
+    tolerations: tuple[Mapping[str, Any], ...] = setting(
+        (), "Tolerations of the driver's pods, beside `daemonsets.tolerations`.", "tolerations"
+    )
+    priority_class_name: str = setting(
+        "", "Priority class of the driver's pods. Default: `daemonsets.priority_class_name`.", "object_name"
+    )
     upgrade_policy: UpgradePolicy = setting(
         UpgradePolicy(),
         "How the driver of a node is replaced; names and defaults are those of the GPU Operator. Pools without a "

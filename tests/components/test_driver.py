@@ -12,6 +12,7 @@ from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.model.specs import VirtualTopology
 from tests.components import builders, views
 
 
@@ -50,7 +51,15 @@ def test_what_needs_no_new_installation_keeps_the_digest() -> None:
         env_of(pod_of(chosen)["containers"][0])["DRIVER_CONFIG_DIGEST"]
         for chosen in (
             builders.inventory(),
-            builders.with_spec("driver", resources={"limits": {"cpu": "2"}}, image_pull_secrets=("a",)),
+            builders.with_spec(
+                "driver",
+                resources={"limits": {"cpu": "2"}},
+                image_pull_secrets=("a",),
+                labels={"team": "ml"},
+                annotations={"note": "x"},
+                tolerations=({"key": "own", "operator": "Exists"},),
+                priority_class_name="driver",
+            ),
             builders.with_spec("driver", env={"HTTP_PROXY": "http://proxy"}),
         )
     ]
@@ -125,11 +134,13 @@ def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSy
     [
         ("kernel_module_config", [{"config_maps": {"mine": {"nvidia.conf": text}}} for text in ("a=1", "a=2")]),
         ("licensing_config", [{"secrets": {"mine": text}} for text in ("a", "b")]),
+        ("virtual_topology", [{"config_maps": {"mine": {"nvidia-topologyd.conf": text}}} for text in ("a", "b")]),
     ],
 )
 def test_editing_an_input_reinstalls_the_driver(setting: str, known: list[dict[str, Any]]) -> None:
     """In the reference, only another name of the ConfigMap does. A Secret is known by a digest."""
-    chosen = builders.with_spec("driver", **{setting: "mine"})
+    value = VirtualTopology(config="mine") if setting == "virtual_topology" else "mine"
+    chosen = builders.with_spec("driver", **{setting: value})
     facts = [ClusterFacts(), ClusterFacts(secrets={"other": "c"}), *(ClusterFacts(**each) for each in known)]
     digests = [env_of(pod_of(chosen, each)["containers"][0])["DRIVER_CONFIG_DIGEST"] for each in facts]
     assert digests[0] == digests[1]
