@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.components import driver_side_cars, labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
-from gpu_provision.components.targets import dns_label
+from gpu_provision.components.targets import dns_label, observed_kernel
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
@@ -24,7 +25,8 @@ REQUIRES: tuple[str, ...] = ("node_labels",)
 _ACCOUNT = "nvidia-driver"
 _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
-_EXTRA_LABELS = {"nvidia.com/precompiled": "false", labels.COMPONENT_OF_APP: "nvidia-driver"}
+_PRECOMPILED = "nvidia.com/precompiled"
+_PRECOMPILED_KERNEL = "nvidia.com/precompiled.kernel-version"
 
 _MANY = 10  # nodes that a finding names
 
@@ -146,7 +148,29 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
     ]
-    return (*unknown, *without_image, *_without_network_card(served, context))
+    own = (*_without_kernel(served, context), *_without_network_card(served, context))
+    return (*unknown, *without_image, *own)
+
+
+def _without_kernel(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes whose kernel is not known, so that they get no precompiled driver; offline, it never is.
+
+    Another finding is about nodes that are not in the cluster.
+    """
+    is_online = bool(context.facts.version)
+    evidence = "neither Node Feature Discovery nor the Node object names it" if is_online else "no cluster was read"
+    waiting = (each for each in served if each.pool.driver.use_precompiled and not observed_kernel(each.facts))
+    names = [target.name for target in waiting if target.facts or not is_online]
+    if names:
+        nodes = join_limited(names, _MANY)
+        yield Finding(
+            code="GP420",
+            what=f"the kernel of {nodes} is not known, so there is no precompiled driver for it",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            evidence=evidence,
+            fix="wait until the node is Ready" if is_online else "run the command with access to the cluster",
+            severity=Severity.ERROR if is_online else Severity.WARNING,
+        )
 
 
 def _without_network_card(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
@@ -175,27 +199,37 @@ def _without_network_card(served: Iterable[Target], context: RenderContext) -> I
 
 def image_of(target: Target) -> str:
     """Return the driver image of a node; empty without a driver container. A digest takes no suffix."""
-    return driver_side_cars.tagged_image(target.pool.driver.image, target) if target.driver_group else ""
+    spec = target.pool.driver
+    kernel = observed_kernel(target.facts) if spec.use_precompiled else ""
+    return driver_side_cars.tagged_image(spec.image, target, kernel) if target.driver_group else ""
 
 
 def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     """Return the DaemonSet of a group, all of whose nodes have the needs of ``target``."""
     spec, by_group = target.pool.driver, {labels.DRIVER_GROUP: group}
+    kernel = observed_kernel(target.facts) if spec.use_precompiled else ""
+    of_kernel = {_PRECOMPILED_KERNEL: _sanitize_kernel(kernel)} if kernel else {}
+    marks = {_PRECOMPILED: "true" if kernel else "false", **of_kernel, labels.COMPONENT_OF_APP: "nvidia-driver"}
     return operands.daemon_set(
         context,
         f"{_APP}-{group}",
         # The GPU Operator's label alone would select the pods of every group.
         selector={labels.APP: _APP, **by_group},
-        extra_labels=_EXTRA_LABELS,
+        extra_labels=marks,
         pod_labels=spec.labels,
         pod_annotations={**spec.annotations, "kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
         tolerations=spec.tolerations,
         priority_class_name=spec.priority_class_name,
         switch="driver",
-        node_labels=by_group,
+        node_labels={**by_group, **({labels.NFD_KERNEL: kernel} if kernel else {})},
         pod=_pod(target, context),
         on_delete=True,
     )
+
+
+def _sanitize_kernel(kernel: str) -> str:
+    """Return a kernel without its architecture, as the GPU Operator labels it."""
+    return re.sub(r"(x86_64|aarch64)(_64k)?", "", kernel).replace("_", ".").removesuffix(".").lower()
 
 
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
@@ -305,6 +339,8 @@ _SUSE = (
     ("/etc/zypp/credentials.d", "/etc/zypp/credentials.d", "Directory"),
 )
 
+_READS_HOST_MODULES = frozenset({"sles", "sl-micro"})  # systems whose precompiled drivers need /lib/modules of the host
+
 _SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
 
 
@@ -327,6 +363,8 @@ def _inputs(target: Target, context: RenderContext) -> _Inputs:
     volumes = list[dict[str, Any]]()
     repos, certificates = _DIRECTORIES.get(system, _YUM)
     configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
+    if spec.use_precompiled:  # downloads no packages
+        configs |= {repos: "", certificates: ""}
     files: dict[str, list[dict[str, Any]]] = {directory: [] for directory in configs}
     for directory, source in ((path, name) for path, name in configs.items() if name):
         name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
@@ -349,9 +387,12 @@ def _inputs(target: Target, context: RenderContext) -> _Inputs:
     # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
     group = (each for each in context.targets if each.driver_group == target.driver_group)
     on_crio = any(runtime_of(each) == CRIO for each in group)
-    is_needless = system == "rhel" and (spec.repo_config or on_crio)
+    is_needless = spec.use_precompiled or (system == "rhel" and (spec.repo_config or on_crio))
     for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):
         name = f"subscription-config-{number}"
         volumes.append(pods.host_volume(name, host, kind))
         mounts.append(pods.mount(name, path, read_only=True))
+    if spec.use_precompiled and system in _READS_HOST_MODULES:
+        volumes.append(pods.host_volume("lib-modules", "/lib/modules", "Directory"))
+        mounts.append(pods.mount("lib-modules", "/run/host/lib/modules", read_only=True))
     return _Inputs(volumes, mounts, [*files[repos], *files[certificates]], files[_MODULE_PARAMETERS])

@@ -1,7 +1,8 @@
 """Containers beside the driver, which load further modules: nvidia-peermem, nvidia-fs and gdrdrv.
 
-A pod with such containers is ready once their startup probes see the modules. The device plugin starts after them, too:
-see `wait_for_modules`.
+The startup probes of those that build a module see it. That of nvidia-peermem passes also as long as no network driver
+is loaded (NVIDIA/gpu-driver-container, probe_nvidia_peermem), and the device plugin has to start after all modules. So
+the validator waits for them, see `wait_for_modules`.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ def plugin_environment(specs: Specs) -> dict[str, str]:
     }
 
 
-def tagged_image(image: Image, target: Target) -> str:
-    """Return an image with the suffix of a node's operating system. A digest takes no suffix."""
+def tagged_image(image: Image, target: Target, kernel: str = "") -> str:
+    """Return an image with the suffix of a kernel, if any, and of a node's system. A digest takes no suffix."""
     if target.os is None or image.version.startswith("sha256:"):
         return image.reference
-    return image.reference_with_tag(f"{image.version}-{target.os.tag}")
+    return image.reference_with_tag("-".join(filter(None, (image.version, kernel, target.os.tag))))
 
 
 def containers(

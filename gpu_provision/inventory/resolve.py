@@ -333,6 +333,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",
         driver_version=driver.image.version,
+        driver_precompiled=driver.enabled and driver.use_precompiled,
         kernel_module_type=driver.kernel_module_type,
         rdma=driver.enabled and driver.rdma.enabled,
         driver_has_proxy=bool(driver.repo_config) or has_proxy,

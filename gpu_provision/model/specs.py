@@ -152,6 +152,11 @@ class DriverSpec(OperandSpec):
         enum=[True, False, "auto"],
     )
     image: Image = setting(REQUIRED, image="driver_version")
+    use_precompiled: bool = setting(
+        False,
+        "Whether images with kernel modules for one kernel each are used, instead of a build on the node. `version` is "
+        "a branch then, such as `595`; each kernel has a DaemonSet of its own.",
+    )
     timeout: int = _timeout(1200)
     manager: DriverManagerSpec = setting(REQUIRED, required=False)
     prefer_host: bool = False  # whether a node with a usable driver of its own gets no container

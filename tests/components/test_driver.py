@@ -200,3 +200,32 @@ def test_rdma_needs_a_network_card(card: str, own_nfd: bool, expected: list[Seve
     inventory = builders.inventory(pools=pools, nodes=builders.NODES[:1], specs=specs)
     found = problems(builders.context(inventory, facts))
     assert [each.severity for each in found if each.code == "GP421"] == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (ClusterFacts(), [Severity.WARNING]),
+        (ClusterFacts(version="v1.34.1", nodes=(builders.node("t4-1"),)), [Severity.ERROR]),
+        (ClusterFacts(version="v1.34.1", nodes=(builders.node("t4-1", kernel="6.8.0-45-generic"),)), []),
+        (ClusterFacts(version="v1.34.1"), []),
+    ],
+    ids=["offline", "unknown", "known", "not joined"],
+)
+def test_a_precompiled_driver_needs_a_kernel(facts: ClusterFacts, expected: list[Severity]) -> None:
+    """A node that has not joined is another finding."""
+    driver = replace(builders.DRIVER, use_precompiled=True, image=replace(builders.DRIVER.image, version="595"))
+    pools = {"t4": replace(builders.POOLS["t4"], driver=driver)}
+    found = problems(builders.context(builders.inventory(pools=pools, nodes=builders.NODES[:1]), facts))
+    assert [each.severity for each in found if each.code == "GP420"] == expected
+
+
+def test_a_precompiled_driver_downloads_no_packages() -> None:
+    """On SUSE it reads the modules of the host."""
+    os, driver = OperatingSystem("sles", "15.5"), replace(with_inputs(), use_precompiled=True)
+    pools = {"t4": replace(builders.POOLS["t4"], os=os, driver=driver)}
+    nodes = (builders.node("t4-1", os, kernel="5.14.21-150500.55.7-default"),)
+    pod = pod_of(builders.inventory(pools=pools, nodes=builders.NODES[:1]), ClusterFacts(nodes=nodes))
+    mounts = {each["mountPath"]: each for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts["/run/host/lib/modules"]["readOnly"]
+    assert not any("/etc/zypp" in path or "/etc/pki" in path or "SUSEConnect" in path for path in mounts)

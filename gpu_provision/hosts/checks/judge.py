@@ -44,6 +44,7 @@ RULES: tuple[Rule, ...] = (
     machine.cri_disabled,
     machine.cgroup_drivers,
     images.driver_image,
+    images.no_next_image,
     images.no_images_for_system,
     machine.disk,
     machine.swap,
