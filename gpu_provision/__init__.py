@@ -47,9 +47,10 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec GpuClientsConfig "
-        "HpcJobMapping Image MigManagerConfig MigManagerSpec MpsSection NfdSpec OperandSpec PluginConfigs SecretKey "
-        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "ContainerSpec DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverManagerSpec DriverSpec "
+        "GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HpcJobMapping Image MigManagerConfig "
+        "MigManagerSpec MpsSection NfdSpec OperandSpec PluginConfigs SecretKey ServiceMonitorSpec Specs "
+        "StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec VirtualTopology"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

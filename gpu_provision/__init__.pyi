@@ -104,13 +104,18 @@ from gpu_provision.model.rollout_policy import RolloutPolicy as RolloutPolicy
 from gpu_provision.model.rollout_policy import UpgradeDrain as UpgradeDrain
 from gpu_provision.model.rollout_policy import UpgradePolicy as UpgradePolicy
 from gpu_provision.model.rollout_policy import WaitForCompletion as WaitForCompletion
+from gpu_provision.model.specs import ContainerSpec as ContainerSpec
 from gpu_provision.model.specs import DaemonSetSettings as DaemonSetSettings
 from gpu_provision.model.specs import DcgmExporterSpec as DcgmExporterSpec
 from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
+from gpu_provision.model.specs import DriverManagerSpec as DriverManagerSpec
 from gpu_provision.model.specs import DriverSpec as DriverSpec
+from gpu_provision.model.specs import GdrcopySpec as GdrcopySpec
+from gpu_provision.model.specs import GdsSpec as GdsSpec
 from gpu_provision.model.specs import GfdSpec as GfdSpec
 from gpu_provision.model.specs import GpuClientsConfig as GpuClientsConfig
+from gpu_provision.model.specs import GpuDirectRdma as GpuDirectRdma
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
 from gpu_provision.model.specs import MigManagerConfig as MigManagerConfig
@@ -126,6 +131,7 @@ from gpu_provision.model.specs import StartupProbe as StartupProbe
 from gpu_provision.model.specs import StartupTaintSpec as StartupTaintSpec
 from gpu_provision.model.specs import ToolkitSpec as ToolkitSpec
 from gpu_provision.model.specs import ValidatorSpec as ValidatorSpec
+from gpu_provision.model.specs import VirtualTopology as VirtualTopology
 from gpu_provision.output.text import Style as Style
 from gpu_provision.rbac.roles import RbacSubject as RbacSubject
 from gpu_provision.reconcile.preflight import PreflightReport as PreflightReport

@@ -30,7 +30,7 @@ Spec = Mapping[str, Any]
 # Section of a ClusterPolicy -> component.
 OPERANDS: Mapping[str, str] = {
     camel_case(name): name
-    for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+    for name in ("validator", "driver", "gds", "gdrcopy", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 }
 
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
@@ -89,12 +89,15 @@ def _settings(spec: Spec) -> dict[str, Any]:
         for step in parents:
             part = part.setdefault(step, {})
         part[last] = written
+    driver = settings.get("driver", {})
+    if driver.get("image_pull_policy") == driver.get("manager", {}).get("image_pull_policy"):
+        driver.get("manager", {}).pop("image_pull_policy", None)  # the driver's is its default
     return settings
 
 
 def _to_inventory_value(setting: str, value: Any) -> Any:
     """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
-    known, (section, _, key) = read_table("cluster_policy.yaml"), setting.partition(".")
+    known, (section, _, key) = read_table("cluster_policy.yaml"), setting.rpartition(".")
     if key == "env":
         variables = {entry["name"]: str(entry.get("value", "")) for entry in value}
         return _drop_defaults(known["chart_variables"].get(section, {}), variables)

@@ -293,8 +293,8 @@ def _find_differences(pod: Manifest, template: Manifest) -> Iterator[str]:
     for source in sorted(_mounted_sources(pod, live) ^ _mounted_sources(template, wanted)):
         yield f"{source} is mounted in only one of the two"
     containers = [{each["name"] for each in one["spec"]["containers"]} for one in (pod, template)]
-    for name in sorted(containers[0] - containers[1]):
-        yield f"container {name} runs beside it"
+    for name in sorted(containers[0] ^ containers[1]):
+        yield f"container {name} runs beside only one of the two"
 
 
 def _describe_value(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods
+from gpu_provision.components import driver_side_cars, labels, operands, pods
 from gpu_provision.components.node_labels import plugin_choices
 from gpu_provision.components.objects import config_map, is_at_least
 from gpu_provision.components.sharing import configurations
@@ -115,6 +115,7 @@ def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigM
         "MPS_ROOT": spec.mps.root,
         **operands.mig_environment(context),
         **(cdi if specs.cdi_enabled else {}),
+        **driver_side_cars.plugin_environment(specs),
         **config.environment,
     }
 

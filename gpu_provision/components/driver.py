@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, operands, pods
+from gpu_provision.components import driver_side_cars, labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
-from gpu_provision.components.targets import dns_label
+from gpu_provision.components.targets import dns_label, observed_kernel
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
-from gpu_provision.model.specs import DriverSpec, StartupProbe
+from gpu_provision.model.specs import DriverSpec, Specs, StartupProbe
+from gpu_provision.model.text import join_limited
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -22,10 +25,16 @@ REQUIRES: tuple[str, ...] = ("node_labels",)
 _ACCOUNT = "nvidia-driver"
 _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
-_EXTRA_LABELS = {"nvidia.com/precompiled": "false", labels.COMPONENT_OF_APP: "nvidia-driver"}
+_PRECOMPILED = "nvidia.com/precompiled"
+_PRECOMPILED_KERNEL = "nvidia.com/precompiled.kernel-version"
+
+_MANY = 10  # nodes that a finding names
 
 # Operating systems with a driver image of NVIDIA; others need an image of the user, or drivers on the host.
 _WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
+
+_OFED = "mlnx-ofed-usr-src"  # sources of the network driver, by which the driver builds nvidia-peermem
+_HOST_OFED = pods.host_volume(_OFED, "/usr/src", "DirectoryOrCreate")
 
 _VOLUMES = [
     pods.host_volume("run-nvidia", "/run/nvidia", "DirectoryOrCreate"),
@@ -34,7 +43,7 @@ _VOLUMES = [
     pods.host_volume("host-os-release", "/etc/os-release"),
     pods.host_volume("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager", "DirectoryOrCreate"),
     pods.host_volume("run-nvidia-topologyd", "/run/nvidia-topologyd", "DirectoryOrCreate"),
-    pods.host_volume("mlnx-ofed-usr-src", "/run/mellanox/drivers/usr/src", "DirectoryOrCreate"),
+    pods.host_volume(_OFED, "/run/mellanox/drivers/usr/src", "DirectoryOrCreate"),
     pods.host_volume("run-mellanox-drivers", "/run/mellanox/drivers", "DirectoryOrCreate"),
     operands.RUN_NVIDIA_VALIDATIONS,
     operands.HOST_ROOT,
@@ -52,7 +61,7 @@ _MOUNTS = [
     pods.mount("var-log", "/var/log"),
     pods.mount("dev-log", "/dev/log"),
     pods.mount("host-os-release", "/host-etc/os-release", read_only=True),
-    pods.mount("mlnx-ofed-usr-src", "/run/mellanox/drivers/usr/src", pods.TO_CONTAINER),
+    pods.mount(_OFED, "/run/mellanox/drivers/usr/src", pods.TO_CONTAINER),
     pods.mount("run-mellanox-drivers", "/run/mellanox/drivers", pods.TO_CONTAINER),
     pods.mount("host-sys-devices-system", "/sys/devices/system"),
     pods.mount("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
@@ -139,47 +148,106 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
     ]
-    return (*unknown, *without_image)
+    own = (*_without_kernel(served, context), *_without_network_card(served, context))
+    return (*unknown, *without_image, *own)
+
+
+def _without_kernel(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes whose kernel is not known, so that they get no precompiled driver; offline, it never is.
+
+    Another finding is about nodes that are not in the cluster.
+    """
+    is_online = bool(context.facts.version)
+    evidence = "neither Node Feature Discovery nor the Node object names it" if is_online else "no cluster was read"
+    waiting = (each for each in served if each.pool.driver.use_precompiled and not observed_kernel(each.facts))
+    names = [target.name for target in waiting if target.facts or not is_online]
+    if names:
+        nodes = join_limited(names, _MANY)
+        yield Finding(
+            code="GP420",
+            what=f"the kernel of {nodes} is not known, so there is no precompiled driver for it",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            evidence=evidence,
+            fix="wait until the node is Ready" if is_online else "run the command with access to the cluster",
+            severity=Severity.ERROR if is_online else Severity.WARNING,
+        )
+
+
+def _without_network_card(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes on which nvidia-peermem would wait for the driver of a card that they lack.
+
+    Another Node Feature Discovery may be configured not to report network cards.
+    """
+    asking = [each for each in served if each.facts and each.pool.driver.rdma.enabled]
+    lacking: dict[str, list[str]] = {}
+    for target in asking:
+        live = target.facts.labels if target.facts else {}
+        if labels.has_gpu(live) and not labels.has_mellanox_card(live):
+            lacking.setdefault(target.pool.name, []).append(target.name)
+    for pool, names in lacking.items():
+        nodes = join_limited(names, _MANY)
+        yield Finding(
+            code="GP421",
+            what=f"driver.rdma is on for {nodes} without a network card of NVIDIA (Mellanox)",
+            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            evidence="Node Feature Discovery labels no PCI device of vendor 15b3",
+            consequence="nvidia-peermem waits for the driver of such a card, and the node never becomes ready",
+            fix=f"set pools.{pool}.driver.rdma.enabled: false, or put nodes without a card into a pool of their own",
+            severity=Severity.ERROR if context.inventory.specs.nfd.enabled else Severity.WARNING,
+        )
 
 
 def image_of(target: Target) -> str:
     """Return the driver image of a node; empty without a driver container. A digest takes no suffix."""
-    image = target.pool.driver.image
-    if not target.driver_group or target.os is None:
-        return ""
-    pinned = image.version.startswith("sha256:")
-    return image.reference if pinned else image.reference_with_tag(f"{image.version}-{target.os.tag}")
+    spec = target.pool.driver
+    kernel = observed_kernel(target.facts) if spec.use_precompiled else ""
+    return driver_side_cars.tagged_image(spec.image, target, kernel) if target.driver_group else ""
 
 
 def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     """Return the DaemonSet of a group, all of whose nodes have the needs of ``target``."""
-    by_group = {labels.DRIVER_GROUP: group}
+    spec, by_group = target.pool.driver, {labels.DRIVER_GROUP: group}
+    kernel = observed_kernel(target.facts) if spec.use_precompiled else ""
+    of_kernel = {_PRECOMPILED_KERNEL: _sanitize_kernel(kernel)} if kernel else {}
+    marks = {_PRECOMPILED: "true" if kernel else "false", **of_kernel, labels.COMPONENT_OF_APP: "nvidia-driver"}
     return operands.daemon_set(
         context,
         f"{_APP}-{group}",
         # The GPU Operator's label alone would select the pods of every group.
         selector={labels.APP: _APP, **by_group},
-        extra_labels=_EXTRA_LABELS,
-        pod_annotations={"kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
+        extra_labels=marks,
+        pod_labels=spec.labels,
+        pod_annotations={**spec.annotations, "kubectl.kubernetes.io/default-container": "nvidia-driver-ctr"},
+        tolerations=spec.tolerations,
+        priority_class_name=spec.priority_class_name,
         switch="driver",
-        node_labels=by_group,
+        node_labels={**by_group, **({labels.NFD_KERNEL: kernel} if kernel else {})},
         pod=_pod(target, context),
         on_delete=True,
     )
 
 
+def _sanitize_kernel(kernel: str) -> str:
+    """Return a kernel without its architecture, as the GPU Operator labels it."""
+    return re.sub(r"(x86_64|aarch64)(_64k)?", "", kernel).replace("_", ".").removesuffix(".").lower()
+
+
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
-    inputs, mounts = _inputs(target, context)
-    volumes = [*_VOLUMES, *inputs]
-    manager, driver = _manager(spec), _driver(spec, image_of(target), mounts)
+    specs, image, inputs = context.inventory.specs, image_of(target), _inputs(target, context)
+    volumes = [*(_HOST_OFED if each["name"] == _OFED and _has_host_ofed(spec) else each for each in _VOLUMES)]
+    volumes += inputs.volumes
+    manager, driver = _manager(spec), _driver(spec, specs, image, inputs.mounts)
+    parts = {"parameters": inputs.parameters, "sources": inputs.sources}
+    side_cars = [*driver_side_cars.containers(target, context, image, **parts)]
     # Both skip the installation if this digest is installed already: a restart then stops no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
-    containers = [[container.get(field) for field in fields] for container in (manager, driver)]
+    containers = [[container.get(field) for field in fields] for container in (manager, driver, *side_cars)]
     # A change of the files that the driver reads installs it again, too.
-    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config)
+    topology = [spec.virtual_topology.config] if spec.virtual_topology.config else []
+    names = (spec.repo_config, spec.cert_config, spec.kernel_module_config, *topology)
     files: list[Any] = [dict(operands.config_files(context, name)) for name in names]
-    files += filter(None, [context.facts.secrets.get(spec.licensing_config)])
+    files += filter(None, [context.facts.secrets.get(spec.licensing_config), spec.secret_env])
     relevant = [*containers, volumes, files]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
@@ -189,9 +257,9 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec),
+        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *driver_side_cars.builders(specs)),
         initContainers=[manager],
-        containers=[driver],
+        containers=[driver, *side_cars],
         volumes=volumes,
     )
 
@@ -200,10 +268,11 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     return pods.container(
         "k8s-driver-manager",
         spec,
-        image=spec.manager.reference,
+        image=spec.manager.image.reference,
+        imagePullPolicy=spec.manager.image_pull_policy or spec.image_pull_policy,
         command=["driver-manager"],
         args=["uninstall_driver"],
-        env=pods.environment(_MANAGER_ENVIRONMENT),
+        env=pods.environment({**_MANAGER_ENVIRONMENT, **driver_side_cars.rdma_environment(spec)}, spec.manager.env),
         securityContext=pods.PRIVILEGED,
         resources=dict(spec.resources),
         volumeMounts=[
@@ -215,13 +284,18 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     )
 
 
-def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def _has_host_ofed(spec: DriverSpec) -> bool:
+    return spec.rdma.enabled and spec.rdma.use_host_mofed
+
+
+def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
     open_modules = {"OPEN_KERNEL_MODULES_ENABLED": "true"} if spec.kernel_module_type == "open" else {}
     declared: pods.Environment = {
         **pods.NODE_NAME,
         "NODE_IP": pods.Field("status.hostIP"),
         "KERNEL_MODULE_TYPE": spec.kernel_module_type,
         **open_modules,
+        **driver_side_cars.module_environment(spec, specs),
     }
     probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
@@ -232,6 +306,7 @@ def _driver(spec: DriverSpec, image: str, inputs: list[dict[str, Any]]) -> dict[
         command=["nvidia-driver"],
         args=["init"],
         env=declared,
+        envFrom=driver_side_cars.variables_from(spec.secret_env),
         startupProbe={"exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]}, **probe, "successThreshold": 1},
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
         security=pods.PRIVILEGED_S0,
@@ -246,6 +321,7 @@ _ZYPP = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
 _DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP}
 _MODULE_PARAMETERS = "/drivers"
 
+_TOPOLOGY, _TOPOLOGY_FILE = "topology-config", "nvidia-topologyd.conf"
 _LICENSING = "licensing-config"
 _LICENSE = (("gridd.conf", "/drivers/gridd.conf"),)
 _LICENSE_TOKEN = (("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),)
@@ -263,38 +339,60 @@ _SUSE = (
     ("/etc/zypp/credentials.d", "/etc/zypp/credentials.d", "Directory"),
 )
 
+_READS_HOST_MODULES = frozenset({"sles", "sl-micro"})  # systems whose precompiled drivers need /lib/modules of the host
+
 _SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
 
 
-def _inputs(target: Target, context: RenderContext) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return volumes and mounts of the optional inputs of the driver container of a target's group.
+class _Inputs(NamedTuple):
+    """Optional inputs of the driver container."""
+
+    volumes: list[dict[str, Any]]
+    mounts: list[dict[str, Any]]  # of the driver container
+    sources: list[dict[str, Any]]  # those of package sources and certificates
+    parameters: list[dict[str, Any]]  # those of parameters of the kernel modules
+
+
+def _inputs(target: Target, context: RenderContext) -> _Inputs:
+    """Return the optional inputs of the driver container of a target's group.
 
     Each key of a ConfigMap becomes a file in a directory of the image. If the keys are unknown, the whole directory is
     mounted, and the ConfigMap has to be complete.
     """
     spec, system = target.pool.driver, target.os.id if target.os else ""
-    volumes, mounts = list[dict[str, Any]](), list[dict[str, Any]]()
+    volumes = list[dict[str, Any]]()
     repos, certificates = _DIRECTORIES.get(system, _YUM)
     configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
+    if spec.use_precompiled:  # downloads no packages
+        configs |= {repos: "", certificates: ""}
+    files: dict[str, list[dict[str, Any]]] = {directory: [] for directory in configs}
     for directory, source in ((path, name) for path, name in configs.items() if name):
         name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
         volume = pods.config_volume(name, source)
         volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
         keys = sorted(operands.config_files(context, source))
-        files = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
-        mounts += files or [pods.mount(name, directory, read_only=True)]
+        each_key = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
+        files[directory] = each_key or [pods.mount(name, directory, read_only=True)]
+    mounts = [mount for found in files.values() for mount in found]
     if spec.licensing_config:
         license_files = (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
         items = [{"key": key, "path": key} for key, _ in license_files]
         secret = {"secretName": spec.licensing_config, "items": items}
         volumes.append({"name": _LICENSING, "secret": secret})
         mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in license_files)
+    if spec.virtual_topology.config:
+        file = (_TOPOLOGY_FILE, _TOPOLOGY_FILE)
+        volumes.append(pods.config_volume(_TOPOLOGY, spec.virtual_topology.config, items=[file]))
+        mounts.append(pods.mount(_TOPOLOGY, f"/etc/nvidia/{_TOPOLOGY_FILE}", read_only=True, sub_path=_TOPOLOGY_FILE))
     # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
     group = (each for each in context.targets if each.driver_group == target.driver_group)
     on_crio = any(runtime_of(each) == CRIO for each in group)
-    is_needless = system == "rhel" and (spec.repo_config or on_crio)
+    is_needless = spec.use_precompiled or (system == "rhel" and (spec.repo_config or on_crio))
     for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):
         name = f"subscription-config-{number}"
         volumes.append(pods.host_volume(name, host, kind))
         mounts.append(pods.mount(name, path, read_only=True))
-    return volumes, mounts
+    if spec.use_precompiled and system in _READS_HOST_MODULES:
+        volumes.append(pods.host_volume("lib-modules", "/lib/modules", "Directory"))
+        mounts.append(pods.mount("lib-modules", "/run/host/lib/modules", read_only=True))
+    return _Inputs(volumes, mounts, [*files[repos], *files[certificates]], files[_MODULE_PARAMETERS])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_OS_ID = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION = f"{NFD_PREFIX}system-os_release.VERSION_ID"
+NFD_KERNEL = f"{NFD_PREFIX}kernel-version.full"
 NFD_GPU = (
     # The first one is from the worker configuration in `nfd`; the others are from another NFD.
     f"{NFD_PREFIX}pci-10de.present",
@@ -73,6 +74,11 @@ def deploy_label(operand: str) -> str:
 def has_gpu(node_labels: Mapping[str, str]) -> bool:
     """Return whether the labels of Node Feature Discovery show an NVIDIA GPU."""
     return any(node_labels.get(key) == "true" for key in NFD_GPU)
+
+
+def has_mellanox_card(node_labels: Mapping[str, str]) -> bool:
+    """Return whether the labels of Node Feature Discovery show a network card for GPUDirect RDMA."""
+    return any(key.startswith(f"{NFD_PREFIX}pci-") and "15b3" in key for key in node_labels)
 
 
 def has_nfd_labels(node_labels: Mapping[str, str]) -> bool:

@@ -55,7 +55,10 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     selector: Mapping[str, str] | None = None,
     node_labels: Mapping[str, str] | None = None,
     extra_labels: Mapping[str, str] | None = None,
+    pod_labels: Mapping[str, str] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
+    tolerations: Sequence[Mapping[str, Any]] = (),
+    priority_class_name: str = "",
     on_delete: bool = False,
 ) -> Manifest:
     """Return an operand's DaemonSet with the settings of ``daemonsets``.
@@ -66,17 +69,22 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         selector: Labels of its pods, by which it selects them. Default: its name as ``app``.
         node_labels: Further labels in its node selector.
         extra_labels: Further labels of the DaemonSet and of its pods.
+        pod_labels: The user's labels of its pods alone, beside those of ``daemonsets``.
+        pod_annotations: Annotations of its pods alone.
+        tolerations: Those of its pods alone, beside those of ``daemonsets``.
+        priority_class_name: The one of its pods. Default: that of ``daemonsets``.
         on_delete: Whether a pod is replaced only after it was deleted.
     """
     selector = selector or {labels.APP: name}
     own = {**selector, **(extra_labels or {})}
     settings = context.inventory.specs.daemonsets
     # Pods must stay selectable: as in the GPU Operator, the user cannot override these labels.
-    users = {key: value for key, value in settings.labels.items() if key not in _SELECTED_BY}
+    wanted = {**settings.labels, **(pod_labels or {})}
+    users = {key: value for key, value in wanted.items() if key not in _SELECTED_BY}
     shared = {
         "nodeSelector": {labels.deploy_label(switch): "true", **(node_labels or {})},
-        "tolerations": pods.operand_tolerations(context),
-        "priorityClassName": settings.priority_class_name or None,
+        "tolerations": pods.operand_tolerations(context, tolerations),
+        "priorityClassName": priority_class_name or settings.priority_class_name or None,
     }
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": settings.max_unavailable}}
     annotations = {**settings.annotations, **(pod_annotations or {})}

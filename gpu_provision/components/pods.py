@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels
 from gpu_provision.components.objects import compact
 from gpu_provision.model.cluster import RenderContext
-from gpu_provision.model.specs import OperandSpec, SecretKey
+from gpu_provision.model.specs import ContainerSpec, DriverManagerSpec, SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
 PRIVILEGED_ROOT: dict[str, Any] = {"privileged": True, "runAsUser": 0}
@@ -48,7 +48,7 @@ def _entry(name: str, value: str | Field | SecretKey) -> dict[str, Any]:
     return {"name": name, "value": value} if value else {"name": name}  # the server drops an empty value
 
 
-def container(name: str, spec: OperandSpec, *, image: str = "", **fields: Any) -> dict[str, Any]:
+def container(name: str, spec: ContainerSpec, *, image: str = "", **fields: Any) -> dict[str, Any]:
     """Return a container of fields in Kubernetes' spelling, ``resources`` in canonical form.
 
     ``image`` replaces that of the spec.
@@ -101,7 +101,7 @@ def script(*names: str) -> str:
     return "".join((folder / f"{name}.sh").read_text(encoding="utf-8") for name in names)
 
 
-def pull_secrets(*specs: OperandSpec) -> list[dict[str, str]]:
+def pull_secrets(*specs: ContainerSpec | DriverManagerSpec) -> list[dict[str, str]]:
     """Return the imagePullSecrets of several specs, each once, in order."""
     return [{"name": name} for name in dict.fromkeys(name for spec in specs for name in spec.image_pull_secrets)]
 

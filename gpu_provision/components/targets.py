@@ -11,6 +11,7 @@ from gpu_provision.components.labels import (
     GPU_PRODUCT,
     HOST_DRIVER,
     INVENTORY,
+    NFD_KERNEL,
     NFD_OS_ID,
     NFD_OS_VERSION,
     PRE_INSTALLED,
@@ -101,16 +102,22 @@ def observed_os(node: NodeFacts) -> OperatingSystem | None:
     return OperatingSystem(name, version) if name and version else node.os
 
 
-def driver_group(pool: NodePool, os: OperatingSystem | None, driver: DriverChoice) -> str:
+def observed_kernel(node: NodeFacts | None) -> str:
+    """Return the kernel a node reports: NFD's label, else its Node object, else an empty text."""
+    return (node.labels.get(NFD_KERNEL) or node.kernel) if node else ""
+
+
+def driver_group(pool: NodePool, os: OperatingSystem | None, driver: DriverChoice, kernel: str = "") -> str:
     """Return the name of the driver DaemonSet's group for nodes of ``pool`` that run ``os``.
 
-    It has no version, so that an upgrade changes a DaemonSet instead of replacing it. Empty if the driver is the host's
-    own, or the operating system is unknown.
+    It has no version, so that an upgrade changes a DaemonSet instead of replacing it. Precompiled drivers have a group
+    for each kernel. Empty if the driver is the host's own, or the operating system or such a kernel is unknown.
     """
-    if os is None or driver.on_host:
+    needs_kernel = pool.driver.use_precompiled
+    if os is None or driver.on_host or (needs_kernel and not kernel):
         return ""
-    group = f"{pool.name}-{os.tag}" if pool.overrides_driver else os.tag
-    return dns_label(group)
+    parts = (pool.name if pool.overrides_driver else "", os.tag, kernel if needs_kernel else "")
+    return dns_label("-".join(filter(None, parts)))
 
 
 def dns_label(text: str) -> str:
@@ -123,7 +130,7 @@ def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None
     os = (observed_os(facts) if facts else None) or pool.os
     version = None if read is None else dns_label(read)  # as a label value
     driver = choose_driver(pool.driver, read=version, labels=facts.labels if facts else {})
-    group = driver_group(pool, os, driver)
+    group = driver_group(pool, os, driver, observed_kernel(facts))
     return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
 
 

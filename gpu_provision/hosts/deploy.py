@@ -209,7 +209,8 @@ def preflight(expected: Mapping[str, Any]) -> Commands:
     record = require_host(ALL, wanted.kernel_modules)
     run_of(host).record = record
     wanted = resolve_driver(wanted, record)
-    findings = check_host(CheckedHost(wanted, record, images.look_up_driver_image(wanted, record)))
+    answers = images.look_up_driver_image(wanted, record), images.look_up_next_image(wanted, record)
+    findings = check_host(CheckedHost(wanted, record, *answers))
     for finding in findings:
         if finding.severity is Severity.WARNING:
             add_finding(finding)

@@ -197,7 +197,8 @@ def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
 def _check_secrets(context: CheckContext) -> Iterator[Problem]:
     """Yield variables with a secret in plain text, and settings of components that are in a Secret."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
-    paths += [("pools", name, "driver", "env") for name in context.pools]
+    paths += [("driver", "manager", "env")]
+    paths += [("pools", name, "driver", *manager, "env") for name in context.pools for manager in ((), ("manager",))]
     variables = ((key, value, (*path, key)) for path in paths for key, value in context.mapping_at(path).items())
     for variable, value, place in variables:
         is_hidden = not isinstance(value, str)

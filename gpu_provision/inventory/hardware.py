@@ -103,9 +103,12 @@ def check_versions(context: CheckContext) -> Iterator[Problem]:
     yield from _check_release(context)
     yield from _check_components(context)
     yield from _check_drivers(context)
+    yield from _check_side_cars(context)
+    yield from _check_precompiled(context)
     for name, pool in context.inventory.pools.items():
         if pool.gpu and pool.driver.enabled:
             yield from _check_driver_for_system(context, name, pool)
+            yield from _check_gds(context, name, pool)
             if model := find_model(pool.gpu.model):
                 wanted = pool.driver.kernel_module_type
                 if wanted == {"never": "open", "only": "proprietary"}.get(model.family.open_modules):
@@ -149,12 +152,95 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     for path in paths:
         section = context.mapping_at(path)
         version = section.get("version", "")
-        if _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
+        if "." in version and _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
             same_branch = [each for each in known if _branch(each) == _branch(version)]
             distances = {each: abs(_branch(each) - _branch(version)) for each in known}
             near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+
+
+def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
+    """Yield modules beside the driver that no release has, or that no node would get."""
+    specs, release = context.inventory.specs, context.inventory.release
+    has_container = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
+    for key, spec in (("gds", specs.gds), ("gdrcopy", specs.gdrcopy)):
+        if spec.enabled and not (spec.image.repository and spec.image.image and spec.image.version):
+            first = next(name for name in releases.names() if releases.release(name).image(key).version)
+            what = f"Release {release} has no {key}."
+            fix = f"Choose release {first} or newer, or set {key}.repository, {key}.image and {key}.version."
+            yield context.error("GP191", (key, "enabled"), what, fix)
+        elif spec.enabled and not has_container and context.is_complete:
+            what = f"{key} has no effect: no node gets a driver container, which its module is built beside."
+            yield context.warning("GP145", (key, "enabled"), what, "Install it on the hosts, and remove the line.")
+    for path in (("driver", "rdma"), *(("pools", name, "driver", "rdma") for name in context.pools)):
+        rdma = context.mapping_at(path)
+        driver = context.inventory.pools[path[1]].driver if path[0] == "pools" else specs.driver
+        if rdma.get("use_host_mofed") and not driver.rdma.enabled and context.is_complete:
+            what = "use_host_mofed has no effect without rdma.enabled."
+            yield context.warning("GP145", (*path, "use_host_mofed"), what, "Set rdma.enabled: true, or remove it.")
+        elif rdma.get("enabled") and not driver.enabled and context.is_complete:
+            what = "rdma has no effect: the driver is that of the hosts."
+            yield context.warning("GP145", (*path, "enabled"), what, "Load nvidia-peermem on the hosts, and remove it.")
+
+
+def _check_precompiled(context: CheckContext) -> Iterator[Problem]:
+    """Yield versions that no image has, and what precompiled drivers do not go with; pools that share a value once."""
+    on = [key for key in ("gds", "gdrcopy") if getattr(context.inventory.specs, key).enabled]
+    served = [pool for pool in context.inventory.pools.values() if pool.gpu and pool.driver.enabled]
+    by_path = {_declared_by(context, pool, "version", "use_precompiled"): pool for pool in reversed(served)}
+    for path, pool in by_path.items():
+        yield from _check_tag(context, path, pool)
+    precompiled = [pool for pool in served if pool.driver.use_precompiled]
+    for path in dict.fromkeys(_declared_by(context, pool, "use_precompiled") for pool in precompiled) if on else ():
+        what = f"{' and '.join(on)} cannot be built beside precompiled drivers."
+        fix = f"Set use_precompiled: false, or {' and '.join(f'{key}.enabled: false' for key in on)}"
+        yield context.error("GP190", path, what, fix)
+    ignored = {_declared_by(context, pool, key): key for pool in precompiled for key in ("repo_config", "cert_config")}
+    for path, key in ignored.items():
+        if context.document.item(path) and all(pool.driver.use_precompiled for pool in served):
+            what = f"{key} has no effect on precompiled drivers, which download no packages."
+            yield context.warning("GP145", path, what, "Remove the line.")
+
+
+def _check_tag(context: CheckContext, path: KeyPath, pool: NodePool) -> Iterator[Problem]:
+    section = {**context.data.get("driver", {}), **context.pools.get(pool.name, {}).get("driver", {})}
+    version, is_own = pool.driver.image.version, bool(_OWN_IMAGE & section.keys())
+    if not pool.driver.use_precompiled:
+        if version.isdecimal() and not is_own:
+            what = f"{version} is a branch, and only precompiled images have such a tag."
+            fix = f"Set use_precompiled: true, or write a whole version such as {releases.driver_versions()[-1]}."
+            yield context.error("GP193", path, what, fix)
+    elif version.startswith("sha256:"):
+        what = "A digest names the image of one kernel, and each kernel has an image of its own."
+        yield context.error("GP193", path, what, 'Write the branch, such as version: "595".')
+    elif not version.isdecimal() and not is_own:
+        what = f"There are precompiled images of branches, and {version} is a whole version."
+        yield context.error("GP193", path, what, f'Set driver.version: "{_branch(version)}"')
+
+
+def _declared_by(context: CheckContext, pool: NodePool, *keys: str) -> KeyPath:
+    """Return the path of the first key that the driver section of a pool has, or that of the inventory."""
+    places: tuple[KeyPath, ...] = (("pools", pool.name, "driver"), ("driver",))
+    return context.first_declared(*((*place, key) for key in keys for place in places))
+
+
+_FIRST_OPEN_GDS = (2, 17, 5)  # NVIDIA's GPUDirect Storage release notes, 1.7.2
+
+
+def _check_gds(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
+    """Yield a pool whose kernel modules nvidia-fs does not support."""
+    gds, model = context.inventory.specs.gds, find_model(pool.gpu.model) if pool.gpu else None
+    numbers = tuple(int(each) for each in gds.image.version.split(".") if each.isdecimal())
+    if not gds.enabled or numbers < _FIRST_OPEN_GDS:
+        return
+    if pool.driver.kernel_module_type == "proprietary":
+        path = context.first_declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
+        what = f"nvidia-fs {gds.image.version} needs the open kernel modules, and pool {name} has the proprietary ones."
+        yield context.error("GP192", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: open, or gds.enabled: false")
+    elif model and model.family.open_modules == "never":
+        what = f"nvidia-fs {gds.image.version} needs the open kernel modules, which do not drive {model.name}."
+        yield context.error("GP192", ("gds", "enabled"), what, f"Set gds.enabled: false, or remove the pool {name}.")
 
 
 def _branch(version: str) -> int:
@@ -184,7 +270,8 @@ def _check_driver_for_gpu(context: CheckContext, name: str, pool: NodePool, mode
         for each in releases.driver_versions()
         if (_branch(each) >= model.first_branch if is_old else _branch(each) <= family.last_branch)
     ]
-    fix = f'Set pools.{name}.driver.version: "{fitting[-1]}"' if fitting else "Choose another driver version."
+    right = (str(_branch(fitting[-1])) if pool.driver.use_precompiled else fitting[-1]) if fitting else ""
+    fix = f'Set pools.{name}.driver.version: "{right}"' if fitting else "Choose another driver version."
     if is_old:
         what = f"The driver {version} is too old for {model.name}, which needs branch {model.first_branch} or newer."
         yield context.error("GP134", path, what, fix)

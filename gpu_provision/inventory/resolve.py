@@ -33,7 +33,7 @@ from gpu_provision.releases import DEFAULT, Release
 
 Data = dict[str, Any]
 _Record = TypeVar("_Record")
-_Operand = TypeVar("_Operand", bound=specs.OperandSpec)
+_Operand = TypeVar("_Operand", bound=specs.ContainerSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +95,8 @@ class InventoryFile:
     )
     nfd: specs.NfdSpec | None = setting(None)
     driver: specs.DriverSpec | None = setting(None)
+    gds: specs.GdsSpec | None = setting(None)
+    gdrcopy: specs.GdrcopySpec | None = setting(None)
     rollout: RolloutPolicy | None = setting(None)
     history: HistorySection | None = setting(None)
     toolkit: specs.ToolkitSpec | None = setting(None)
@@ -124,10 +126,10 @@ def section_type(name: str) -> type[Any]:
     return kind
 
 
-SPECS: dict[str, type[specs.OperandSpec]] = {
+SPECS: dict[str, type[specs.ContainerSpec]] = {
     key: kind
     for key, kind in get_type_hints(specs.Specs).items()
-    if isinstance(kind, type) and issubclass(kind, specs.OperandSpec)
+    if isinstance(kind, type) and issubclass(kind, specs.ContainerSpec)
 }
 """Inventory key -> type of its spec."""
 
@@ -200,7 +202,7 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
     settings, env = dict(section), section.get("env", {})
     if key == "driver":
         enabled = section.get("enabled", True)
-        settings["manager"] = _build_image(release.image("driver_manager"), section.get("manager", {}), data)
+        settings["manager"] = _build_manager(section.get("manager", {}), data, release)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == AUTO}
         env = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
@@ -208,13 +210,22 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
         "image": _build_image(release.image(key), section, data),
         "image_pull_secrets": [*dict.fromkeys(secrets)],
     }
-    # A variable is a text, or names a key of a Secret.
-    variables = {
+    settings.pop("env", None)
+    return replace(_build(kind, settings), env=_build_env(env))
+
+
+def _build_manager(section: Data, data: Data, release: Release) -> specs.DriverManagerSpec:
+    image = _build_image(release.image("driver_manager"), section, data)
+    own = {key: value for key, value in section.items() if key != "env"}
+    return replace(_build(specs.DriverManagerSpec, {**own, "image": image}), env=_build_env(section.get("env", {})))
+
+
+def _build_env(env: Data) -> dict[str, str | specs.SecretKey]:
+    """Return variables: each is a text, or names a key of a Secret."""
+    return {
         name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
         for name, value in env.items()
     }
-    settings.pop("env", None)
-    return replace(_build(kind, settings), env=variables)
 
 
 def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image:
@@ -227,7 +238,7 @@ def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image
 
 
 def _mirror(repository: str, registry: str) -> str:
-    return f"{registry}/{repository.partition('/')[2]}" if registry else repository
+    return f"{registry}/{repository.partition('/')[2]}" if registry and repository else repository
 
 
 def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
@@ -336,7 +347,9 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",
         driver_version=driver.image.version,
+        driver_precompiled=driver.enabled and driver.use_precompiled,
         kernel_module_type=driver.kernel_module_type,
+        rdma=driver.enabled and driver.rdma.enabled,
         driver_has_proxy=bool(driver.repo_config) or has_proxy,
         toolkit=toolkit.enabled,
         toolkit_version=toolkit.image.version,

@@ -206,7 +206,10 @@ def secrets_of(found: Iterable[Manifest]) -> dict[str, str]:
 def named_config_maps(inventory: Inventory) -> frozenset[str]:
     """Return the names of the ConfigMaps in the operands' namespace that the inventory refers to."""
     drivers = [inventory.specs.driver, *(pool.driver for pool in inventory.pools.values())]
-    inputs = ((item.repo_config, item.cert_config, item.kernel_module_config) for item in drivers)
+    inputs = (
+        (item.repo_config, item.cert_config, item.kernel_module_config, item.virtual_topology.config)
+        for item in drivers
+    )
     names = {name for found in inputs for name in found}
     plugin = inventory.specs.device_plugin
     names |= {"" if plugin.config.data else plugin.config_map, inventory.specs.dcgm_exporter.metrics_config}

@@ -61,7 +61,9 @@ class Expectation:
     driver_auto: bool = False  # whether it is the container only on a host without a usable driver of its own
     driver_image: str = ""  # driver image without the tag; empty if the driver belongs to the host
     driver_version: str = ""  # version, or a digest that begins with ``sha256:``
+    driver_precompiled: bool = False  # whether the container has kernel modules for one kernel, and builds none
     kernel_module_type: str = "auto"  # ``auto``, ``open`` or ``proprietary``
+    rdma: bool = False  # whether the driver container loads nvidia-peermem
     # Whether the driver container has a proxy, or gets its packages from an own repository.
     driver_has_proxy: bool = False
     toolkit: bool = True  # whether the stack installs the container toolkit

@@ -44,6 +44,7 @@ HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "dnsPolicy": "ClusterFir
 """Fields of a pod that uses the network of its node."""
 
 _ENABLED = "Whether the component is installed."
+_PULL_POLICIES = ["Always", "IfNotPresent", "Never"]
 
 
 def _timeout(seconds: int) -> int:
@@ -52,17 +53,21 @@ def _timeout(seconds: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperandSpec:
-    """Settings of every component that runs containers; names as in the GPU Operator's values."""
+class ContainerSpec:
+    """Settings of a container with an image of its own; names as in the GPU Operator's values."""
 
     enabled: bool = setting(True, _ENABLED)
     image: Image = setting(REQUIRED, image="version")
-    image_pull_policy: str = setting(
-        "IfNotPresent", "When the kubelet pulls the image.", enum=["Always", "IfNotPresent", "Never"]
-    )
+    image_pull_policy: str = setting("IfNotPresent", "When the kubelet pulls the image.", enum=_PULL_POLICIES)
     image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
     env: Mapping[str, str | SecretKey] = setting({}, kind="env")
     args: tuple[str, ...] = setting((), kind="args")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandSpec(ContainerSpec):
+    """Settings of every component that runs containers."""
+
     resources: Mapping[str, Any] = setting({}, kind="resources")
     host_network: bool = setting(
         False, "Whether its pods use the network of their node, which has their ports then.", pod=HOST_NETWORK
@@ -100,6 +105,39 @@ class StartupProbe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDirectRdma:
+    """GPUDirect RDMA: a container beside the driver loads nvidia-peermem, again after each new network driver."""
+
+    enabled: bool = setting(
+        False, "Whether the module is loaded. Its nodes need a network card of NVIDIA (Mellanox) and its driver."
+    )
+    use_host_mofed: bool = setting(
+        False,
+        "Whether the driver of the network card (MLNX_OFED, DOCA) is installed on the host. If off, the Network "
+        "Operator brings it as a container.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverManagerSpec:
+    """The init container that unloads the old driver."""
+
+    image: Image = setting(REQUIRED, image="version")
+    image_pull_policy: str = setting(
+        "", "When the kubelet pulls its image. Default: as that of the driver.", enum=_PULL_POLICIES
+    )
+    image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
+    env: Mapping[str, str | SecretKey] = setting({}, kind="env")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualTopology:
+    """Topology of the GPUs of a vGPU guest."""
+
+    config: str = setting("", "ConfigMap with the key nvidia-topologyd.conf.", "object_name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSpec(OperandSpec):
     """The driver container, which builds and loads the kernel modules.
 
@@ -114,10 +152,13 @@ class DriverSpec(OperandSpec):
         enum=[True, False, "auto"],
     )
     image: Image = setting(REQUIRED, image="driver_version")
-    timeout: int = _timeout(1200)
-    manager: Image = setting(
-        REQUIRED, "Image of the init container that unloads the old driver.", reference=None, required=False
+    use_precompiled: bool = setting(
+        False,
+        "Whether images with kernel modules for one kernel each are used, instead of a build on the node. `version` is "
+        "a branch then, such as `595`; each kernel has a DaemonSet of its own.",
     )
+    timeout: int = _timeout(1200)
+    manager: DriverManagerSpec = setting(REQUIRED, required=False)
     prefer_host: bool = False  # whether a node with a usable driver of its own gets no container
     kernel_module_type: str = setting(
         "auto", "Kernel modules to build: `auto` leaves the choice to the driver.", enum=["auto", "open", "proprietary"]
@@ -150,11 +191,49 @@ class DriverSpec(OperandSpec):
         "`client_configuration_token.tok`. If off, it has gridd.conf alone.",
         reference="licensingConfig.nlsEnabled",
     )
+    virtual_topology: VirtualTopology = setting(VirtualTopology())
+    rdma: GpuDirectRdma = setting(GpuDirectRdma())
+    secret_env: str = setting(
+        "",
+        "Secret whose keys are environment variables of the driver container, and of those that build modules beside "
+        "it. gpu-provision never reads it.",
+        "object_name",
+    )
+    labels: Mapping[str, str] = setting({}, "Labels of the driver's pods, beside `daemonsets.labels`.", "labels")
+    annotations: Mapping[str, str] = setting(
+        {}, "Annotations of the driver's pods, beside `daemonsets.annotations`.", "annotations"
+    )
+    tolerations: tuple[Mapping[str, Any], ...] = setting(
+        (), "Tolerations of the driver's pods, beside `daemonsets.tolerations`.", "tolerations"
+    )
+    priority_class_name: str = setting(
+        "", "Priority class of the driver's pods. Default: `daemonsets.priority_class_name`.", "object_name"
+    )
     upgrade_policy: UpgradePolicy = setting(
         UpgradePolicy(),
         "How the driver of a node is replaced; names and defaults are those of the GPU Operator. Pools without a "
         "policy share the limits of the inventory's policy; a pool with a policy has its own limits.",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdsSpec(ContainerSpec):
+    """GPUDirect Storage: a container beside the driver builds and loads nvidia-fs.
+
+    It has the resources of the driver, and as tag the version with the operating system's suffix.
+    """
+
+    enabled: bool = setting(False, "Whether nodes with a driver container load nvidia-fs.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdrcopySpec(ContainerSpec):
+    """GDRCopy: a container beside the driver builds and loads gdrdrv.
+
+    It has the resources of the driver, and as tag the version with the operating system's suffix.
+    """
+
+    enabled: bool = setting(False, "Whether nodes with a driver container load gdrdrv.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,6 +481,8 @@ class Specs:
 
     nfd: NfdSpec
     driver: DriverSpec
+    gds: GdsSpec
+    gdrcopy: GdrcopySpec
     toolkit: ToolkitSpec
     validator: ValidatorSpec
     device_plugin: DevicePluginSpec

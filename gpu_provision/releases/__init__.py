@@ -19,7 +19,19 @@ from gpu_provision.model.specs import Image
 DEFAULT = "26.7.0"
 """The release of an inventory that names none."""
 
-COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "mig_manager", "dcgm", "dcgm_exporter")
+COMPONENTS = (
+    "nfd",
+    "driver",
+    "gds",
+    "gdrcopy",
+    "toolkit",
+    "validator",
+    "device_plugin",
+    "gfd",
+    "mig_manager",
+    "dcgm",
+    "dcgm_exporter",
+)
 """Keys of the components with an image; ``driver_manager`` belongs to the driver.
 
 Before 24.3.0, gfd has an image of its own; since then, that of the device plugin.
@@ -34,7 +46,10 @@ class Release:
     images: Mapping[str, Image]  # by component; those of drivers without the operating system's suffix
 
     def image(self, component: str) -> Image:
-        """Return the image of a component by its inventory key. Raises KeyError for other names."""
+        """Return the image of a component by its inventory key, empty before the first release that has it.
+
+        Raises KeyError for other names.
+        """
         return self.images[component]
 
 
@@ -80,7 +95,7 @@ def older_names() -> tuple[str, ...]:
 def versions(component: str) -> tuple[str, ...]:
     """Return all versions of a component that installable releases carry, oldest release first."""
     carried = (each.image(component).version for each in _installable().values())
-    return tuple(dict.fromkeys(carried))
+    return tuple(dict.fromkeys(filter(None, carried)))
 
 
 def driver_versions() -> tuple[str, ...]:
@@ -103,7 +118,7 @@ def _facts() -> dict[str, Any]:
 def _installable() -> dict[str, Release]:
     keys = (*COMPONENTS, "driver_manager")
     return {
-        entry["name"]: Release(entry["name"], {key: _image(entry[key]) for key in keys})
+        entry["name"]: Release(entry["name"], {key: _image(entry.get(key, "")) for key in keys})
         for entry in _facts()["installable"]
     }
 

@@ -25,7 +25,7 @@ KINDS: dict[str, frozenset[str]] = {
     "vectoradd-fails": frozenset({"node", "message"}),
     "nfd-silent": frozenset({"node"}),
     "node-not-ready": frozenset({"node"}),
-    "node-reboots": frozenset({"node"}),
+    "node-reboots": frozenset({"node", "kernel"}),
 }
 """Every fault with the settings it takes; ``node`` left out means every node."""
 

@@ -86,7 +86,8 @@ class MachineSpec:
         gpu: Model of its GPUs; None for a machine without.
         mig: The MIG devices of each GPU; None without MIG.
         host: What the simulated host has besides: ``driver`` (version of a driver installed on the host),
-            ``nouveau``, ``modules``, ``builtin``; read by the simulation of hosts too.
+            ``nouveau``, ``modules``, ``builtin``, ``mellanox`` (a network card for RDMA); read by the
+            simulation of hosts too.
     """
 
     name: str

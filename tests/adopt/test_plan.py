@@ -121,13 +121,13 @@ def test_a_driver_upgrade_under_way_stands_against_it(
 @pytest.mark.parametrize(
     ("changes", "inventory", "code"),
     [
-        ({"policies": (policy(gds={"enabled": True}),)}, {}, "GP362"),
+        ({"policies": (policy(sandboxWorkloads={"enabled": True}),)}, {}, "GP362"),
         ({"drivers": ({"metadata": {"name": "default"}},)}, {}, "GP362"),
         ({}, {"cluster": {"context": "any", "namespace": "elsewhere"}}, "GP363"),
         ({"pods": (driver_pod("gpu-9"),)}, {}, "GP363"),
         ({"objects": with_object(_INSTALL, "Deployment", "gpu-operator", ownerReferences=[_OLM])}, {}, "GP362"),
     ],
-    ids=["GPUDirect Storage", "NVIDIADriver", "namespace", "a node", "installed by OLM, which would scale it up again"],
+    ids=["virtual machines", "NVIDIADriver", "namespace", "a node", "installed by OLM, which would scale it up again"],
 )
 def test_what_an_inventory_cannot_take_over_stands_against_it(
     tmp_path: Path, changes: dict[str, Any], inventory: dict[str, Any], code: str

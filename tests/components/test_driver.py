@@ -12,6 +12,7 @@ from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.model.specs import VirtualTopology
 from tests.components import builders, views
 
 
@@ -50,7 +51,15 @@ def test_what_needs_no_new_installation_keeps_the_digest() -> None:
         env_of(pod_of(chosen)["containers"][0])["DRIVER_CONFIG_DIGEST"]
         for chosen in (
             builders.inventory(),
-            builders.with_spec("driver", resources={"limits": {"cpu": "2"}}, image_pull_secrets=("a",)),
+            builders.with_spec(
+                "driver",
+                resources={"limits": {"cpu": "2"}},
+                image_pull_secrets=("a",),
+                labels={"team": "ml"},
+                annotations={"note": "x"},
+                tolerations=({"key": "own", "operator": "Exists"},),
+                priority_class_name="driver",
+            ),
             builders.with_spec("driver", env={"HTTP_PROXY": "http://proxy"}),
         )
     ]
@@ -125,11 +134,13 @@ def test_repositories_and_certificates_go_where_the_system_looks(os: OperatingSy
     [
         ("kernel_module_config", [{"config_maps": {"mine": {"nvidia.conf": text}}} for text in ("a=1", "a=2")]),
         ("licensing_config", [{"secrets": {"mine": text}} for text in ("a", "b")]),
+        ("virtual_topology", [{"config_maps": {"mine": {"nvidia-topologyd.conf": text}}} for text in ("a", "b")]),
     ],
 )
 def test_editing_an_input_reinstalls_the_driver(setting: str, known: list[dict[str, Any]]) -> None:
     """In the reference, only another name of the ConfigMap does. A Secret is known by a digest."""
-    chosen = builders.with_spec("driver", **{setting: "mine"})
+    value = VirtualTopology(config="mine") if setting == "virtual_topology" else "mine"
+    chosen = builders.with_spec("driver", **{setting: value})
     facts = [ClusterFacts(), ClusterFacts(secrets={"other": "c"}), *(ClusterFacts(**each) for each in known)]
     digests = [env_of(pod_of(chosen, each)["containers"][0])["DRIVER_CONFIG_DIGEST"] for each in facts]
     assert digests[0] == digests[1]
@@ -160,3 +171,61 @@ def test_a_subscribed_host_lends_its_subscription(system: str, runtime: str, rep
     pod = pod_of(builders.inventory(pools=pools, nodes=builders.NODES[:1]), facts)
     names = [item["name"] for item in pod["volumes"] if item["name"].startswith("subscription-config-")]
     assert len(names) == expected
+
+
+def test_a_module_beside_the_driver_installs_it_again() -> None:
+    """The driver is built for nvidia-peermem, and the driver manager has to unload the modules that use it."""
+    specs = builders.SPECS
+    chosen = (
+        builders.inventory(),
+        builders.with_spec("driver", rdma=replace(specs.driver.rdma, enabled=True)),
+        builders.inventory(specs=replace(specs, gds=replace(specs.gds, enabled=True))),
+        builders.inventory(specs=replace(specs, gdrcopy=replace(specs.gdrcopy, enabled=True))),
+    )
+    digests = [env_of(pod_of(each)["containers"][0])["DRIVER_CONFIG_DIGEST"] for each in chosen]
+    assert len(set(digests)) == len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("card", "own_nfd", "expected"),
+    [("15b3", True, []), ("8086", True, [Severity.ERROR]), ("8086", False, [Severity.WARNING])],
+)
+def test_rdma_needs_a_network_card(card: str, own_nfd: bool, expected: list[Severity]) -> None:  # noqa: FBT001 -- a parameter
+    """Another Node Feature Discovery may say nothing of network cards."""
+    rdma = replace(builders.DRIVER.rdma, enabled=True)
+    pools = {"t4": replace(builders.POOLS["t4"], driver=replace(builders.DRIVER, rdma=rdma))}
+    specs = replace(builders.SPECS, nfd=replace(builders.SPECS.nfd, enabled=own_nfd))
+    seen = {f"feature.node.kubernetes.io/pci-{vendor}.present": "true" for vendor in ("10de", card)}
+    facts = ClusterFacts(nodes=(builders.node("t4-1", labels=seen),))
+    inventory = builders.inventory(pools=pools, nodes=builders.NODES[:1], specs=specs)
+    found = problems(builders.context(inventory, facts))
+    assert [each.severity for each in found if each.code == "GP421"] == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (ClusterFacts(), [Severity.WARNING]),
+        (ClusterFacts(version="v1.34.1", nodes=(builders.node("t4-1"),)), [Severity.ERROR]),
+        (ClusterFacts(version="v1.34.1", nodes=(builders.node("t4-1", kernel="6.8.0-45-generic"),)), []),
+        (ClusterFacts(version="v1.34.1"), []),
+    ],
+    ids=["offline", "unknown", "known", "not joined"],
+)
+def test_a_precompiled_driver_needs_a_kernel(facts: ClusterFacts, expected: list[Severity]) -> None:
+    """A node that has not joined is another finding."""
+    driver = replace(builders.DRIVER, use_precompiled=True, image=replace(builders.DRIVER.image, version="595"))
+    pools = {"t4": replace(builders.POOLS["t4"], driver=driver)}
+    found = problems(builders.context(builders.inventory(pools=pools, nodes=builders.NODES[:1]), facts))
+    assert [each.severity for each in found if each.code == "GP420"] == expected
+
+
+def test_a_precompiled_driver_downloads_no_packages() -> None:
+    """On SUSE it reads the modules of the host."""
+    os, driver = OperatingSystem("sles", "15.5"), replace(with_inputs(), use_precompiled=True)
+    pools = {"t4": replace(builders.POOLS["t4"], os=os, driver=driver)}
+    nodes = (builders.node("t4-1", os, kernel="5.14.21-150500.55.7-default"),)
+    pod = pod_of(builders.inventory(pools=pools, nodes=builders.NODES[:1]), ClusterFacts(nodes=nodes))
+    mounts = {each["mountPath"]: each for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts["/run/host/lib/modules"]["readOnly"]
+    assert not any("/etc/zypp" in path or "/etc/pki" in path or "SUSEConnect" in path for path in mounts)

@@ -115,3 +115,40 @@ def test_the_validator_stays_until_sigterm() -> None:
         finally:
             with contextlib.suppress(ProcessLookupError):  # it ended before it slept
                 os.killpg(running.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("variable", "module"),
+    [("GPU_DIRECT_RDMA_ENABLED", "nvidia_peermem"), ("GDS_ENABLED", "nvidia_fs"), ("GDRCOPY_ENABLED", "gdrdrv")],
+)
+def test_a_validator_waits_for_the_modules_announced(machine: Machine, variable: str, module: str) -> None:
+    """The device plugin mounts only devices that exist when it starts."""
+    (machine.validations / "driver-ready").write_text("IS_HOST_DRIVER=false\n")
+    announced = machine.validations / ".driver-ctr-ready"
+    # The first pause brings the announcement, the second one the module.
+    load = f"if [ -f {announced} ]; then mkdir {machine.modules}/{module}; fi"
+    machine.command("sleep", f'{load}; echo "{variable}: true" > {announced}')
+    result = machine.run(script("wait-for-modules"))
+    assert result.stdout.splitlines()[:2] == [f"waiting for {announced}", f"waiting for module {module}"]
+    assert (machine.modules / module).is_dir()
+    assert result.returncode == 0
+
+
+def test_a_validator_waits_for_no_module_of_others(machine: Machine) -> None:
+    """A node whose driver is not replaced yet, and one with a host driver, have no such modules."""
+    machine.command("sleep", "kill $PPID")
+    ready = machine.validations / "driver-ready"
+    ready.write_text("IS_HOST_DRIVER=true\n")
+    assert machine.run(script("wait-for-modules")).returncode == 0
+    ready.write_text("IS_HOST_DRIVER=false\n")
+    (machine.validations / ".driver-ctr-ready").write_text("GDS_ENABLED: false\nGDRCOPY_ENABLED: false\n")
+    assert machine.run(script("wait-for-modules")).returncode == 0
+
+
+def test_a_module_is_built_after_the_driver(machine: Machine) -> None:
+    """With the user's arguments at the end."""
+    machine.command("sleep", f"mkdir -p {machine.modules}/nvidia")
+    machine.command("build", 'echo "$@"')
+    text = script("after-driver").replace("/run/nvidia/driver/usr/src", str(machine.commands))
+    result = machine.run(f'{text}exec build install "$@"', "--own")
+    assert result.stdout.splitlines() == ["waiting for the driver", "install --own"]

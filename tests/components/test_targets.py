@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY
+from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY, NFD_KERNEL
 from gpu_provision.components.targets import (
     choose_driver,
     context,
     dns_label,
     driver_group,
+    observed_kernel,
     problems,
     targets,
     unassigned_nodes,
@@ -170,6 +171,19 @@ def test_nodes_with_equal_driver_needs_share_a_group() -> None:
     assert driver_group(plain, OperatingSystem("rhel", "9.4"), CONTAINER) == "rhel9"
     assert driver_group(plain, None, CONTAINER) == "", "no image fits an unknown system"
     assert driver_group(plain, builders.UBUNTU_22, HOST) == "", "it has a driver of its own"
+
+
+def test_precompiled_drivers_have_a_group_for_each_kernel() -> None:
+    """The node that boots another kernel needs another image."""
+    pool = replace(builders.POOLS["t4"], driver=replace(builders.DRIVER, use_precompiled=True))
+    rhel = OperatingSystem("rhel", "9.4")
+    assert driver_group(pool, builders.UBUNTU_22, CONTAINER, "5.15.0-122-generic") == "ubuntu22.04-5.15.0-122-generic"
+    assert driver_group(pool, rhel, CONTAINER, "5.14.0-427.el9_4.x86_64") == "rhel9-5.14.0-427.el9-4.x86-64"
+    assert driver_group(pool, builders.UBUNTU_22, CONTAINER) == "", "no image fits an unknown kernel"
+    assert driver_group(builders.POOLS["t4"], rhel, CONTAINER, "5.14.0") == "rhel9", "others are built for any"
+    node = builders.node("t4-1", kernel="5.15.0-1-generic")
+    assert observed_kernel(node) == "5.15.0-1-generic"
+    assert observed_kernel(replace(node, labels={NFD_KERNEL: "6.8.0-2-generic"})) == "6.8.0-2-generic"
 
 
 def test_a_version_is_kept_as_the_label_can_have_it() -> None:

@@ -71,7 +71,7 @@ def test_images_come_from_the_release(tmp_path: Path, name: str) -> None:
     assert inventory.release == name
     for key in SPECS:
         assert getattr(inventory.specs, key).image == release(name).image(key)
-    assert inventory.specs.driver.manager == release(name).image("driver_manager")
+    assert inventory.specs.driver.manager.image == release(name).image("driver_manager")
 
 
 def test_the_file_is_named_by_path_and_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, RunSelection
 from gpu_provision.model.plan import Action
-from gpu_provision.model.specs import SecretKey
+from gpu_provision.model.specs import SecretKey, VirtualTopology
 from gpu_provision.planning.applyset import applyset_id, kinds_of
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import (
@@ -118,11 +118,13 @@ def test_every_setting_that_names_an_object_is_found() -> None:
         "cert_config": "certificates",
         "kernel_module_config": "modules",
         "licensing_config": "licence",
+        "secret_env": "variables",
+        "virtual_topology": VirtualTopology(config="topology"),
         "image_pull_secrets": ("mirror",),
         "env": {"TOKEN": SecretKey(name="git", key="pat")},
     }
     found = {each.ref.name for each in find_references(prepare(with_spec("driver", **driver), fleet())[1])}
-    assert found == {"repos", "certificates", "modules", "licence", "mirror", "git"}
+    assert found == {"repos", "certificates", "modules", "licence", "variables", "topology", "mirror", "git"}
 
 
 CONFIG = ObjectRef("v1", "ConfigMap", NAMESPACE, "sharing")

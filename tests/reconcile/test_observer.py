@@ -24,7 +24,7 @@ from gpu_provision.reconcile import observer
 from gpu_provision.reconcile.observer import CONFIG_MAP, DEFINITION, WATCHED, Memo, SituationBuilder, StackObserver
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.states import STATE
-from tests.components.builders import fleet, nfd_labels, with_spec
+from tests.components.builders import DRIVER, fleet, nfd_labels, with_spec
 from tests.planning.builders import GPU_NODES, Stack, labelled, outdated, terminating, validation_pod
 
 BY_HAND = [{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {}}]
@@ -110,6 +110,20 @@ def test_the_driver_manager_knows_the_driver_of_the_host(
     looking = builder(read)
     for version, (word, (key, value)) in enumerate(((before, wanted), (now, then))):
         assert build_state(looking, version, **{DEPLOY_DRIVER: word}).node_labels["t4-1"].get(key) == value
+
+
+def test_a_kernel_that_changes_during_a_run_gets_its_driver() -> None:
+    """By the label of Node Feature Discovery, and before it is there, by the Node object."""
+    facts = fleet()
+    chosen = with_spec("driver", use_precompiled=True, image=replace(DRIVER.image, version="595"))
+    context, desired = prepare(chosen, facts)
+    observed = ObservedState(cluster="c", facts=facts)
+    looking = SituationBuilder(ClusterPlan(context, desired, observed, plan(context, desired, observed)))
+    for version, kernel in enumerate(("5.15.0-122-generic", "5.15.0-124-generic")):
+        node = node_object("t4-1", nfd_labels(), version)
+        node["status"]["nodeInfo"]["kernelVersion"] = kernel
+        found = looking.build(Showing({ref_of(node): node}), {}, {}).desired["driver"]
+        assert f"nvidia-driver-daemonset-ubuntu22.04-{kernel}" in {each["metadata"]["name"] for each in found}
 
 
 @pytest.mark.parametrize("key", [STATE, VALIDATED])

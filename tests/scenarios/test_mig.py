@@ -42,7 +42,7 @@ def test_a_failed_mig_configuration_is_retried_by_the_next_run(new_world: Callab
     world.fault({"fault": "mig-fails", "node": "h100-1", "message": "GPU is lost"})
     failed = world.apply("--cluster-only", "--json")
     assert failed.code == 1
-    assert [finding["code"] for finding in failed.document["errors"]] == ["GP518"]
+    assert [finding["code"] for finding in failed.document["errors"]] == ["GP519"]
     assert world.json("node", "h100-1")["spec"]["unschedulable"], "no pod comes to a node in this condition"
     assert world.apply("--cluster-only", "--json").code == 1, "still the same"
     world.fault()

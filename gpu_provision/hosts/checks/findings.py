@@ -50,6 +50,7 @@ class CheckedHost:
     expected: Expectation
     host: HostFacts
     image: ImageLookup | None = None  # none if the registry was not asked
+    next_image: ImageLookup | None = None  # the precompiled one for another kernel that boots next
 
     @property
     def driver_key(self) -> str:

@@ -104,6 +104,13 @@ def fabric_manager(subject: CheckedHost) -> Iterator[Finding]:
     )
 
 
+def no_network_card(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield hosts without a network card whose driver container would wait for that card's driver for ever."""
+    expected = subject.expected
+    if expected.rdma and expected.driver_container and not subject.host.pci.network_cards:
+        yield subject.finding("no_network_card")
+
+
 def fabric_modules(subject: CheckedHost) -> Iterator[Finding]:
     """Yield NVLink 5 systems without the modules that their fabric is managed through."""
     host = subject.host

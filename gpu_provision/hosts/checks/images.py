@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from threading import Lock
 
@@ -24,6 +25,14 @@ def driver_image(subject: CheckedHost) -> Iterator[Finding]:
         is_known = answer.state in {ImageAvailability.ABSENT, ImageAvailability.OTHER_ARCHITECTURE}
         kind = answer.state.value if is_known else "unknown"
         yield subject.finding(f"image.{kind}", answer.evidence, image=answer.reference)
+
+
+def no_next_image(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield a kernel that boots next, for which there is no precompiled driver."""
+    answer, following = subject.next_image, subject.host.kernels.next
+    if answer and following and answer.state in {ImageAvailability.ABSENT, ImageAvailability.OTHER_ARCHITECTURE}:
+        words = {"image": answer.reference, "release": following.release, "source": following.source}
+        yield subject.finding("no_next_image", answer.evidence, **words)
 
 
 def no_images_for_system(subject: CheckedHost) -> Iterator[Finding]:
@@ -52,14 +61,22 @@ def look_up_driver_image(expected: Expectation, record: HostFacts) -> ImageLooku
         return _look_up(reference, _ARCHITECTURES.get(machine, machine))
 
 
+def look_up_next_image(expected: Expectation, record: HostFacts) -> ImageLookup | None:
+    """Return what the registry says of the precompiled image for another kernel that boots next; None without one."""
+    following = record.kernels.next
+    if not expected.driver_precompiled or following is None or following.release == record.kernel.running:
+        return None
+    return look_up_driver_image(expected, replace(record, kernel=replace(record.kernel, running=following.release)))
+
+
 def driver_image_reference(expected: Expectation, record: HostFacts) -> str:
     """Return the driver image of a host; empty if it gets none. A digest takes no suffix."""
-    system = record.system.name
-    if not expected.driver_image or system is None:
+    system, kernel = record.system.name, record.kernel.running if expected.driver_precompiled else ""
+    if not expected.driver_image or system is None or (expected.driver_precompiled and not kernel):
         return ""
     if expected.driver_version.startswith("sha256:"):
         return f"{expected.driver_image}@{expected.driver_version}"
-    return f"{expected.driver_image}:{expected.driver_version}-{system.tag}"
+    return f"{expected.driver_image}:{'-'.join(filter(None, (expected.driver_version, kernel, system.tag)))}"
 
 
 @cache

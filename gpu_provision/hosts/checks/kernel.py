@@ -42,7 +42,7 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     if in_container:
         effect = "the driver container asks the same archives for them, and cannot build the driver"
     repository = f", or set {subject.driver_key}.repo_config to a repository with them" if in_container else ""
-    compiled = in_container or subject.host.driver.dkms
+    compiled = subject.host.driver.dkms or (in_container and not subject.expected.driver_precompiled)
     for release in kernels.find_without_headers(running, following) if compiled else ():
         package, lists, refresh = _HEADERS[kernels.lists]
         yield subject.finding(
@@ -63,7 +63,8 @@ def large_pages(subject: CheckedHost) -> Iterator[Finding]:
     Source: the images' own script (NVIDIA/gpu-driver-container, rhel9/nvidia-driver) asks for kernel-devel-$(uname -r);
     of these kernels it is called kernel-64k-devel. See also NVIDIA/gpu-operator#1503.
     """
-    if subject.expected.driver_container and subject.host.kernel.running.endswith("+64k"):
+    is_built = subject.expected.driver_container and not subject.expected.driver_precompiled
+    if is_built and subject.host.kernel.running.endswith("+64k"):
         yield subject.finding("large_pages")
 
 
@@ -88,9 +89,13 @@ def unattended_upgrades(subject: CheckedHost) -> Iterator[Finding]:
 
 
 def secure_boot(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield a kernel that refuses what a driver container builds: it has no key to sign with."""
-    firmware = subject.host.firmware
-    if subject.expected.driver_container and firmware.refuses_unsigned:
+    """Yield a kernel that refuses what a driver container builds: it has no key to sign with.
+
+    Ubuntu signs its precompiled modules: package linux-signatures-nvidia (NVIDIA/gpu-driver-container, precompiled).
+    """
+    firmware, system = subject.host.firmware, subject.host.system.name
+    is_signed = subject.expected.driver_precompiled and system is not None and system.id == "ubuntu"
+    if subject.expected.driver_container and firmware.refuses_unsigned and not is_signed:
         setting = "" if subject.expected.driver_auto else f" and set {subject.driver_key}.enabled: false"
         kernel = subject.host.kernel.running or "$(uname -r)"
         words = {"why": _signature_reason(firmware), "kernel": kernel, "setting": setting}

@@ -152,6 +152,7 @@ def machine_files(spec: HostSpec) -> dict[str, str]:
     stock = f"lib/modules/{spec.kernel}"
     modules = dict.fromkeys([*spec.available, *spec.modules, *spec.in_use, *(["nvidia"] if spec.driver else [])])
     bridge = ("0000:00:00.0", "8086", "1237", "0600")
+    cards = [("0000:5e:00.0", "15b3", "101b", "0207")] if spec.mellanox else []
     gpus = [(f"0000:{0x10 + slot:02x}:00.0", "10de", *gpu) for slot, gpu in enumerate(spec.gpus)]
     return {
         "proc/modules": "",
@@ -175,7 +176,7 @@ def machine_files(spec: HostSpec) -> dict[str, str]:
         ".sandbox/modules": _lines([name for name in spec.modules if name != "nouveau"]),
         **{
             f"sys/bus/pci/devices/{address}/{name}": f"0x{content}\n"
-            for address, vendor, device, kind in (bridge, *gpus)
+            for address, vendor, device, kind in (bridge, *cards, *gpus)
             for name, content in (("vendor", vendor), ("device", device), ("class", f"{kind}00"))
         },
     }

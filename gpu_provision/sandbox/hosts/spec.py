@@ -39,6 +39,7 @@ class HostSpec:
         driver: Version of an NVIDIA driver that is installed on the host; empty for none.
         secure_boot: Whether its firmware says that Secure Boot is on.
         headers: Whether the archives still have the headers of its kernel.
+        mellanox: Whether it has a network card of Mellanox.
         disk_free: KiB that are free on its disk.
         reachable: Whether it can be connected to.
     """
@@ -58,6 +59,7 @@ class HostSpec:
     driver: str = ""
     secure_boot: bool = False
     headers: bool = True
+    mellanox: bool = False
     disk_free: int = DISK // 2
     reachable: bool = True
 
@@ -67,8 +69,8 @@ def to_host_spec(machine: MachineSpec) -> HostSpec:
 
     Its keys: ``nouveau`` (true: loaded), ``modules`` (loaded besides the usual), ``builtin`` and ``available``
     (what the kernel has instead of the usual), ``in_use``, ``driver`` (version of one on the host),
-    ``secure_boot``, ``headers`` (false: the archives have none of its kernel), ``disk_free`` (KiB), ``reachable``
-    (false: connections time out).
+    ``secure_boot``, ``headers`` (false: the archives have none of its kernel), ``mellanox`` (a network card of that
+    vendor), ``disk_free`` (KiB), ``reachable`` (false: connections time out).
     """
     host = machine.host
     nouveau = ("nouveau",) if host.get("nouveau") else ()
@@ -89,6 +91,7 @@ def to_host_spec(machine: MachineSpec) -> HostSpec:
         driver=str(host.get("driver", "")),
         secure_boot=bool(host.get("secure_boot")),
         headers=bool(host.get("headers", True)),
+        mellanox=bool(host.get("mellanox")),
         disk_free=int(host.get("disk_free", DISK // 2)),
         reachable=bool(host.get("reachable", True)),
     )

@@ -25,7 +25,7 @@ from gpu_provision.sandbox.kubelet.programs import find_program
 
 _MARKER = ".driver-ctr-ready"
 _VALIDATIONS = "/run/nvidia/validations"
-_MARKER_LINES = "GDRCOPY_ENABLED=false\nGDS_ENABLED=false\nGPU_DIRECT_RDMA_ENABLED=false\n"
+_MARKED = ("GDRCOPY_ENABLED", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED")
 _SCRIPT = re.compile(r"/[\w./-]+\.sh\b")
 _REMOVED_BY_HOOK = re.compile(r"rm\s+(?:-\w+\s+)*([^;&|]+)")
 _IMAGE_NOT_FOUND = (
@@ -165,7 +165,8 @@ class ContainerRunner:
             self._context.event("Unhealthy", problem, warning=True)
             return
         if found and _MARKER in files.read(found[0]):
-            files.write(f"{_VALIDATIONS}/{_MARKER}", _MARKER_LINES)
+            lines = (f"{name}: {container.env.get(name, 'false')}\n" for name in _MARKED)
+            files.write(f"{_VALIDATIONS}/{_MARKER}", "".join(lines))
         probes = [probe for kind in ("startupProbe", "readinessProbe") if (probe := spec.get(kind))]
         if probes:
             delay = sum(probe.get("initialDelaySeconds", 0) for probe in probes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_provision.sandbox import objects
@@ -69,6 +70,8 @@ class Kubelets:
 
     async def _reboot_once(self, machine: Machine, fault: NodeFault) -> None:
         if machine.note_fault(fault, struck=True):
+            kernel = str(fault.get("kernel", "")) or machine.spec.kernel
+            machine.spec = replace(machine.spec, kernel=kernel)
             self._start_reboot(machine)
             await self._finish_reboot(machine)
 

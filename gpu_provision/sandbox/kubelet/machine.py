@@ -158,7 +158,9 @@ class Machine:
 
     def pci_devices(self) -> list[dict[str, str]]:
         """Return what is on the PCI bus, in hexadecimal digits: a network card and the GPUs."""
-        network, gpu = {"class": "0200", "vendor": "8086", "device": "1592"}, self.spec.gpu
+        mellanox, gpu = self.spec.host.get("mellanox"), self.spec.gpu
+        network = {"class": "0200", "vendor": "8086", "device": "1592"}
+        network |= {"class": "0207", "vendor": "15b3", "device": "101b"} if mellanox else {}
         if gpu is None:
             return [network]
         return [network, *[{"class": gpu.pci_class, "vendor": "10de", "device": gpu.device}] * self.gpus]
@@ -188,7 +190,7 @@ class Machine:
         if self.clients:
             return False
         self.state.driver = self.state.driver_digest = ""
-        self.state.modules = [module for module in self.state.modules if not module.startswith("nvidia")]
+        self.state.modules = [each for each in self.state.modules if not each.startswith(("nvidia", "gdrdrv"))]
         self._remove_below(f"{DRIVER_ROOT}/", "/sys/module/nvidia/")
         self.host.hide_containers_driver()
         self.save_and_notify()

@@ -37,6 +37,7 @@ class Case:
     replace: Mapping[str, str] = field(default_factory=dict)
     expects: Mapping[str, Any] = field(default_factory=dict)
     image: Mapping[str, str] = field(default_factory=dict)
+    next_image: Mapping[str, str] = field(default_factory=dict)
     clock: int = NOW
     evidence: str = ""
     fix: str = ""
@@ -44,9 +45,13 @@ class Case:
     @property
     def subject(self) -> CheckedHost:
         expected = Expectation.from_data({**_plain(EXPECTED), **self.expects})
-        image = ImageLookup("nvcr.io/nvidia/driver:580.95.05-ubuntu22.04", ImageAvailability(self.image["state"]),
-                            self.image.get("evidence", "")) if self.image else None  # fmt: skip
-        return CheckedHost(resolve_driver(expected, self.record), self.record, image)
+        image, following = (
+            ImageLookup(f"nvcr.io/nvidia/driver:{tag}", ImageAvailability(given["state"]), given.get("evidence", ""))
+            if given
+            else None
+            for given, tag in ((self.image, "580.95.05-ubuntu22.04"), (self.next_image, "580-NEXT-ubuntu22.04"))
+        )
+        return CheckedHost(resolve_driver(expected, self.record), self.record, image, following)
 
     @property
     def record(self) -> HostFacts:

@@ -11,7 +11,7 @@ from gpu_provision.hosts.checks import images
 from gpu_provision.hosts.checks.judge import resolve_driver
 from gpu_provision.hosts.facts.gpus import Driver
 from gpu_provision.hosts.facts.host import HostFacts
-from gpu_provision.hosts.facts.kernel import Kernel
+from gpu_provision.hosts.facts.kernel import Certainty, Kernel, Kernels, NextKernel
 from gpu_provision.hosts.facts.system import System
 from gpu_provision.model.hosts import Expectation, ImageAvailability, ImageLookup
 
@@ -70,6 +70,19 @@ def test_nothing_is_asked_in_vain(asked: list[tuple[str, str]], expected: Expect
 def test_host_of_an_unknown_system_has_no_image(asked: list[tuple[str, str]]) -> None:
     assert images.look_up_driver_image(EXPECTED, HostFacts()) is None
     assert not asked
+
+
+def test_precompiled_images_are_of_the_kernel(asked: list[tuple[str, str]]) -> None:
+    """Also of the kernel that boots next; none is asked for twice."""
+    expected = replace(EXPECTED, driver_version="580", driver_precompiled=True)
+    following = NextKernel("5.14.0-503.el9.aarch64", Certainty.KNOWN, "grubby")
+    running = replace(HOST, kernel=replace(HOST.kernel, running="5.14.0-427.el9.aarch64"))
+    for host in (running, replace(running, kernels=Kernels(next=following))):
+        images.look_up_driver_image(expected, host)
+        images.look_up_next_image(expected, host)
+    tags = [reference.partition(":")[2] for reference, _ in asked]
+    assert tags == ["580-5.14.0-427.el9.aarch64-rocky9", "580-5.14.0-503.el9.aarch64-rocky9"]
+    assert images.look_up_next_image(EXPECTED, replace(HOST, kernels=Kernels(next=following))) is None
 
 
 def test_digest_takes_no_suffix() -> None:

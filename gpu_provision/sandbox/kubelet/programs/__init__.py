@@ -18,6 +18,8 @@ PROGRAMS: dict[str, Program] = {
     "nfd-gc": nfd.GARBAGE_COLLECTOR,
     "driver-manager": driver.DRIVER_MANAGER,
     "nvidia-driver": driver.DRIVER,
+    "nvidia-gds-driver": driver.GDS,
+    "nvidia-gdrcopy-driver": driver.GDRCOPY,
     "nvidia-toolkit": operands.TOOLKIT,
     "nvidia-ctk-installer": operands.TOOLKIT,
     "nvidia-validator": operands.VALIDATOR,

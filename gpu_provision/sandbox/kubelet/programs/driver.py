@@ -1,4 +1,4 @@
-"""The driver container and its driver manager."""
+"""The driver container, the containers beside it, and its driver manager."""
 
 from __future__ import annotations
 
@@ -124,18 +124,20 @@ async def label_node(container: Container, labels: Mapping[str, str]) -> None:
 
 async def _run_driver(container: Container) -> int:
     machine = container.machine
-    if any("peermem" in word for word in container.argv):  # GPUDirect is left out: its side container does nothing
+    if "reload_nvidia_peermem" in container.argv:
         container.log("waiting for mellanox ofed and nvidia drivers to be installed")
-        await machine.wait_until(lambda: "nvidia" in machine.state.modules)
-        return await container.run_forever()
-    version, _, rest = container.tag.partition("-")  # 595.91.07-ubuntu24.04
-    version = version or container.env.get("DRIVER_VERSION") or _DEFAULT_VERSION
+        await machine.wait_until(lambda: bool(machine.spec.host.get("mellanox")) and "nvidia" in machine.state.modules)
+        return await _serve_module(container, "nvidia_peermem")
+    version, _, rest = container.tag.partition("-")  # 595.91.07-ubuntu24.04, or 595-6.8.0-45-generic-ubuntu24.04
+    kernel = rest.rpartition("-")[0] if version.isdigit() else ""
+    version = f"{version}.71.05" if kernel else version or container.env.get("DRIVER_VERSION") or _DEFAULT_VERSION
     digest = container.env.get("DRIVER_CONFIG_DIGEST", "")
     kept = machine.state.driver == version and (container.adopted or (digest and digest == machine.state.driver_digest))
     if kept:
         container.log(f"NVIDIA driver {version} is already loaded with this configuration; nothing to install")
     else:
-        problem = await _install(container, version, rest.rsplit("-", 1)[-1]) or _load(container, version)
+        image_os = rest.rsplit("-", 1)[-1]
+        problem = await _install(container, version, image_os, kernel) or _load(container, version)
         if problem:
             container.log(*problem, "Stopping NVIDIA persistence daemon...", "Unmounting NVIDIA driver rootfs...")
             return 1
@@ -152,8 +154,8 @@ async def _run_driver(container: Container) -> int:
     return await container.run_forever()
 
 
-async def _install(container: Container, version: str, image_os: str) -> tuple[str, ...]:
-    """Build the kernel modules; return what was printed when that failed."""
+async def _install(container: Container, version: str, image_os: str, kernel: str) -> tuple[str, ...]:
+    """Build the kernel modules, unless the image has those of a ``kernel``; return what was printed on a failure."""
     machine, spec = container.machine, container.machine.spec
     container.log(
         f"DRIVER_ARCH is {'x86_64' if spec.architecture == 'amd64' else 'aarch64'}",
@@ -173,6 +175,9 @@ async def _install(container: Container, version: str, image_os: str) -> tuple[s
             f"E: Unable to locate package linux-headers-{spec.kernel}",
             f"Could not resolve Linux kernel version: the image is for {image_os}, the host runs {spec.os}",
         )
+    if kernel:
+        foreign = f"E: Unable to locate package linux-modules-nvidia-{branch(version)}-server-{spec.kernel}"
+        return () if kernel == spec.kernel else (foreign,)
     slow = machine.faults.find("driver-slow", machine.name)
     await container.sleep(container.simulation.timings.driver_build + float(slow.get("seconds", 60) if slow else 0))
     fault = machine.faults.find("driver-build-fails", machine.name)
@@ -214,5 +219,26 @@ def _stop_driver(container: Container) -> None:
         container.log("Could not unload NVIDIA driver kernel modules, driver is in use")
 
 
+async def _serve_module(container: Container, module: str) -> int:
+    """Load a module and stay; the driver takes it along when it is unloaded."""
+    machine = container.machine
+    machine.state.modules += [] if module in machine.state.modules else [module]
+    machine.save_and_notify()
+    container.log(f"successfully loaded {module} module")
+    return await container.run_forever()
+
+
+async def _run_gds(container: Container) -> int:
+    await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
+    return await _serve_module(container, "nvidia_fs")
+
+
+async def _run_gdrcopy(container: Container) -> int:
+    await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
+    return await _serve_module(container, "gdrdrv")
+
+
 DRIVER_MANAGER = Program(_run_manager)
 DRIVER = Program(_run_driver, _stop_driver)
+GDS = Program(_run_gds)
+GDRCOPY = Program(_run_gdrcopy)

@@ -1,0 +1,165 @@
+"""Containers beside the driver, which load further modules: nvidia-peermem, nvidia-fs and gdrdrv.
+
+The startup probes of those that build a module see it. That of nvidia-peermem passes also as long as no network driver
+is loaded (NVIDIA/gpu-driver-container, probe_nvidia_peermem), and the device plugin has to start after all modules. So
+the validator waits for them, see `wait_for_modules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpu_provision.components import operands, pods
+from gpu_provision.model.cluster import RenderContext, Target
+from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import ContainerSpec, DriverSpec, Image, Specs
+
+_Mounts = Sequence[Mapping[str, Any]]
+
+_VOID = {"NVIDIA_VISIBLE_DEVICES": "void"}  # a default runtime of NVIDIA would wait for the driver
+_LOGS = [pods.mount("var-log", "/var/log"), pods.mount("dev-log", "/dev/log", read_only=True)]
+_PEERMEM_MOUNTS = [
+    pods.mount("run-nvidia", "/run/nvidia", pods.BOTH_WAYS),
+    *_LOGS,
+    pods.mount("run-mellanox-drivers", "/run/mellanox/drivers", pods.TO_CONTAINER),
+]
+_BUILD_MOUNTS = [pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER), *_LOGS]
+
+# Delays and thresholds of the GPU Operator's probes.
+_STARTUP = {
+    "initialDelaySeconds": 10,
+    "periodSeconds": 10,
+    "timeoutSeconds": 10,
+    "failureThreshold": 120,
+    "successThreshold": 1,
+}
+_LIVENESS = {**_STARTUP, "initialDelaySeconds": 30, "periodSeconds": 30, "failureThreshold": 1}
+
+
+def has_side_cars(inventory: Inventory) -> bool:
+    """Whether a driver container of the inventory may have a container beside it."""
+    drivers = [pool.driver for pool in inventory.pools.values() if pool.gpu and pool.driver.enabled]
+    return any(module_environment(driver, inventory.specs) for driver in drivers)
+
+
+def module_environment(spec: DriverSpec, specs: Specs) -> dict[str, str]:
+    """Return the variables by which the driver container and its startup probe know of further modules."""
+    return {
+        **rdma_environment(spec),
+        **({"GDS_ENABLED": "true"} if specs.gds.enabled else {}),
+        **({"GDRCOPY_ENABLED": "true"} if specs.gdrcopy.enabled else {}),
+    }
+
+
+def rdma_environment(spec: DriverSpec) -> dict[str, str]:
+    """Return the variables of GPUDirect RDMA, which the driver manager has, too."""
+    if not spec.rdma.enabled:
+        return {}
+    return {"GPU_DIRECT_RDMA_ENABLED": "true", **({"USE_HOST_MOFED": "true"} if spec.rdma.use_host_mofed else {})}
+
+
+def builders(specs: Specs) -> tuple[ContainerSpec, ...]:
+    """Return the settings of the containers that build a module, of those that are on."""
+    return tuple(each for each in (specs.gds, specs.gdrcopy) if each.enabled)
+
+
+def variables_from(secret: str) -> list[dict[str, Any]]:
+    """Return the ``envFrom`` of a container that gets all keys of a Secret as variables."""
+    return [{"secretRef": {"name": secret}}] if secret else []
+
+
+def plugin_environment(specs: Specs) -> dict[str, str]:
+    """Return the variables with which the device plugin mounts the devices of nvidia-fs, of RDMA and of gdrdrv."""
+    return {
+        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if specs.gds.enabled else {}),
+        **({"GDRCOPY_ENABLED": "true"} if specs.gdrcopy.enabled else {}),
+    }
+
+
+def tagged_image(image: Image, target: Target, kernel: str = "") -> str:
+    """Return an image with the suffix of a kernel, if any, and of a node's system. A digest takes no suffix."""
+    if target.os is None or image.version.startswith("sha256:"):
+        return image.reference
+    return image.reference_with_tag("-".join(filter(None, (image.version, kernel, target.os.tag))))
+
+
+def containers(
+    target: Target, context: RenderContext, driver_image: str, *, parameters: _Mounts, sources: _Mounts
+) -> Iterator[dict[str, Any]]:
+    """Yield the containers beside the driver of a group.
+
+    Args:
+        target: A node of the group.
+        context: Has the settings of nvidia-fs and gdrdrv.
+        driver_image: Has nvidia-peermem.
+        parameters: Mounts of the parameters of kernel modules.
+        sources: Mounts of package sources and certificates.
+    """
+    spec, specs = target.pool.driver, context.inventory.specs
+    if spec.rdma.enabled:
+        yield _peermem(spec, driver_image, parameters)
+    for name, own, program, module in (
+        ("nvidia-fs-ctr", specs.gds, "nvidia-gds-driver", "nvidia_fs"),
+        ("nvidia-gdrcopy-ctr", specs.gdrcopy, "nvidia-gdrcopy-driver", "gdrdrv"),
+    ):
+        if own.enabled:
+            yield _builder(name, own, (program, module), target, sources)
+
+
+def _peermem(spec: DriverSpec, image: str, parameters: _Mounts) -> dict[str, Any]:
+    """Return the container that loads nvidia-peermem again after each replacement of the network driver."""
+    is_loaded = {"exec": {"command": ["nvidia-driver", "probe_nvidia_peermem"]}}
+    host = {"USE_HOST_MOFED": "true"} if spec.rdma.use_host_mofed else {}
+    return pods.container(
+        "nvidia-peermem-ctr",
+        spec,
+        image=image,
+        command=["nvidia-driver"],
+        args=["reload_nvidia_peermem"],
+        env=pods.environment({**_VOID, **host}),
+        startupProbe={**is_loaded, **_STARTUP},
+        livenessProbe={**is_loaded, **_LIVENESS},
+        securityContext=pods.PRIVILEGED_S0,
+        resources=dict(spec.resources),
+        volumeMounts=[*_PEERMEM_MOUNTS, *parameters],
+    )
+
+
+def _builder(
+    name: str, own: ContainerSpec, program: tuple[str, str], target: Target, sources: _Mounts
+) -> dict[str, Any]:
+    """Return a container whose ``program`` builds and loads a module once the driver is there."""
+    command, module = program
+    spec = target.pool.driver
+    script = f'{pods.script("after-driver")}exec {command} install "$@"\n'
+    return pods.container(
+        name,
+        own,
+        image=tagged_image(own.image, target),
+        command=["sh", "-c", script],
+        args=[command, *own.args] if own.args else [],  # the first one is the name of the script
+        env=pods.environment(_VOID, own.env),
+        envFrom=variables_from(spec.secret_env),
+        startupProbe={"exec": {"command": ["test", "-d", f"/sys/module/{module}"]}, **_STARTUP},
+        securityContext=pods.PRIVILEGED_S0,
+        resources=dict(spec.resources),
+        volumeMounts=[*_BUILD_MOUNTS, *sources],
+    )
+
+
+def wait_for_modules(context: RenderContext) -> dict[str, Any]:
+    """Return the validator's init container that waits for the modules beside the driver.
+
+    The GPU Operator's validator does that only for driver DaemonSets of a ClusterPolicy or an NVIDIADriver. What the
+    driver container itself has announced counts: nodes of a fleet differ, also during a rollout.
+    """
+    spec = context.inventory.specs.validator
+    return pods.container(
+        "modules-validation",
+        spec,
+        **pods.shell(pods.script("wait-for-modules")),
+        securityContext=pods.PRIVILEGED_ROOT,
+        resources=dict(spec.resources),
+        volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
+    )
