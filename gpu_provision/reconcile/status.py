@@ -87,7 +87,7 @@ def _node_row(
         driver_on_host=bool(target and target.driver.on_host),
         allocatable=sum(node.devices.values()) if node.devices else None,
         state=state,
-        reason=reason or ("" if gpu or gpus else _NO_GPU),
+        reason=reason or ("" if target or gpu or gpus else _NO_GPU),
         cordoned=node.unschedulable,
         cordoned_by=cordoned_by(node),
     )
