@@ -103,7 +103,7 @@ def test_a_node_of_a_pool_for_any_gpus_has_a_gpu() -> None:
     """Its model is unknown without GPU Feature Discovery."""
     chosen = inventory_with({"pools": {"any": {"gpu": {}}}, "nodes": [], "gfd": {"enabled": False}})
     row = row_of(Stack(chosen, labelled(chosen=chosen)), "t4-1")
-    assert (row.pool, row.state, row.gpu, row.reason) == ("any", State.READY, "", "")
+    assert (row.pool, row.state, row.gpu, row.reason) == ("any", State.READY, "any", "")
 
 
 def test_a_node_that_left_is_never_ready() -> None:
