@@ -88,12 +88,25 @@ def check_nodes(context: CheckContext) -> Iterator[Problem]:
     yield from _check_duplicate_names(context)
     yield from _check_addresses(context)
     yield from _check_pools(context)
+    yield from _check_open_pools(context)
     holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
     holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
     for path, holder in holders:
         for key in (key for key in holder.get("labels", {}) if key.startswith("gpu-provision.io/")):
             what = f"The label {key} is set by this tool; a value here is overwritten."
             yield context.warning("GP164", (*path, "labels", key), what, "Remove it.")
+
+
+def _check_open_pools(context: CheckContext) -> Iterator[Problem]:
+    """Yield pools for any GPUs with equal selectors: none of them would get a node."""
+    first: dict[frozenset[tuple[str, str]], str] = {}
+    for name, pool in context.inventory.pools.items():
+        if pool.gpu and pool.gpu.is_any and context.is_complete:
+            other = first.setdefault(frozenset(pool.node_selector.items()), name)
+            if other != name:
+                what = f"The pools {other} and {name} are for any GPUs of the same nodes, so neither gets them."
+                fix = "Remove one of them, or give it a node_selector."
+                yield context.error("GP178", ("pools", name, "gpu"), what, fix)
 
 
 def _check_duplicate_names(context: CheckContext) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ _CONFIG: KeyPath = ("device_plugin", "config")
 _DATA: KeyPath = (*_CONFIG, "data")
 _MAX_CLIENTS = 48  # cmd/mps-control-daemon/mps/device.go; 16 before compute capability 7.5
 _MIG_MIXED = "mixed"
+_NO_MIG = "all-disabled"  # configuration of the MIG manager without any device
 
 # Flag -> the variable of the pods that overrides it, and the setting to use, if there is one. The programs take the
 # variable if it is set: api/config/v1/flags.go.
@@ -36,6 +37,7 @@ def check_plugin_configs(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of `device_plugin.config`, and of the pools' choices."""
     yield from _check_names(context)
     yield from _check_choices(context)
+    yield from _check_mig(context)
     for name, declared in context.mapping_at(_DATA).items():
         path = (*_DATA, name)
         yield from _check_sharing(context, path, declared.get("sharing") or {})
@@ -86,6 +88,19 @@ def _check_choices(context: CheckContext) -> Iterator[Problem]:
         if known and choice not in known:
             fix = did_you_mean(choice, known, f"Known configurations: {', '.join(known)}")
             yield context.error("GP177", path, f"device_plugin.config.data has no configuration {choice}.", fix)
+
+
+def _check_mig(context: CheckContext) -> Iterator[Problem]:
+    """Yield pools that divide their GPUs by MIG, and share them by MPS."""
+    plugin, known = context.inventory.specs.device_plugin, context.mapping_at(_DATA)
+    for name, pool in context.inventory.pools.items():
+        choice = pool.device_plugin.config or plugin.default_config
+        has_mps = "mps" in (known.get(choice, {}).get("sharing") or {})
+        if has_mps and pool.mig and pool.mig.config not in {"", _NO_MIG}:
+            path = context.first_declared(("pools", name, "device_plugin", "config"), ("pools", name, "mig", "config"))
+            what = f"{choice} declares MPS, which the device plugin refuses for MIG devices (internal/plugin/mps.go)."
+            fix = "Let the pool choose a configuration with timeSlicing, or remove its mig."
+            yield context.error("GP176", path, what, fix)
 
 
 def _check_sharing(context: CheckContext, path: KeyPath, sharing: Mapping[str, Any]) -> Iterator[Problem]:

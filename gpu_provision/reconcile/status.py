@@ -20,6 +20,7 @@ from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.rollout.states import cordoned_by
 
+_ANY = "any"  # model of a pool for any GPUs
 _NO_GPU = "no GPU: gets no GPU component"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
@@ -71,7 +72,7 @@ def _component_row(name: str, own: list[NodeState], seen: ClusterState) -> Compo
 def _node_row(
     node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState
 ) -> NodeStatus:
-    model = target.pool.gpu.model if target and target.pool.gpu else ""
+    model = (target.pool.gpu.model or _ANY) if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     count = node.labels.get(labels.GPU_COUNT, "")
     gpus = int(count) if count.isdigit() else None

@@ -12,7 +12,7 @@ from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.progress import NodeStatus, OutsideState, State
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile.status import component_rows, node_rows
-from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, with_spec
+from tests.components.builders import DRIVER, NODES, POOLS, fleet, inventory, inventory_with, with_spec
 from tests.planning.builders import Stack, labelled, with_node
 
 TAINT = {"key": NOT_VALIDATED, "effect": "NoSchedule"}
@@ -97,6 +97,13 @@ def test_versions_are_those_of_the_pools_where_they_differ() -> None:
         assert rows["driver"].versions == versions
         assert rows["driver"].version == "595.91.07"
         assert rows["toolkit"].versions == {}
+
+
+def test_a_node_of_a_pool_for_any_gpus_has_a_gpu() -> None:
+    """Its model is unknown without GPU Feature Discovery."""
+    chosen = inventory_with({"pools": {"any": {"gpu": {}}}, "nodes": [], "gfd": {"enabled": False}})
+    row = row_of(Stack(chosen, labelled(chosen=chosen)), "t4-1")
+    assert (row.pool, row.state, row.gpu, row.reason) == ("any", State.READY, "any", "")
 
 
 def test_a_node_that_left_is_never_ready() -> None:
