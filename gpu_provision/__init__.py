@@ -47,8 +47,8 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HpcJobMapping Image NfdSpec "
-        "OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HostPaths HpcJobMapping Image "
+        "NfdSpec OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

@@ -108,6 +108,7 @@ from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
 from gpu_provision.model.specs import DriverSpec as DriverSpec
 from gpu_provision.model.specs import GfdSpec as GfdSpec
+from gpu_provision.model.specs import HostPaths as HostPaths
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
 from gpu_provision.model.specs import NfdSpec as NfdSpec

@@ -71,7 +71,7 @@ def _map_settings(record: type[Any], field: str, setting: str) -> Iterator[tuple
 # Field of a ClusterPolicy -> setting.
 _SETTINGS: Mapping[str, str] = {
     field: setting
-    for name in (*OPERANDS.values(), "daemonsets", "cdi", "mig", "operator")
+    for name in (*OPERANDS.values(), "daemonsets", "host_paths", "cdi", "mig", "operator")
     for field, setting in _map_settings(section_type(name), camel_case(name), name)
 }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 from gpu_provision.components import dcgm, labels, operands, pods
+from gpu_provision.components.host_paths import kubelet_root_dir
 from gpu_provision.components.objects import manifest, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.hosts import paths_of
 from gpu_provision.model.specs import HOST_NETWORK, DcgmExporterSpec
 
 NAME = "dcgm_exporter"
@@ -85,18 +86,12 @@ def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[_container(spec, context)],
         volumes=[
-            pods.host_volume("pod-gpu-resources", f"{_kubelet_root(context)}/pod-resources"),
+            pods.host_volume("pod-gpu-resources", posixpath.join(kubelet_root_dir(context), "pod-resources")),
             pods.host_volume("run-nvidia", "/run/nvidia"),
             *([pods.host_volume(_JOBS, jobs.directory, "DirectoryOrCreate")] if jobs.enabled else []),
             *own,
         ],
     )
-
-
-def _kubelet_root(context: RenderContext) -> str:
-    """Return the kubelet's directory. One DaemonSet serves all nodes: with several distributions it is the default."""
-    found = {paths_of(target.facts.distribution).kubelet_root for target in context.targets if target.facts}
-    return found.pop() if len(found) == 1 else paths_of("").kubelet_root
 
 
 def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:

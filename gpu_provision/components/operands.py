@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.components import labels, pods
+from gpu_provision.components.host_paths import with_host_paths
 from gpu_provision.components.objects import compact, digest, is_at_least, manifest, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import OperandSpec
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
 READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
 
 VALIDATIONS = "/run/nvidia/validations"
-DRIVER_ROOT = "/run/nvidia/driver"
+DRIVER_ROOT = DRIVER_CONTAINER_ROOT
 
 RUN_NVIDIA = pods.host_volume("run-nvidia", "/run/nvidia", "Directory")
 RUN_NVIDIA_VALIDATIONS = pods.host_volume("run-nvidia-validations", VALIDATIONS, "DirectoryOrCreate")
@@ -83,7 +84,10 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     spec = {
         "selector": {"matchLabels": dict(selector)},
         "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
-        "template": {"metadata": {"labels": {**users, **own}, "annotations": annotations}, "spec": {**pod, **shared}},
+        "template": {
+            "metadata": {"labels": {**users, **own}, "annotations": annotations},
+            "spec": with_host_paths({**pod, **shared}, context),
+        },
     }
     return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
 

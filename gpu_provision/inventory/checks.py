@@ -22,6 +22,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import did_you_mean, join_or
 
 Fix = str | Callable[[], str]
@@ -150,6 +151,7 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
 def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
+    yield from _check_driver_directory(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
         what = "config_default has no effect without config_name."
@@ -183,6 +185,18 @@ def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
     what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver is a container."
     fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
     yield context.error("GP160", ("toolkit", "enabled"), what, fix)
+
+
+def _check_driver_directory(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem if drivers are containers, and operands look for them where no container installs them."""
+    path = ("host_paths", "driver_install_dir")
+    directory = context.inventory.specs.host_paths.driver_install_dir
+    pools = [pool for pool in context.inventory.pools.values() if pool.gpu and pool.driver.enabled]
+    if directory.rstrip("/") == DRIVER_CONTAINER_ROOT or not pools:
+        return
+    what = f"The driver container of the pool {pools[0].name} installs into {DRIVER_CONTAINER_ROOT} alone."
+    fix = "Set driver.enabled: false if the hosts have drivers there, or remove driver_install_dir."
+    yield context.error("GP185", path, what, fix)
 
 
 def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:

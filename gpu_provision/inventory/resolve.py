@@ -98,6 +98,7 @@ class InventoryFile:
     dcgm: specs.DcgmSpec | None = setting(None)
     dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
     daemonsets: specs.DaemonSetSettings | None = setting(None)
+    host_paths: specs.HostPaths | None = setting(None)
     startup_taint: specs.StartupTaintSpec | None = setting(None)
     cdi: specs.CdiSection | None = setting(None)
     mig: specs.MigSection | None = setting(None)
@@ -172,6 +173,7 @@ def _build_specs(data: Data, release: Release) -> specs.Specs:
     return specs.Specs(
         **operands,
         daemonsets=_build_section("daemonsets", data),
+        host_paths=_build_section("host_paths", data),
         startup_taint=_build_section("startup_taint", data),
         cdi_enabled=_build_section("cdi", data).enabled,
         mig_strategy=_build_section("mig", data).strategy,

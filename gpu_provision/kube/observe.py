@@ -66,7 +66,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     devices = read_devices(status.get("allocatable", {}))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
-    named_distribution = re.search(r"\+(k3s|rke2|k0s)", info.get("kubeletVersion", ""))  # as in v1.31.5+rke2r1
+    named_distribution = re.search(r"(?<=\+)(k3s|rke2|k0s)|(?<=-)gke", info.get("kubeletVersion", ""))  # v1.31.5+rke2r1
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -77,7 +77,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
-        distribution="microk8s" if _MICROK8S in found else named_distribution[1] if named_distribution else "",
+        distribution="microk8s" if _MICROK8S in found else named_distribution[0] if named_distribution else "",
         boot_id=info.get("bootID", ""),
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())),
         unschedulable=unschedulable,

@@ -43,6 +43,9 @@ class SecretKey:
 HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
 """Fields of a pod that uses the network of its node."""
 
+DRIVER_CONTAINER_ROOT = "/run/nvidia/driver"
+"""Root of the files of a driver that a container installs."""
+
 _ENABLED = "Whether the component is installed."
 
 
@@ -296,6 +299,31 @@ class DaemonSetSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostPaths:
+    """Directories of the hosts, for systems that have them elsewhere: docs/hosts.md."""
+
+    root_fs: str = setting(
+        "/",
+        "Root file system of the hosts. Operands run programs of the host in it, by chroot.",
+        "root_path",
+        reference="rootFS",
+    )
+    driver_install_dir: str = setting(
+        DRIVER_CONTAINER_ROOT,
+        "Root of the files of a host driver that is not in the host's own directories, such as "
+        "/home/kubernetes/bin/nvidia, which is the default if all GPU nodes are of GKE and have host drivers. The "
+        "driver container always installs into /run/nvidia/driver.",
+        "host_path",
+    )
+    kubelet_root_dir: str = setting(
+        "",
+        "Directory of the kubelet, its `--root-dir`. Default: that of the nodes' Kubernetes distribution, else "
+        "/var/lib/kubelet.",
+        "host_path",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartupTaintSpec:
     """Taint that keeps your pods off a node until it is validated: docs/startup-taint.md."""
 
@@ -341,6 +369,7 @@ class Specs:
     dcgm: DcgmSpec
     dcgm_exporter: DcgmExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)
+    host_paths: HostPaths = field(default_factory=HostPaths)
     startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)
     cdi_enabled: bool = CdiSection().enabled
     mig_strategy: str = MigSection().strategy
