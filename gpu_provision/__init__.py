@@ -47,8 +47,9 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HostPaths HpcJobMapping Image "
-        "NfdSpec OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HostPaths HpcJobMapping "
+        "Image MetricsConfig NfdSpec OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec "
+        "ToolkitSpec ValidationSettings ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

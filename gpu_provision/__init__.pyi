@@ -111,6 +111,7 @@ from gpu_provision.model.specs import GfdSpec as GfdSpec
 from gpu_provision.model.specs import HostPaths as HostPaths
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
+from gpu_provision.model.specs import MetricsConfig as MetricsConfig
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
 from gpu_provision.model.specs import SecretKey as SecretKey
@@ -119,6 +120,7 @@ from gpu_provision.model.specs import Specs as Specs
 from gpu_provision.model.specs import StartupProbe as StartupProbe
 from gpu_provision.model.specs import StartupTaintSpec as StartupTaintSpec
 from gpu_provision.model.specs import ToolkitSpec as ToolkitSpec
+from gpu_provision.model.specs import ValidationSettings as ValidationSettings
 from gpu_provision.model.specs import ValidatorSpec as ValidatorSpec
 from gpu_provision.output.text import Style as Style
 from gpu_provision.rbac.roles import RbacSubject as RbacSubject

@@ -94,7 +94,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
 
 def _to_inventory_value(setting: str, value: Any) -> Any:
     """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
-    known, (section, _, key) = read_table("cluster_policy.yaml"), setting.partition(".")
+    known, (section, _, key) = read_table("cluster_policy.yaml"), setting.rpartition(".")
     if key == "env":
         variables = {entry["name"]: str(entry.get("value", "")) for entry in value}
         return _drop_defaults(known["chart_variables"].get(section, {}), variables)

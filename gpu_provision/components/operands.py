@@ -11,7 +11,7 @@ from gpu_provision.components.objects import compact, digest, is_at_least, manif
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec, ValidationSettings
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
@@ -35,6 +35,10 @@ MOUNT_VALIDATIONS_BOTH_WAYS = pods.mount("run-nvidia-validations", VALIDATIONS, 
 MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=True)
 MOUNT_OWN_VALIDATION = pods.mount(OWN_VALIDATION["name"], VALIDATIONS)
 
+# Annotation by which the toolkit's NRI plugin injects a device; the container's name follows. Source:
+# setNRIPluginAnnotation in controllers/object_controls.go of the GPU Operator 26.7.
+_NRI_DEVICES, _ALL_GPUS = "nvidia.cdi.k8s.io/container", "management.nvidia.com/gpu=all"
+
 _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 
 
@@ -57,7 +61,8 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     node_labels: Mapping[str, str] | None = None,
     extra_labels: Mapping[str, str] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
-    on_delete: bool = False,
+    on_delete: bool | None = None,
+    gpu_containers: Sequence[str] = (),
 ) -> Manifest:
     """Return an operand's DaemonSet with the settings of ``daemonsets``.
 
@@ -67,7 +72,8 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         selector: Labels of its pods, by which it selects them. Default: its name as ``app``.
         node_labels: Further labels in its node selector.
         extra_labels: Further labels of the DaemonSet and of its pods.
-        on_delete: Whether a pod is replaced only after it was deleted.
+        on_delete: Whether a pod is replaced only after it was deleted. Default: as ``daemonsets.update_strategy`` says.
+        gpu_containers: Containers that see all GPUs; an NRI plugin injects them where no runtime class does.
     """
     selector = selector or {labels.APP: name}
     own = {**selector, **(extra_labels or {})}
@@ -78,9 +84,13 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         "nodeSelector": {labels.deploy_label(switch): "true", **(node_labels or {})},
         "tolerations": pods.operand_tolerations(context),
         "priorityClassName": settings.priority_class_name or None,
+        "securityContext": dict(settings.pod_security_context),
     }
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": settings.max_unavailable}}
-    annotations = {**settings.annotations, **(pod_annotations or {})}
+    with_plugin = context.inventory.specs.nri_plugin_enabled
+    devices = {f"{_NRI_DEVICES}.{each}": _ALL_GPUS for each in gpu_containers if with_plugin}
+    annotations = {**settings.annotations, **(pod_annotations or {}), **devices}
+    on_delete = settings.update_strategy == "OnDelete" if on_delete is None else on_delete
     spec = {
         "selector": {"matchLabels": dict(selector)},
         "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
@@ -156,9 +166,13 @@ def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
 
 
 def runtime_class(context: RenderContext) -> str | None:
-    """Return the runtime class of operands that need GPUs; None if CRI-O's hook injects them."""
+    """Return the runtime class of operands that need GPUs; None if CRI-O's hook or an NRI plugin injects them."""
     specs = context.inventory.specs
-    return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
+    return (
+        None
+        if specs.nri_plugin_enabled or needs_no_class(context.targets, cdi=specs.cdi_enabled)
+        else specs.runtime_class
+    )
 
 
 def validation(
@@ -175,11 +189,17 @@ def validation(
         f"{component}-validation",
         spec,
         **pods.shell("nvidia-validator"),
-        env=pods.environment({"COMPONENT": component, **env}, spec.env),
+        env=pods.environment({"COMPONENT": component, **env}, {**spec.env, **validation_env(context, component)}),
         securityContext=dict(security),
         resources=dict(spec.resources),
         volumeMounts=list(mounts),
     )
+
+
+def validation_env(context: RenderContext, component: str) -> pods.Environment:
+    """Return the user's variables of one validation, such as that of ``driver``."""
+    settings = getattr(context.inventory.specs.validator, component, ValidationSettings())
+    return dict(settings.env)
 
 
 def vector_add(
@@ -231,6 +251,7 @@ def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str,
         "toolkit-validation",
         spec,
         **pods.shell(f"until [ -f {path} ]; do echo waiting for {path}; sleep 5; done"),
+        env=pods.environment({}, validation_env(context, "toolkit")),
         securityContext=pods.PRIVILEGED_ROOT,
         resources=dict(spec.resources),
         volumeMounts=[mount],

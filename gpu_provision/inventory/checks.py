@@ -5,6 +5,7 @@ Each check is a function from a context to problems. Those of versions and GPUs 
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from gpu_provision.inventory.document import Document, KeyPath, Problem, absolut
 from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
 from gpu_provision.inventory.references import find_certificate_errors
-from gpu_provision.inventory.resolve import SPECS, needs_credentials
+from gpu_provision.inventory.resolve import SPECS, VALIDATIONS, needs_credentials
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
 from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import did_you_mean, join_or
+
+_METRIC_FIELDS = 3
 
 Fix = str | Callable[[], str]
 """The fix of a finding; a callable, such as a search for a similar name, runs only if the finding is shown."""
@@ -152,6 +155,9 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
     yield from _check_driver_directory(context)
+    yield from _check_nri(context)
+    yield from _check_validations(context)
+    yield from _check_metrics(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
         what = "config_default has no effect without config_name."
@@ -199,6 +205,57 @@ def _check_driver_directory(context: CheckContext) -> Iterator[Problem]:
     yield context.error("GP185", path, what, fix)
 
 
+_NRI_SINCE = (1, 19)
+"""First toolkit with an NRI plugin: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1498."""
+
+
+def _check_nri(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem if the NRI plugin is on without what it needs, as the GPU Operator's chart refuses it."""
+    specs, path = context.inventory.specs, ("cdi", "nri_plugin_enabled")
+    if not specs.nri_plugin_enabled:
+        return
+    version = re.match(r"v?(\d+)\.(\d+)", specs.toolkit.image.version)
+    is_old = version is not None and (int(version[1]), int(version[2])) < _NRI_SINCE
+    lacking = {
+        "CDI, which is off": ("Set cdi.enabled: true", not specs.cdi_enabled),
+        "the toolkit, which is off": ("Set toolkit.enabled: true", not specs.toolkit.enabled),
+        f"a toolkit since 1.19, not {specs.toolkit.image.version}": ("Use the release 26.3.0 or newer", is_old),
+    }
+    for need, (remedy, is_lacking) in lacking.items():
+        if is_lacking:
+            yield context.error("GP160", path, f"The NRI plugin needs {need}.", f"{remedy}, or remove this line.")
+
+
+def _check_validations(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem for each validation that would start pods: the validator has no permission to."""
+    for name in ("cuda", "plugin"):
+        path: KeyPath = ("validator", name, "env")
+        if str(context.mapping_at(path).get("WITH_WORKLOAD", "")).lower() == "true":
+            what = "The validator starts no pods: a run validates the node with its own vectorAdd."
+            yield context.error("GP186", (*path, "WITH_WORKLOAD"), what, "Remove the line.")
+
+
+def _check_metrics(context: CheckContext) -> Iterator[Problem]:
+    """Yield problems of the exporter's metrics."""
+    path: KeyPath = ("dcgm_exporter", "config")
+    section, short = context.mapping_at(path), context.mapping_at(("dcgm_exporter",)).get("metrics_config")
+    if short and section:
+        what = "metrics_config and config both say which metrics are exported."
+        yield context.error(
+            "GP186", ("dcgm_exporter", "metrics_config"), what, f"Write config: {{name: {short}}} alone."
+        )
+    # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
+    for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
+        fields = next(csv.reader([line], skipinitialspace=True), [])
+        if fields and not line.startswith("#") and len(fields) != _METRIC_FIELDS:
+            what = (
+                f"Line {number} of the metrics has {len(fields)} fields, so the exporter would not start: {line[:80]}"
+            )
+            fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
+            yield context.error("GP187", (*path, "data"), what, fix)
+            return
+
+
 def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     base = FilePath(context.inventory.path).parent
     paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
@@ -216,6 +273,7 @@ def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
 def _check_secrets(context: CheckContext) -> Iterator[Problem]:
     """Yield variables with a secret in plain text, and settings of components that are in a Secret."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
+    paths += [("validator", name, "env") for name in VALIDATIONS]
     paths += [("pools", name, "driver", "env") for name in context.pools]
     variables = ((key, value, (*path, key)) for path in paths for key, value in context.mapping_at(path).items())
     for variable, value, place in variables:

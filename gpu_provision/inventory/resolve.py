@@ -121,6 +121,11 @@ SPECS: dict[str, type[specs.OperandSpec]] = {
 }
 """Inventory key -> type of its spec."""
 
+VALIDATIONS = tuple(
+    name for name, kind in get_type_hints(specs.ValidatorSpec).items() if kind is specs.ValidationSettings
+)
+"""Keys of the validator's sections, one for each validation."""
+
 AUTO = "auto"
 """Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
 
@@ -176,6 +181,7 @@ def _build_specs(data: Data, release: Release) -> specs.Specs:
         host_paths=_build_section("host_paths", data),
         startup_taint=_build_section("startup_taint", data),
         cdi_enabled=_build_section("cdi", data).enabled,
+        nri_plugin_enabled=_build_section("cdi", data).nri_plugin_enabled,
         mig_strategy=_build_section("mig", data).strategy,
         runtime_class=_build_section("operator", data).runtime_class,
     )
@@ -199,13 +205,19 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
         "image": _build_image(release.image(key), section, data),
         "image_pull_secrets": [*dict.fromkeys(secrets)],
     }
-    # A variable is a text, or names a key of a Secret.
-    variables = {
+    if key == "validator":
+        own = {name: section.get(name, {}).get("env", {}) for name in VALIDATIONS}
+        settings |= {name: specs.ValidationSettings(env=_build_env(each)) for name, each in own.items()}
+    settings.pop("env", None)
+    return replace(_build(kind, settings), env=_build_env(env))
+
+
+def _build_env(env: Data) -> dict[str, str | specs.SecretKey]:
+    """Return environment variables; each is a text, or names a key of a Secret."""
+    return {
         name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
         for name, value in env.items()
     }
-    settings.pop("env", None)
-    return replace(_build(kind, settings), env=variables)
 
 
 def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image:
@@ -326,7 +338,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         driver_version=driver.image.version,
         kernel_module_type=driver.kernel_module_type,
         driver_has_proxy=bool(driver.repo_config) or has_proxy,
-        toolkit=toolkit.enabled,
+        toolkit=toolkit.enabled and not inventory.specs.nri_plugin_enabled,
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
         toolkit_drop_in=_first_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),

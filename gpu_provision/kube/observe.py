@@ -208,7 +208,7 @@ def named_config_maps(inventory: Inventory) -> frozenset[str]:
     drivers = [inventory.specs.driver, *(pool.driver for pool in inventory.pools.values())]
     inputs = ((item.repo_config, item.cert_config, item.kernel_module_config) for item in drivers)
     names = {name for found in inputs for name in found}
-    names |= {inventory.specs.device_plugin.config_name, inventory.specs.dcgm_exporter.metrics_config}
+    names |= {inventory.specs.device_plugin.config_name, inventory.specs.dcgm_exporter.metrics_of_others}
     return frozenset(filter(None, names))
 
 

@@ -171,12 +171,31 @@ class ToolkitSpec(OperandSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationSettings:
+    """Settings of one validation."""
+
+    env: Mapping[str, str | SecretKey] = setting(
+        {}, "Environment variables of this validation alone. They override `validator.env`.", "env"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatorSpec(OperandSpec):
     """The operator validator, and the image of the vectorAdd pods. Cannot be off."""
 
     enabled: bool = True
     args: tuple[str, ...] = setting(
         (), "Arguments of `sh -c` in the main container, in place of its script, which only waits.", "args"
+    )
+    driver: ValidationSettings = setting(
+        ValidationSettings(), "The validation of the driver, in the pods of the toolkit and of the validator."
+    )
+    toolkit: ValidationSettings = setting(
+        ValidationSettings(), "The validation of the toolkit, and the containers of other operands that wait for it."
+    )
+    cuda: ValidationSettings = setting(ValidationSettings(), "The vectorAdd in the validator's pod.")
+    plugin: ValidationSettings = setting(
+        ValidationSettings(), "The validation that the node offers GPUs. It starts no pods; a run does."
     )
 
 
@@ -232,6 +251,16 @@ class HpcJobMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """ConfigMap with key dcgm-metrics.csv: the metrics to export."""
+
+    name: str = setting("", "Name of the ConfigMap. Default with `data`: nvidia-dcgm-exporter-metrics.", "object_name")
+    data: str = setting(
+        "", "Content of the key. The stack makes the ConfigMap then; without it, the ConfigMap has to exist.", "metrics"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmExporterSpec(OperandSpec):
     """The DCGM exporter: GPU metrics in Prometheus format on port 9400."""
 
@@ -261,10 +290,24 @@ class DcgmExporterSpec(OperandSpec):
     )
     metrics_config: str = setting(
         "",
-        "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list.",
+        "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list. Short for "
+        "`config.name`.",
         "object_name",
         reference="config.name",
     )
+    config: MetricsConfig = setting(
+        MetricsConfig(),
+        "The metrics to export: the name of a ConfigMap with key dcgm-metrics.csv, or its content.",
+        reference=None,
+    )
+    annotations: Mapping[str, str] = setting(
+        {}, "Annotations of the exporter's pods, in addition to those of `daemonsets`.", "annotations"
+    )
+
+    @property
+    def metrics_of_others(self) -> str:
+        """Name of the ConfigMap of metrics that the stack does not make; empty without one."""
+        return "" if self.config.data else self.metrics_config or self.config.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +332,15 @@ class DaemonSetSettings:
         "tolerations",
     )
     priority_class_name: str = setting("system-node-critical", "Priority class of the operands' pods.", "object_name")
+    pod_security_context: Mapping[str, Any] = setting(
+        {}, "Security context of all operands' pods: defaults of their containers.", "pod_security_context"
+    )
+    update_strategy: str = setting(
+        "RollingUpdate",
+        "How the pods of operands are replaced. `OnDelete`: a pod with the previous content counts as ready, and goes "
+        "on until you delete it. The driver and the validator are not affected.",
+        enum=["RollingUpdate", "OnDelete"],
+    )
     max_unavailable: int | str = setting(
         1,
         "How many pods of a DaemonSet may be replaced at the same time: a number, or a percentage of the nodes. This "
@@ -340,6 +392,12 @@ class CdiSection:
     """The Container Device Interface."""
 
     enabled: bool = setting(True, "Whether containers get GPUs through CDI.")
+    nri_plugin_enabled: bool = setting(
+        False,
+        "Whether operands get their GPUs from an NRI plugin in the toolkit's pod. The toolkit then changes no "
+        "configuration of the container runtime, and there are no RuntimeClasses. The runtimes of all GPU nodes need "
+        "NRI: containerd 2.0, containerd 1.7 with NRI turned on, or CRI-O 1.26.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,5 +430,6 @@ class Specs:
     host_paths: HostPaths = field(default_factory=HostPaths)
     startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)
     cdi_enabled: bool = CdiSection().enabled
+    nri_plugin_enabled: bool = CdiSection().nri_plugin_enabled
     mig_strategy: str = MigSection().strategy
     runtime_class: str = OperatorSection().runtime_class

@@ -44,6 +44,28 @@ def test_editing_a_configuration_restarts_its_readers(component: str, named: str
     assert set(views.differences(old, new)) == {"pod_annotations.gpu-provision.io/config"}
 
 
+def test_an_nri_plugin_takes_the_place_of_every_runtime_class() -> None:
+    """An operand without its annotation would see no GPU."""
+    plain = {"dcgm": {"enabled": True}}
+    on_class, on_plugin = (
+        {
+            item["metadata"]["name"]: item["spec"]["template"]
+            for items in render_manifests(builders.context(builders.inventory_with(plain | changes))).values()
+            for item in views.of_kind(items, "DaemonSet")
+        }
+        for changes in ({}, {"cdi": {"nri_plugin_enabled": True}})
+    )
+    with_class = {name for name, template in on_class.items() if "runtimeClassName" in template["spec"]}
+    annotated = {
+        name
+        for name, template in on_plugin.items()
+        if any(key.startswith("nvidia.cdi.k8s.io/") for key in template["metadata"].get("annotations", {}))
+    }
+    assert len(with_class) >= 5
+    assert annotated == with_class
+    assert not [name for name, template in on_plugin.items() if "runtimeClassName" in template["spec"]]
+
+
 def test_a_service_monitor_can_be_off() -> None:
     """Without its resource in the cluster, there is none: see the golden files."""
     off = {"dcgm_exporter": {"service_monitor": {"enabled": False}}}

@@ -29,7 +29,11 @@ def parts(part: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]
 
 
 ALL = dict(parts(schema(), "inventory"))
-USERS = {"with-every-setting", "with-own-runtime-paths"}  # golden cases with variables of the user
+USERS = {
+    "with-every-setting",
+    "with-own-runtime-paths",
+    "with-variables-of-validations",
+}  # golden cases with variables of the user
 
 
 def test_it_is_a_schema_of_draft_2020_12() -> None:

@@ -55,6 +55,30 @@ def test_a_node_is_validated_by_the_mig_devices_that_it_offers(
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+def test_an_nri_plugin_gives_gpus_to_operands(new_world: Callable[..., World]) -> None:
+    """Without a runtime class, and without a change of the container runtime."""
+    world = new_world()
+    world.settings(cdi={"nri_plugin_enabled": True})
+    world.apply("--cluster-only", check=True)
+    assert world.json("runtimeclasses")["items"] == []
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def test_operands_are_replaced_by_hand_on_delete(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.settings(daemonsets={"update_strategy": "OnDelete"})
+    world.apply("--cluster-only", check=True)
+    before = _exporters(world)
+    world.settings(dcgm_exporter={"config": {"data": "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock"}})
+    assert "until it is deleted" in world.plan().text
+    world.apply("--cluster-only", check=True)
+    assert _exporters(world) == before
+    pod = world.pods("nvidia-dcgm-exporter")[0]["metadata"]
+    world.api.delete("pod", pod["name"], "-n", OPERANDS)
+    world.until(lambda: len(_exporters(world) - before) == 1)
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
 def _exporters(world: World) -> set[str]:
     pods = world.pods("nvidia-dcgm-exporter")
     assert len(pods) == 3
