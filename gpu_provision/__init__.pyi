@@ -112,6 +112,9 @@ from gpu_provision.model.specs import HostPaths as HostPaths
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
 from gpu_provision.model.specs import MetricsConfig as MetricsConfig
+from gpu_provision.model.specs import NfdDeployment as NfdDeployment
+from gpu_provision.model.specs import NfdGarbageCollector as NfdGarbageCollector
+from gpu_provision.model.specs import NfdPart as NfdPart
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
 from gpu_provision.model.specs import SecretKey as SecretKey

@@ -158,6 +158,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _check_nri(context)
     yield from _check_validations(context)
     yield from _check_metrics(context)
+    yield from _check_discovery(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
         what = "config_default has no effect without config_name."
@@ -254,6 +255,30 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
             fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
             yield context.error("GP187", (*path, "data"), what, fix)
             return
+
+
+_GPU_CLASSES = ("0300", "0302")
+_GPU_LABEL_FIELDS = (["vendor"], ["class", "vendor"])
+
+
+def _check_discovery(context: CheckContext) -> Iterator[Problem]:
+    """Yield problems of Node Feature Discovery's configuration by which nodes lose the labels that the stack needs."""
+    worker, master = ("nfd", "worker_config"), ("nfd", "master_config")
+    pci: KeyPath = (*worker, "sources", "pci")
+    classes = context.mapping_at(pci).get("deviceClassWhitelist")
+    if isinstance(classes, list) and not all(
+        any(each.startswith(str(one)) for one in classes) for each in _GPU_CLASSES
+    ):
+        what = "The worker would not report every GPU: their PCI classes are 0300 and 0302."
+        yield context.error("GP188", (*pci, "deviceClassWhitelist"), what, "Add 0300 and 0302, or 03.")
+    fields = context.mapping_at(pci).get("deviceLabelFields")
+    if fields is not None and fields not in _GPU_LABEL_FIELDS:
+        what = "The labels of GPUs would have other names than the stack looks for."
+        yield context.error("GP188", (*pci, "deviceLabelFields"), what, "Write [vendor] or [class, vendor].")
+    names = context.mapping_at(master).get("extraLabelNs")
+    if names is not None and not (isinstance(names, list) and "nvidia.com" in names):
+        what = "The master would drop the labels of GPU Feature Discovery, which begin with nvidia.com."
+        yield context.error("GP188", (*master, "extraLabelNs"), what, "Add nvidia.com to the list.")
 
 
 def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:

@@ -79,6 +79,30 @@ class OperandSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NfdPart:
+    """Where the pods of a part of Node Feature Discovery run."""
+
+    node_selector: Mapping[str, str] = setting({}, "Labels of the nodes that its pods run on.", "labels")
+    affinity: Mapping[str, Any] = setting({}, kind="affinity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NfdDeployment(NfdPart):
+    """A part of Node Feature Discovery that is a Deployment."""
+
+    replicas: int = setting(1, "Number of its pods.", minimum=1, maximum=100)
+    resources: Mapping[str, Any] = setting({}, kind="resources")
+    tolerations: tuple[Mapping[str, Any], ...] = setting((), "Tolerations beyond its own.", "tolerations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NfdGarbageCollector(NfdDeployment):
+    """Its garbage collector, which removes NodeFeatures of nodes that are gone."""
+
+    enabled: bool = setting(True, "Whether it is installed. If off, NodeFeatures of removed nodes stay.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NfdSpec(OperandSpec):
     """Node Feature Discovery, which labels the nodes that have a GPU."""
 
@@ -90,6 +114,29 @@ class NfdSpec(OperandSpec):
     worker_tolerations: tuple[Mapping[str, Any], ...] = setting(
         (), "Tolerations of the worker beyond its own, which cover GPU nodes and the control plane.", "tolerations"
     )
+    priority_class_name: str = setting("system-node-critical", "Priority class of its pods.", "object_name")
+    worker_config: Mapping[str, Any] = setting(
+        {},
+        "Configuration of the worker, as nfd-worker.conf has it. It is merged over the default, key by key; lists are "
+        "replaced. Labels of GPUs and operating systems must remain.",
+        "nfd_config",
+        examples=[{"sources": {"cpu": {"cpuid": {"attributeBlacklist": ["ADX"]}}}}],
+    )
+    master_config: Mapping[str, Any] = setting(
+        {},
+        "Configuration of the master, as nfd-master.conf has it. It is merged over the default, key by key; lists are "
+        "replaced. `extraLabelNs` must have nvidia.com.",
+        "nfd_config",
+        examples=[{"extraLabelNs": ["nvidia.com", "example.com"]}],
+    )
+    nodefeaturerules: bool = setting(
+        False,
+        "Whether nodes are labelled `nvidia.com/gdrcopy.capable`, `gds.capable` and `peermem.capable` where the kernel "
+        "has the module. The rules of the GPU Operator's NodeFeatureRule are in the worker's configuration here.",
+    )
+    worker: NfdPart = setting(NfdPart(), "The worker, a DaemonSet. `resources` and `args` of `nfd` are its own.")
+    master: NfdDeployment = setting(NfdDeployment(), "The master, which labels the nodes.")
+    gc: NfdGarbageCollector = setting(NfdGarbageCollector())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
