@@ -48,8 +48,9 @@ _NAMES = {
     ),
     "model.specs": (
         "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HostPaths HpcJobMapping "
-        "Image MetricsConfig NfdDeployment NfdGarbageCollector NfdPart NfdSpec OperandSpec SecretKey "
-        "ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidationSettings ValidatorSpec"
+        "Image MetricsConfig NfdDeployment NfdGarbageCollector NfdPart NfdSpec NodeStatusExporterSpec OperandSpec "
+        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidationSettings "
+        "ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

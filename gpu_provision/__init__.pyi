@@ -116,6 +116,7 @@ from gpu_provision.model.specs import NfdDeployment as NfdDeployment
 from gpu_provision.model.specs import NfdGarbageCollector as NfdGarbageCollector
 from gpu_provision.model.specs import NfdPart as NfdPart
 from gpu_provision.model.specs import NfdSpec as NfdSpec
+from gpu_provision.model.specs import NodeStatusExporterSpec as NodeStatusExporterSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
 from gpu_provision.model.specs import SecretKey as SecretKey
 from gpu_provision.model.specs import ServiceMonitorSpec as ServiceMonitorSpec

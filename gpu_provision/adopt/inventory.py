@@ -30,7 +30,16 @@ Spec = Mapping[str, Any]
 # Section of a ClusterPolicy -> component.
 OPERANDS: Mapping[str, str] = {
     camel_case(name): name
-    for name in ("validator", "driver", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+    for name in (
+        "validator",
+        "driver",
+        "toolkit",
+        "device_plugin",
+        "gfd",
+        "dcgm",
+        "dcgm_exporter",
+        "node_status_exporter",
+    )
 }
 
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])

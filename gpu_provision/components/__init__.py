@@ -17,6 +17,7 @@ from gpu_provision.components import (
     gfd,
     nfd,
     node_labels,
+    node_status_exporter,
     prerequisites,
     startup_taint,
     targets,
@@ -78,6 +79,7 @@ _MODULES = (
     gfd,
     dcgm,
     dcgm_exporter,
+    node_status_exporter,
     startup_taint,
 )
 

@@ -97,6 +97,7 @@ class InventoryFile:
     gfd: specs.GfdSpec | None = setting(None)
     dcgm: specs.DcgmSpec | None = setting(None)
     dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
+    node_status_exporter: specs.NodeStatusExporterSpec | None = setting(None)
     daemonsets: specs.DaemonSetSettings | None = setting(None)
     host_paths: specs.HostPaths | None = setting(None)
     startup_taint: specs.StartupTaintSpec | None = setting(None)

@@ -358,6 +358,13 @@ class DcgmExporterSpec(OperandSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatusExporterSpec(OperandSpec):
+    """Metrics of how far the stack has come on each node, on port 8000. It is a program of the validator's image."""
+
+    enabled: bool = setting(False, _ENABLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetSettings:
     """Settings of the DaemonSets of all operands."""
 
@@ -473,6 +480,7 @@ class Specs:
     gfd: GfdSpec
     dcgm: DcgmSpec
     dcgm_exporter: DcgmExporterSpec
+    node_status_exporter: NodeStatusExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)
     host_paths: HostPaths = field(default_factory=HostPaths)
     startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)

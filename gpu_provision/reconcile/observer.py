@@ -331,8 +331,8 @@ class StackObserver:
 
 
 def _wants_service_monitors(inventory: Inventory) -> bool:
-    exporter = inventory.specs.dcgm_exporter
-    return exporter.enabled and exporter.service_monitor.enabled
+    exporter, status = inventory.specs.dcgm_exporter, inventory.specs.node_status_exporter
+    return status.enabled or (exporter.enabled and exporter.service_monitor.enabled)
 
 
 def _serves_service_monitors(definition: Manifest) -> bool:

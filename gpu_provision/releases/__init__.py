@@ -19,7 +19,12 @@ from gpu_provision.model.specs import Image
 DEFAULT = "26.7.0"
 """The release of an inventory that names none."""
 
-COMPONENTS = ("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+_PROGRAMS_OF = {"node_status_exporter": "validator"}  # component -> another one, whose image has its program
+
+COMPONENTS = (
+    *("nfd", "driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter"),
+    *_PROGRAMS_OF,
+)
 """Keys of the components with an image; ``driver_manager`` belongs to the driver.
 
 Before 24.3.0, gfd has an image of its own; since then, that of the device plugin.
@@ -103,7 +108,7 @@ def _facts() -> dict[str, Any]:
 def _installable() -> dict[str, Release]:
     keys = (*COMPONENTS, "driver_manager")
     return {
-        entry["name"]: Release(entry["name"], {key: _image(entry[key]) for key in keys})
+        entry["name"]: Release(entry["name"], {key: _image(entry[_PROGRAMS_OF.get(key, key)]) for key in keys})
         for entry in _facts()["installable"]
     }
 

@@ -33,6 +33,7 @@ USERS = {
     "with-every-setting",
     "with-own-runtime-paths",
     "with-variables-of-validations",
+    "with-a-node-status-exporter",
 }  # golden cases with variables of the user
 
 

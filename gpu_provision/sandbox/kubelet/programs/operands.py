@@ -108,8 +108,11 @@ def _stop_toolkit(container: Container) -> None:
 
 
 async def _validate(container: Container) -> int:
-    """Run the check of the operator validator that COMPONENT names; each returns what its file is to say."""
+    """Run the check of the operator validator that COMPONENT names, each of which returns its file; or the exporter."""
     component = container.env.get("COMPONENT", "")
+    if component == "metrics":
+        container.log(f"Running the metrics server, listening on :{container.env.get('METRICS_PORT', '0')}/metrics")
+        return await container.run_forever()
     check = {"driver": _check_driver, "toolkit": _check_toolkit, "cuda": _check_cuda, "plugin": _check_plugin}.get(
         component
     )
