@@ -161,7 +161,15 @@ def config_annotation(*data: Mapping[str, str]) -> dict[str, str]:
 
 
 def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
-    """Return the files of a user's ConfigMap; empty if none is named, or its content is unknown."""
+    """Return the files of a user's ConfigMap; empty if none is named, or its content is unknown.
+
+    One of ``extra_objects`` is known before it is in the cluster.
+    """
+    for each in context.inventory.extra_objects:
+        metadata = each["metadata"]
+        namespace = metadata.get("namespace", context.namespace)
+        if (each["kind"], metadata["name"], namespace) == ("ConfigMap", config_map, context.namespace):
+            return dict(each.get("data", {}))
     return context.facts.config_maps.get(config_map, {})
 
 

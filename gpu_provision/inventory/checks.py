@@ -19,6 +19,8 @@ from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
 from gpu_provision.inventory.references import find_certificate_errors
 from gpu_provision.inventory.resolve import SPECS, VALIDATIONS, needs_credentials
+from gpu_provision.model.cluster import Kind
+from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
@@ -159,6 +161,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _check_validations(context)
     yield from _check_metrics(context)
     yield from _check_discovery(context)
+    yield from _check_extra_objects(context)
     plugin = context.data.get("device_plugin", {})
     if plugin.get("config_default") and not plugin.get("config_name") and context.is_complete:
         what = "config_default has no effect without config_name."
@@ -279,6 +282,52 @@ def _check_discovery(context: CheckContext) -> Iterator[Problem]:
     if names is not None and not (isinstance(names, list) and "nvidia.com" in names):
         what = "The master would drop the labels of GPU Feature Discovery, which begin with nvidia.com."
         yield context.error("GP188", (*master, "extraLabelNs"), what, "Add nvidia.com to the list.")
+
+
+def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
+    """Yield problems of ``extra_objects`` by which they could not be objects of the stack."""
+    first: dict[tuple[str, ...], int] = {}
+    for position, each in enumerate(context.data.get("extra_objects", ())):
+        if not each or not each.get("metadata", {}).get("name"):
+            continue
+        path: KeyPath = ("extra_objects", position)
+        kind, metadata = Kind(each.get("apiVersion", ""), each.get("kind", "")), each["metadata"]
+        if kind not in EXTRA_KINDS:
+            what = f"{kind.kind or 'An object'} of {kind.api_version or 'no version'} cannot be one of extra_objects."
+            fix = "Apply it with kubectl, or write one of these kinds: " + ", ".join(
+                sorted(one.kind for one in EXTRA_KINDS)
+            )
+            yield context.error("GP189", (*path, "kind"), what, fix)
+            continue
+        yield from _check_namespace(context, path, metadata, is_namespaced=EXTRA_KINDS[kind])
+        namespace = metadata.get("namespace", context.inventory.cluster.namespace)
+        name = (*kind, namespace, metadata["name"])
+        if name in first:
+            line = context.document.line(("extra_objects", first[name]))
+            what = f"{kind.kind} {metadata['name']} stands here twice, first in line {line}."
+            yield context.error("GP189", (*path, "metadata", "name"), what, "Remove or rename one of them.")
+        first.setdefault(name, position)
+        stack = context.inventory.name
+        if kind.kind == "ConfigMap" and (metadata["name"] == stack or metadata["name"].startswith(f"{stack}-")):
+            what = f"ConfigMaps whose names begin with {stack} are the stack's records."
+            yield context.error("GP189", (*path, "metadata", "name"), what, "Give it another name.")
+        if "status" in each:
+            what = "An object's status is its controller's."
+            yield context.error("GP189", (*path, "status"), what, "Remove it.")
+
+
+def _check_namespace(
+    context: CheckContext, path: KeyPath, metadata: Mapping[str, Any], *, is_namespaced: bool
+) -> Iterator[Problem]:
+    namespace, home = metadata.get("namespace"), context.inventory.cluster.namespace
+    allowed = dict.fromkeys((home, context.inventory.specs.nfd.namespace))
+    if namespace and not is_namespaced:
+        what = "Objects of this kind are in no namespace."
+        yield context.error("GP189", (*path, "metadata", "namespace"), what, "Remove the line.")
+    elif namespace and namespace not in allowed:
+        what = f"The stack's objects are in the namespaces {' and '.join(allowed)}."
+        fix = f"Write namespace: {home}, or apply the object with kubectl."
+        yield context.error("GP189", (*path, "metadata", "namespace"), what, fix)
 
 
 def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:

@@ -129,6 +129,7 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
 _OF_OTHERS: frozenset[KeyPath] = frozenset(("nfd", part, "affinity") for part in ("worker", "master", "gc")) | {
     ("nfd", "worker_config"),
     ("nfd", "master_config"),
+    ("extra_objects",),
 }
 """Settings that are parts of objects or files of other programs, with numbers of any kind."""
 

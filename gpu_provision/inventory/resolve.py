@@ -15,6 +15,8 @@ from gpu_provision.inventory.document import Source, absolute_path, resolve_flee
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.references import read_certificates
 from gpu_provision.model import specs
+from gpu_provision.model.cluster import Kind
+from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
 from gpu_provision.model.inventory import ClusterConfig, Gpu, HistorySection, Inventory, Node, NodePool, OperatingSystem
 from gpu_provision.model.rollout_policy import RolloutPolicy
@@ -105,6 +107,14 @@ class InventoryFile:
     mig: specs.MigSection | None = setting(None)
     operator: specs.OperatorSection | None = setting(None)
     pools: Mapping[str, PoolSection] = setting({}, "Pools of nodes of one kind, by name.")
+    extra_objects: tuple[Mapping[str, Any], ...] = setting(
+        (),
+        "Further objects of the stack, as manifests: applied last, and deleted once they are no longer here. Kinds: "
+        "ConfigMap, LimitRange, NetworkPolicy, PodDisruptionBudget, PodMonitor, PriorityClass, PrometheusRule, "
+        "ResourceQuota, RuntimeClass, Service, ServiceAccount, ServiceMonitor. Not for secrets: plans and records show "
+        "them.",
+        "extra_objects",
+    )
     nodes: tuple[Node, ...] = setting((), "The machines. Nodes that a pool's node_selector selects need no entry.")
 
 
@@ -161,8 +171,15 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         preflight=_build_section("preflight", data),
         rollout=_build_section("rollout", data),
         helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
+        extra_objects=tuple(each for each in data.get("extra_objects", ()) if _is_complete_object(each)),
         kept_runs=_build_section("history", data).keep,
     )
+
+
+def _is_complete_object(each: Data | None) -> bool:
+    """Whether an object has a kind that an inventory may have, and a name; `checks` reports others."""
+    kind = Kind((each or {}).get("apiVersion", ""), (each or {}).get("kind", ""))
+    return each is not None and kind in EXTRA_KINDS and bool(each.get("metadata", {}).get("name"))
 
 
 def merge(base: Data, over: Data) -> Data:

@@ -25,6 +25,7 @@ from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
+from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
@@ -112,13 +113,25 @@ GPU_STACKS = "gpustacks.gpu-provision.io"
 
 
 _NEVER_MEMBERS = frozenset({
-    "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "NVIDIADriver", "NetworkPolicy", "Node",
-    "NodeFeature", "Pod", "PodDisruptionBudget", "ResourceClaim", "Secret",
+    "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "LimitRange", "NVIDIADriver", "NetworkPolicy",
+    "Node", "NodeFeature", "Pod", "PodDisruptionBudget", "PodMonitor", "PriorityClass", "PrometheusRule",
+    "ResourceClaim", "ResourceQuota", "Secret",
 })  # fmt: skip
 
 
 MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
-"""Kinds of which a stack can have objects."""
+"""Kinds of which the components of a stack have objects."""
+
+
+def member_kinds(inventory: Inventory) -> frozenset[Kind]:
+    """Return the kinds of which a stack can have objects: those of components, and of ``extra_objects``."""
+    return MEMBER_KINDS | {Kind(each["apiVersion"], each["kind"]) for each in inventory.extra_objects}
+
+
+def earlier_kinds(parent: Manifest) -> frozenset[Kind]:
+    """Return the kinds of earlier runs of a stack that its parent names."""
+    named = kinds_of(parent)
+    return frozenset(kind for kind in MEMBER_KINDS.union(EXTRA_KINDS) if group_kind(kind) in named)
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
@@ -246,8 +259,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
             its_record = pool.submit(read_validations, cluster, inventory)
             its_lock = pool.submit(lock.read_lock, cluster, inventory)
             top, pods, passed, held = its_top.result(), its_pods.result(), its_record.result(), its_lock.result()
-        earlier = kinds_of(top) if top else ()
-        kinds = {kind for kind in KINDS if group_kind(kind) in earlier} | {ref.type for ref in refs}
+        kinds = {*(earlier_kinds(top) if top else ()), *(ref.type for ref in refs)}
 
         def read_kind(kind: Kind) -> tuple[ObjectList, _Names]:
             if top:
@@ -256,7 +268,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
                 cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing}
             )
 
-        asked = sorted(kinds & (MEMBER_KINDS - {NAMESPACE}))
+        asked = sorted(kinds & (MEMBER_KINDS.union(EXTRA_KINDS) - {NAMESPACE}))
         found = dict(zip(asked, pool.map(read_kind, asked), strict=True))
     listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
     members = [item for listing, _ in found.values() for item in listing.items]

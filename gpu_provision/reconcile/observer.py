@@ -332,7 +332,8 @@ class StackObserver:
 
 def _wants_service_monitors(inventory: Inventory) -> bool:
     exporter, status = inventory.specs.dcgm_exporter, inventory.specs.node_status_exporter
-    return status.enabled or (exporter.enabled and exporter.service_monitor.enabled)
+    of_user = any(each["apiVersion"].startswith("monitoring.coreos.com/") for each in inventory.extra_objects)
+    return of_user or status.enabled or (exporter.enabled and exporter.service_monitor.enabled)
 
 
 def _serves_service_monitors(definition: Manifest) -> bool:

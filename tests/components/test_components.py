@@ -186,6 +186,7 @@ def test_offline_and_online_differ_only_in_what_nodes_alone_know() -> None:
         "dcgm",
         "node_status_exporter",
         "startup_taint",
+        "extra_objects",
     }:
         assert offline[name] == online[name]
 

@@ -79,6 +79,31 @@ def test_operands_are_replaced_by_hand_on_delete(new_world: Callable[..., World]
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+def test_objects_of_the_inventory_come_and_go_with_it(new_world: Callable[..., World]) -> None:
+    """The ConfigMap is known before it is in the cluster, so its pods start once."""
+    metrics = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "metrics"}}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "pods"},
+        "spec": {"hard": {"pods": 1000}},
+    }
+    world = new_world()
+    world.settings(
+        dcgm_exporter={"metrics_config": "metrics"},
+        extra_objects=[{**metrics, "data": {"dcgm-metrics.csv": "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock"}}, quota],
+    )
+    world.apply("--cluster-only", check=True)
+    assert world.json("resourcequota", "pods", "-n", OPERANDS)["spec"]["hard"] == {"pods": "1k"}
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+    world.settings(dcgm_exporter={"enabled": False}, extra_objects=[])
+    assert "ResourceQuota" in world.plan().text
+    world.apply("--cluster-only", check=True)
+    names = [item["metadata"]["name"] for item in world.json("configmaps", "-n", OPERANDS)["items"]]
+    assert "metrics" not in names
+    assert world.json("resourcequotas", "-n", OPERANDS)["items"] == []
+
+
 def _exporters(world: World) -> set[str]:
     pods = world.pods("nvidia-dcgm-exporter")
     assert len(pods) == 3
