@@ -48,9 +48,10 @@ _NAMES = {
     ),
     "model.specs": (
         "ContainerSpec DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverManagerSpec DriverSpec "
-        "GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HpcJobMapping Image MigManagerConfig "
-        "MigManagerSpec MpsSection NfdSpec OperandSpec PluginConfigs SecretKey ServiceMonitorSpec Specs "
-        "StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec VirtualTopology"
+        "GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HostPaths HpcJobMapping Image MetricsConfig "
+        "MigManagerConfig MigManagerSpec MpsSection NfdDeployment NfdGarbageCollector NfdPart NfdSpec "
+        "NodeStatusExporterSpec OperandSpec PluginConfigs SecretKey ServiceMonitorSpec Specs StartupProbe "
+        "StartupTaintSpec ToolkitSpec ValidationSettings ValidatorSpec VirtualTopology"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

@@ -116,12 +116,18 @@ from gpu_provision.model.specs import GdsSpec as GdsSpec
 from gpu_provision.model.specs import GfdSpec as GfdSpec
 from gpu_provision.model.specs import GpuClientsConfig as GpuClientsConfig
 from gpu_provision.model.specs import GpuDirectRdma as GpuDirectRdma
+from gpu_provision.model.specs import HostPaths as HostPaths
 from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
+from gpu_provision.model.specs import MetricsConfig as MetricsConfig
 from gpu_provision.model.specs import MigManagerConfig as MigManagerConfig
 from gpu_provision.model.specs import MigManagerSpec as MigManagerSpec
 from gpu_provision.model.specs import MpsSection as MpsSection
+from gpu_provision.model.specs import NfdDeployment as NfdDeployment
+from gpu_provision.model.specs import NfdGarbageCollector as NfdGarbageCollector
+from gpu_provision.model.specs import NfdPart as NfdPart
 from gpu_provision.model.specs import NfdSpec as NfdSpec
+from gpu_provision.model.specs import NodeStatusExporterSpec as NodeStatusExporterSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
 from gpu_provision.model.specs import PluginConfigs as PluginConfigs
 from gpu_provision.model.specs import SecretKey as SecretKey
@@ -130,6 +136,7 @@ from gpu_provision.model.specs import Specs as Specs
 from gpu_provision.model.specs import StartupProbe as StartupProbe
 from gpu_provision.model.specs import StartupTaintSpec as StartupTaintSpec
 from gpu_provision.model.specs import ToolkitSpec as ToolkitSpec
+from gpu_provision.model.specs import ValidationSettings as ValidationSettings
 from gpu_provision.model.specs import ValidatorSpec as ValidatorSpec
 from gpu_provision.model.specs import VirtualTopology as VirtualTopology
 from gpu_provision.output.text import Style as Style

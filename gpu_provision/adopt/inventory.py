@@ -30,7 +30,18 @@ Spec = Mapping[str, Any]
 # Section of a ClusterPolicy -> component.
 OPERANDS: Mapping[str, str] = {
     camel_case(name): name
-    for name in ("validator", "driver", "gds", "gdrcopy", "toolkit", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+    for name in (
+        "validator",
+        "driver",
+        "gds",
+        "gdrcopy",
+        "toolkit",
+        "device_plugin",
+        "gfd",
+        "dcgm",
+        "dcgm_exporter",
+        "node_status_exporter",
+    )
 }
 
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
@@ -71,7 +82,7 @@ def _map_settings(record: type[Any], field: str, setting: str) -> Iterator[tuple
 # Field of a ClusterPolicy -> setting.
 _SETTINGS: Mapping[str, str] = {
     field: setting
-    for name in (*OPERANDS.values(), "daemonsets", "cdi", "mig", "operator")
+    for name in (*OPERANDS.values(), "daemonsets", "host_paths", "cdi", "mig", "operator")
     for field, setting in _map_settings(section_type(name), camel_case(name), name)
 }
 

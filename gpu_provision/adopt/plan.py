@@ -40,6 +40,7 @@ OPERANDS: Mapping[str, str] = {
     "gpu-feature-discovery": "gfd",
     "nvidia-dcgm": "dcgm",
     "nvidia-dcgm-exporter": "dcgm_exporter",
+    "nvidia-node-status-exporter": "node_status_exporter",
 }
 
 

@@ -14,11 +14,13 @@ from gpu_provision.components import (
     device_plugin_validation,
     driver,
     driver_validation,
+    extra_objects,
     gfd,
     mig_manager,
     mps_control_daemon,
     nfd,
     node_labels,
+    node_status_exporter,
     prerequisites,
     startup_taint,
     targets,
@@ -85,7 +87,9 @@ _MODULES = (
     mps_control_daemon,
     dcgm,
     dcgm_exporter,
+    node_status_exporter,
     startup_taint,
+    extra_objects,
 )
 
 COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
@@ -108,7 +112,16 @@ def problems(context: RenderContext) -> tuple[Finding, ...]:
         for component, spec in _enabled_components(context.inventory)
         for finding in component.problems(spec, context)
     )
-    return (*targets.problems(context), *own)
+    return (*targets.problems(context), *own, *_collisions(context))
+
+
+def _collisions(context: RenderContext) -> tuple[Finding, ...]:
+    """Return findings about objects of the inventory that a component makes as well."""
+    declared = context.inventory.extra_objects
+    if not declared:
+        return ()
+    others = (items for name, items in render_manifests(context).items() if name != extra_objects.NAME)
+    return tuple(extra_objects.collisions(declared, context, (item for items in others for item in items)))
 
 
 def _enabled_components(inventory: Inventory) -> list[tuple[Component, Any]]:

@@ -13,6 +13,7 @@ TITLE = "NVIDIA DCGM"
 REQUIRES: tuple[str, ...] = ("validator",)
 
 _NAME = "nvidia-dcgm"
+_CONTAINER = "nvidia-dcgm-ctr"
 _PORT = 5555
 ADDRESS = f"{_NAME}:{_PORT}"
 """Address of the engine, for the exporter of the same node."""
@@ -26,7 +27,7 @@ def manifests(spec: DcgmSpec, context: RenderContext) -> list[Manifest]:
         *operands.access(_NAME, context.namespace),
         # Every exporter must reach the engine of its own node and no other.
         operands.service(context, _NAME, ("dcgm", _PORT), is_local=True),
-        operands.daemon_set(context, _NAME, switch="dcgm", pod=_pod(spec, context)),
+        operands.daemon_set(context, _NAME, switch="dcgm", pod=_pod(spec, context), gpu_containers=[_CONTAINER]),
     ]
 
 
@@ -40,7 +41,7 @@ def _pod(spec: DcgmSpec, context: RenderContext) -> dict[str, Any]:
         containers=[
             operands.container(
                 spec,
-                "nvidia-dcgm-ctr",
+                _CONTAINER,
                 env={},
                 ports=[pods.port("dcgm", _PORT)],
                 livenessProbe=_LIVES,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Mapping
 from typing import Any
 
 from gpu_provision.components import dcgm, labels, operands, pods
-from gpu_provision.components.objects import manifest, role, rule
+from gpu_provision.components.host_paths import kubelet_root_dir
+from gpu_provision.components.objects import config_map, manifest, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.hosts import paths_of
 from gpu_provision.model.specs import HOST_NETWORK, DcgmExporterSpec
 
 NAME = "dcgm_exporter"
@@ -39,8 +41,8 @@ _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds":
 
 
 def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
-    """Return access rights, Service, DaemonSet, and a ServiceMonitor if the cluster has that kind."""
-    namespace = context.namespace
+    """Return access rights, Service, DaemonSet, and ServiceMonitor and metrics if there are any."""
+    namespace, data = context.namespace, spec.config.data
     with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
@@ -58,11 +60,25 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             context,
             _NAME,
             switch="dcgm-exporter",
-            pod_annotations=operands.config_annotation(operands.config_files(context, spec.metrics_config)),
+            pod_annotations=dict(spec.annotations) | operands.config_annotation(_metrics_files(spec, context)),
             pod=_pod(spec, context),
+            gpu_containers=[_NAME],
         ),
         *([_service_monitor(spec, context)] if with_monitor else []),
+        *([config_map(_metrics_config(spec), namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
     ]
+
+
+def _metrics_config(spec: DcgmExporterSpec) -> str:
+    """Return the name of the ConfigMap of metrics; empty for the image's own list."""
+    return spec.metrics_of_others or (spec.config.name or f"{_NAME}-metrics" if spec.config.data else "")
+
+
+def _metrics_files(spec: DcgmExporterSpec, context: RenderContext) -> Mapping[str, str]:
+    """Return the content of the ConfigMap of metrics; empty if it is unknown."""
+    if spec.config.data:
+        return {_OWN_COLLECTORS_KEY: spec.config.data}
+    return operands.config_files(context, spec.metrics_of_others)
 
 
 def _reads_pods(spec: DcgmExporterSpec) -> bool:
@@ -71,7 +87,7 @@ def _reads_pods(spec: DcgmExporterSpec) -> bool:
 
 
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
-    own = [pods.config_volume("metrics-config", spec.metrics_config)] if spec.metrics_config else []
+    own = [pods.config_volume("metrics-config", name)] if (name := _metrics_config(spec)) else []
     jobs = spec.hpc_job_mapping
     calls_api = _reads_pods(spec) or spec.env.get(_METRICS_SETTING, "none") not in {"", "none"}
     on_host = HOST_NETWORK if spec.settings.get(_ENGINE, "").startswith("localhost") else {}
@@ -85,18 +101,12 @@ def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[_container(spec, context)],
         volumes=[
-            pods.host_volume("pod-gpu-resources", f"{_kubelet_root(context)}/pod-resources"),
+            pods.host_volume("pod-gpu-resources", posixpath.join(kubelet_root_dir(context), "pod-resources")),
             pods.host_volume("run-nvidia", "/run/nvidia"),
             *([pods.host_volume(_JOBS, jobs.directory, "DirectoryOrCreate")] if jobs.enabled else []),
             *own,
         ],
     )
-
-
-def _kubelet_root(context: RenderContext) -> str:
-    """Return the kubelet's directory. One DaemonSet serves all nodes: with several distributions it is the default."""
-    found = {paths_of(target.facts.distribution).kubelet_root for target in context.targets if target.facts}
-    return found.pop() if len(found) == 1 else paths_of("").kubelet_root
 
 
 def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
@@ -105,7 +115,7 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
     declared: pods.Environment = {
         "DCGM_EXPORTER_LISTEN": f":{_PORT}",
         "DCGM_EXPORTER_KUBERNETES": "true",
-        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if spec.metrics_config else _COLLECTORS,
+        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if _metrics_config(spec) else _COLLECTORS,
         **pods.NODE_NAME,
         **({_ENGINE: dcgm.ADDRESS} if with_engine else {}),
         **{name: "true" for name, is_on in zip(_POD_SETTINGS, pod_fields, strict=True) if is_on},
@@ -124,7 +134,7 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
         mounts=[
             pods.mount("pod-gpu-resources", _POD_RESOURCES, read_only=True),
             *([pods.mount(_JOBS, jobs.directory, read_only=True)] if jobs.enabled else []),
-            *(own if spec.metrics_config else []),
+            *(own if _metrics_config(spec) else []),
         ],
     )
 

@@ -19,6 +19,7 @@ TITLE = "NVIDIA device plugin"
 REQUIRES: tuple[str, ...] = ("validator",)
 ACCOUNT = "nvidia-device-plugin"
 _APP = "nvidia-device-plugin-daemonset"
+_CONTAINER = "nvidia-device-plugin"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
 _ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "device-plugin")}
 
@@ -65,6 +66,7 @@ def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
             # The side-car notices another label, but not another content of the same configuration.
             pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, files),
             pod=_pod(spec, context, config),
+            gpu_containers=[_CONTAINER],
         ),
     ]
 
@@ -83,7 +85,7 @@ def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) 
         containers=[
             operands.container(
                 spec,
-                "nvidia-device-plugin",
+                _CONTAINER,
                 command=["/bin/entrypoint.sh"],
                 env=_environment(spec, context, config),
                 security=pods.PRIVILEGED,

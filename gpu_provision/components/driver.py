@@ -248,7 +248,8 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     names = (spec.repo_config, spec.cert_config, spec.kernel_module_config, *topology)
     files: list[Any] = [dict(operands.config_files(context, name)) for name in names]
     files += filter(None, [context.facts.secrets.get(spec.licensing_config), spec.secret_env])
-    relevant = [*containers, volumes, files]
+    root = context.inventory.specs.host_paths.root_fs
+    relevant = [*containers, volumes, files, *([root] if root != "/" else [])]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)

@@ -17,7 +17,7 @@ TITLE = "GPU Feature Discovery"
 REQUIRES: tuple[str, ...] = ("validator",)
 
 _ACCOUNT = "nvidia-gpu-feature-discovery"
-_APP = "gpu-feature-discovery"
+_APP = _CONTAINER = "gpu-feature-discovery"
 _FEATURES = "/etc/kubernetes/node-feature-discovery/features.d"
 
 _RULES = [
@@ -39,6 +39,7 @@ def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
             switch="gpu-feature-discovery",
             pod_annotations=operands.config_annotation(configurations(context)),
             pod=_pod(spec, context, config),
+            gpu_containers=[_CONTAINER],
         ),
     ]
 
@@ -73,7 +74,7 @@ def _container(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> 
     }
     return operands.container(
         spec,
-        "gpu-feature-discovery",
+        _CONTAINER,
         command=["gpu-feature-discovery"],
         env=declared,
         security=pods.PRIVILEGED,

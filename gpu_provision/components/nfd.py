@@ -35,6 +35,8 @@ _CONFIG_DIRECTORY = "/etc/kubernetes/node-feature-discovery"
 # extraLabelNs lets GPU Feature Discovery's labels through. Written as JSON, which is YAML.
 _MASTER_CONFIG = 'extraLabelNs: ["nvidia.com"]\n'
 
+_MASTER_DEFAULTS = {"extraLabelNs": ["nvidia.com"]}
+
 # Network and display classes; the label then names the vendor only: pci-10de.present.
 _WORKER_CONFIG = """\
 sources:
@@ -42,6 +44,23 @@ sources:
     deviceClassWhitelist: ["02", "0200", "0207", "0300", "0302"]
     deviceLabelFields: ["vendor"]
 """
+_WORKER_DEFAULTS = {
+    "sources": {
+        "pci": {"deviceClassWhitelist": ["02", "0200", "0207", "0300", "0302"], "deviceLabelFields": ["vendor"]}
+    }
+}
+
+# Labels of the modules that the driver's side-cars load: templates/nodefeaturerules.yaml of the GPU Operator 26.7.
+# Rules in the worker's configuration have the same effect as a NodeFeatureRule, and need no further kind.
+_MODULE_LABELS = {"gdrdrv": "gdrcopy", "nvidia_fs": "gds", "nvidia_peermem": "peermem"}
+_MODULE_RULES = [
+    {
+        "name": f"kernel-module-{module}",
+        "labels": {f"nvidia.com/{name}.capable": "true"},
+        "matchFeatures": [{"feature": "kernel.loadedmodule", "matchExpressions": {module: {"op": "Exists"}}}],
+    }
+    for module, name in _MODULE_LABELS.items()
+]
 
 _UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
@@ -66,6 +85,10 @@ _NEAR_CONTROL_PLANE = {
         ]
     }
 }
+
+# Of chart 0.19.
+_MASTER_RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "4Gi"}}
+_GC_RESOURCES = {"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 
 _WORKER_HOST_PATHS = {
     "host-boot": ("/boot", "/host-boot"),
@@ -105,8 +128,8 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     """
     namespace, subject = spec.namespace, _FULL_NAME
     common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
-    master_config = {"nfd-master.conf": _MASTER_CONFIG}
-    worker_config = {"nfd-worker.conf": _WORKER_CONFIG}
+    master_config = {"nfd-master.conf": _master_config(spec)}
+    worker_config = {"nfd-worker.conf": _worker_config(spec)}
     like = next(
         each for each in GENERATIONS if is_at_least(spec.image.version, each.since)
     )  # a digest counts as newest
@@ -119,8 +142,33 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
         config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
         _master(spec, like, context),
         _worker(spec, like, context),
-        _gc(spec, like, context),
+        *([_gc(spec, like, context)] if spec.gc.enabled else []),
     ]
+
+
+def _master_config(spec: NfdSpec) -> str:
+    return _merged(_MASTER_DEFAULTS, spec.master_config) if spec.master_config else _MASTER_CONFIG
+
+
+def _worker_config(spec: NfdSpec) -> str:
+    if not (spec.worker_config or spec.nodefeaturerules):
+        return _WORKER_CONFIG
+    own = spec.worker_config.get("sources", {}).get("custom", [])
+    rules = {"sources": {"custom": [*_MODULE_RULES, *own]}} if spec.nodefeaturerules else {}
+    return _merged(_merge(_WORKER_DEFAULTS, spec.worker_config), rules)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> str:
+    """Return a merged configuration as JSON, which is YAML."""
+    return json.dumps(_merge(base, over), indent=2) + "\n"
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = ((key, base.get(key), over.get(key, base.get(key))) for key in {**base, **over})
+    return {
+        key: _merge(old, new) if isinstance(old, Mapping) and isinstance(new, Mapping) else new
+        for key, old, new in pairs
+    }
 
 
 def crds() -> list[Manifest]:
@@ -133,23 +181,24 @@ def _master(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
     container = _container(
         spec,
         "master",
-        args=like.flags,
+        args=[*like.flags, *(["-enable-leader-election"] if spec.master.replicas > 1 else [])],
         ports=like.ports,
         startupProbe=_probe(like.health, failureThreshold=30),
         livenessProbe=_probe(like.health),
         readinessProbe=_probe(like.health, failureThreshold=10),
-        resources={"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "4Gi"}},
+        resources=spec.master.resources or _MASTER_RESOURCES,
         volumeMounts=[pods.mount("nfd-master-conf", _CONFIG_DIRECTORY, read_only=True)],
     )
     pod = _pod(
         spec,
         container,
-        affinity=_NEAR_CONTROL_PLANE,
+        nodeSelector=dict(spec.master.node_selector),
+        affinity=spec.master.affinity or _NEAR_CONTROL_PLANE,
         # In a cluster of new nodes only, master and garbage collector have no other node.
-        tolerations=pods.tolerations(_CONTROL_PLANE, pods.startup_tolerations(context)),
+        tolerations=pods.tolerations(_CONTROL_PLANE, spec.master.tolerations, pods.startup_tolerations(context)),
         volumes=[_config_volume("master")],
     )
-    return _workload("Deployment", spec, "master", pod, config=_MASTER_CONFIG, replicas=1)
+    return _workload("Deployment", spec, "master", pod, config=_master_config(spec), replicas=spec.master.replicas)
 
 
 def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
@@ -169,9 +218,10 @@ def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
     # Without the worker, a tainted node gets no GPU label.
     tolerated = pods.operand_tolerations(context, spec.worker_tolerations, first=(*_CONTROL_PLANE, _GPU_TAINT))
     hosts = [pods.host_volume(name, path) for name, (path, _) in _WORKER_HOST_PATHS.items()]
-    pod = _pod(spec, container, tolerations=tolerated, volumes=[*hosts, _config_volume("worker")])
+    place = {"nodeSelector": dict(spec.worker.node_selector), "affinity": spec.worker.affinity}
+    pod = _pod(spec, container, **place, tolerations=tolerated, volumes=[*hosts, _config_volume("worker")])
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
-    return _workload("DaemonSet", spec, "worker", pod, config=_WORKER_CONFIG, updateStrategy=rolling)
+    return _workload("DaemonSet", spec, "worker", pod, config=_worker_config(spec), updateStrategy=rolling)
 
 
 def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
@@ -182,10 +232,16 @@ def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:
         ports=like.gc_ports,
         livenessProbe=_probe(like.gc_health, initialDelaySeconds=10),
         readinessProbe=_probe(like.gc_health, initialDelaySeconds=5),
-        resources={"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+        resources=spec.gc.resources or _GC_RESOURCES,
     )
-    pod = _pod(spec, container, tolerations=pods.tolerations(pods.startup_tolerations(context)))
-    return _workload("Deployment", spec, "gc", pod, replicas=1)
+    pod = _pod(
+        spec,
+        container,
+        nodeSelector=dict(spec.gc.node_selector),
+        affinity=spec.gc.affinity,
+        tolerations=pods.tolerations(spec.gc.tolerations, pods.startup_tolerations(context)),
+    )
+    return _workload("Deployment", spec, "gc", pod, replicas=spec.gc.replicas)
 
 
 def _container(
@@ -212,7 +268,7 @@ def _container(
 def _pod(spec: NfdSpec, container: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {
         "serviceAccountName": _FULL_NAME,
-        "priorityClassName": "system-node-critical",
+        "priorityClassName": spec.priority_class_name,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "enableServiceLinks": False,
         "imagePullSecrets": pods.pull_secrets(spec),

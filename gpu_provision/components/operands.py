@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.components import labels, pods
+from gpu_provision.components.host_paths import with_host_paths
 from gpu_provision.components.objects import compact, digest, is_at_least, manifest, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import OperandSpec
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec, ValidationSettings
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
 READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
 
 VALIDATIONS = "/run/nvidia/validations"
-DRIVER_ROOT = "/run/nvidia/driver"
+DRIVER_ROOT = DRIVER_CONTAINER_ROOT
 
 RUN_NVIDIA = pods.host_volume("run-nvidia", "/run/nvidia", "Directory")
 RUN_NVIDIA_VALIDATIONS = pods.host_volume("run-nvidia-validations", VALIDATIONS, "DirectoryOrCreate")
@@ -33,6 +34,10 @@ MOUNT_VALIDATIONS = pods.mount("run-nvidia-validations", VALIDATIONS)
 MOUNT_VALIDATIONS_BOTH_WAYS = pods.mount("run-nvidia-validations", VALIDATIONS, pods.BOTH_WAYS)
 MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=True)
 MOUNT_OWN_VALIDATION = pods.mount(OWN_VALIDATION["name"], VALIDATIONS)
+
+# Annotation by which the toolkit's NRI plugin injects a device; the container's name follows. Source:
+# setNRIPluginAnnotation in controllers/object_controls.go of the GPU Operator 26.7.
+_NRI_DEVICES, _ALL_GPUS = "nvidia.cdi.k8s.io/container", "management.nvidia.com/gpu=all"
 
 _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 
@@ -59,7 +64,8 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
     pod_annotations: Mapping[str, str] | None = None,
     tolerations: Sequence[Mapping[str, Any]] = (),
     priority_class_name: str = "",
-    on_delete: bool = False,
+    on_delete: bool | None = None,
+    gpu_containers: Sequence[str] = (),
 ) -> Manifest:
     """Return an operand's DaemonSet with the settings of ``daemonsets``.
 
@@ -73,7 +79,8 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         pod_annotations: Annotations of its pods alone.
         tolerations: Those of its pods alone, beside those of ``daemonsets``.
         priority_class_name: The one of its pods. Default: that of ``daemonsets``.
-        on_delete: Whether a pod is replaced only after it was deleted.
+        on_delete: Whether a pod is replaced only after it was deleted. Default: as ``daemonsets.update_strategy`` says.
+        gpu_containers: Containers that see all GPUs; an NRI plugin injects them where no runtime class does.
     """
     selector = selector or {labels.APP: name}
     own = {**selector, **(extra_labels or {})}
@@ -85,13 +92,20 @@ def daemon_set(  # noqa: PLR0913 -- keyword-only: just the parts in which operan
         "nodeSelector": {labels.deploy_label(switch): "true", **(node_labels or {})},
         "tolerations": pods.operand_tolerations(context, tolerations),
         "priorityClassName": priority_class_name or settings.priority_class_name or None,
+        "securityContext": dict(settings.pod_security_context),
     }
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": settings.max_unavailable}}
-    annotations = {**settings.annotations, **(pod_annotations or {})}
+    with_plugin = context.inventory.specs.nri_plugin_enabled
+    devices = {f"{_NRI_DEVICES}.{each}": _ALL_GPUS for each in gpu_containers if with_plugin}
+    annotations = {**settings.annotations, **(pod_annotations or {}), **devices}
+    on_delete = settings.update_strategy == "OnDelete" if on_delete is None else on_delete
     spec = {
         "selector": {"matchLabels": dict(selector)},
         "updateStrategy": {"type": "OnDelete"} if on_delete else rolling,
-        "template": {"metadata": {"labels": {**users, **own}, "annotations": annotations}, "spec": {**pod, **shared}},
+        "template": {
+            "metadata": {"labels": {**users, **own}, "annotations": annotations},
+            "spec": with_host_paths({**pod, **shared}, context),
+        },
     }
     return manifest(("apps/v1", "DaemonSet"), name, namespace=context.namespace, labels=own, spec=spec)
 
@@ -155,14 +169,26 @@ def config_annotation(*data: Mapping[str, str]) -> dict[str, str]:
 
 
 def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
-    """Return the files of a user's ConfigMap; empty if none is named, or its content is unknown."""
+    """Return the files of a user's ConfigMap; empty if none is named, or its content is unknown.
+
+    One of ``extra_objects`` is known before it is in the cluster.
+    """
+    for each in context.inventory.extra_objects:
+        metadata = each["metadata"]
+        namespace = metadata.get("namespace", context.namespace)
+        if (each["kind"], metadata["name"], namespace) == ("ConfigMap", config_map, context.namespace):
+            return dict(each.get("data", {}))
     return context.facts.config_maps.get(config_map, {})
 
 
 def runtime_class(context: RenderContext) -> str | None:
-    """Return the runtime class of operands that need GPUs; None if CRI-O's hook injects them."""
+    """Return the runtime class of operands that need GPUs; None if CRI-O's hook or an NRI plugin injects them."""
     specs = context.inventory.specs
-    return None if needs_no_class(context.targets, cdi=specs.cdi_enabled) else specs.runtime_class
+    return (
+        None
+        if specs.nri_plugin_enabled or needs_no_class(context.targets, cdi=specs.cdi_enabled)
+        else specs.runtime_class
+    )
 
 
 def validation(
@@ -179,11 +205,17 @@ def validation(
         f"{component}-validation",
         spec,
         **pods.shell("nvidia-validator"),
-        env=pods.environment({"COMPONENT": component, **env}, spec.env),
+        env=pods.environment({"COMPONENT": component, **env}, {**spec.env, **validation_env(context, component)}),
         securityContext=dict(security),
         resources=dict(spec.resources),
         volumeMounts=list(mounts),
     )
+
+
+def validation_env(context: RenderContext, component: str) -> pods.Environment:
+    """Return the user's variables of one validation, such as that of ``driver``."""
+    settings = getattr(context.inventory.specs.validator, component, ValidationSettings())
+    return dict(settings.env)
 
 
 def vector_add(
@@ -235,6 +267,7 @@ def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str,
         "toolkit-validation",
         spec,
         **pods.shell(f"until [ -f {path} ]; do echo waiting for {path}; sleep 5; done"),
+        env=pods.environment({}, validation_env(context, "toolkit")),
         securityContext=pods.PRIVILEGED_ROOT,
         resources=dict(spec.resources),
         volumeMounts=[mount],

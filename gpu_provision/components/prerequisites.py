@@ -27,13 +27,14 @@ def namespaces(inventory: Inventory) -> tuple[str, ...]:
 
 
 def manifests(spec: Inventory, _context: RenderContext) -> list[Manifest]:
-    """Return Namespaces, and RuntimeClasses, whose handlers have the same names."""
+    """Return Namespaces, and RuntimeClasses, whose handlers have the same names; an NRI plugin needs no classes."""
     cdi_classes = ("nvidia-cdi", "nvidia-legacy") if spec.specs.cdi_enabled else ()
+    classes = () if spec.specs.nri_plugin_enabled else (spec.specs.runtime_class, *cdi_classes)
     labels = {COMPONENT_OF_APP: "gpu-operator"}
     return [
         *(manifest(("v1", "Namespace"), name, labels=_PRIVILEGED) for name in namespaces(spec)),
         *(
             manifest(("node.k8s.io/v1", "RuntimeClass"), name, labels=labels, handler=name)
-            for name in dict.fromkeys((spec.specs.runtime_class, *cdi_classes))
+            for name in dict.fromkeys(classes)
         ),
     ]

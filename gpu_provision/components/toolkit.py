@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpu_provision.components import labels, operands, pods
@@ -18,6 +18,7 @@ from gpu_provision.components.toolkit_runtimes import (
     main_runtime,
     runtime_of,
     supports_cdi,
+    supports_nri,
 )
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
@@ -50,25 +51,42 @@ def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
 
 
 def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
-    """Return findings about nodes whose container runtime does not fit ``cdi.enabled``."""
+    """Return findings about nodes whose container runtime does not fit the settings of ``cdi``."""
     if not context.inventory.specs.cdi_enabled:
         return _runtime_conflicts(context.targets)
-    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for target in context.targets:
-        if target.facts and not supports_cdi(target):
-            nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
-    findings = []
-    for (name, version), names in sorted(nodes.items()):
-        since = ".".join(map(str, RUNTIMES[name].cdi_since))
-        finding = Finding(
+    too_old = [
+        Finding(
             code=codes.RUNTIME_WITHOUT_CDI,
             what=f"{name} {version} cannot give GPUs to containers by CDI",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
+            where=where,
             evidence=f"CDI is on (cdi.enabled), and {name} supports it since {since}",
             fix=f"set cdi.enabled: false, or upgrade {name} to {since} or newer",
         )
-        findings.append(finding)
-    return tuple(findings)
+        for name, version, where in _group_by_runtime(each for each in context.targets if not supports_cdi(each))
+        for since in [".".join(map(str, RUNTIMES[name].cdi_since))]
+    ]
+    with_nri = context.targets if context.inventory.specs.nri_plugin_enabled else ()
+    without_nri = [
+        Finding(
+            code="GP409",
+            what=f"{name} {version} has no NRI, by which operands are to get their GPUs",
+            where=where,
+            evidence="cdi.nri_plugin_enabled is on; NRI came with containerd 1.7 and CRI-O 1.26",
+            fix="set cdi.nri_plugin_enabled: false, or upgrade the container runtime",
+        )
+        for name, version, where in _group_by_runtime(each for each in with_nri if not supports_nri(each))
+    ]
+    return (*too_old, *without_nri)
+
+
+def _group_by_runtime(targets: Iterable[Target]) -> Iterator[tuple[str, str, str]]:
+    """Yield the runtime, its version, and the names of its nodes; nodes of which nothing is known are left out."""
+    nodes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for target in targets:
+        if target.facts:
+            nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
+    for (name, version), names in sorted(nodes.items()):
+        yield name, version, f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}"
 
 
 def _runtime_conflicts(targets: Sequence[Target]) -> tuple[Finding, ...]:
@@ -102,7 +120,7 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> 
 
 def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
     hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
-    files = _runtime_files(spec, runtime)
+    files = _host_files(spec, runtime, context)
     return operands.pod(
         spec,
         serviceAccountName=_ACCOUNT,
@@ -127,7 +145,7 @@ def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[st
 
 
 def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
-    files = _runtime_files(spec, runtime)
+    files = _host_files(spec, runtime, context)
     return operands.container(
         spec,
         "nvidia-container-toolkit-ctr",
@@ -151,6 +169,7 @@ def _container(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> d
 
 def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, str | pods.Field]:
     specs = context.inventory.specs
+    files = _host_files(spec, runtime, context)
     # The handler of the runtime class. The GPU Operator sets it for containerd only; others have ``nvidia``.
     handler = {} if specs.runtime_class == _DEFAULT_HANDLER else {"NVIDIA_RUNTIME_NAME": specs.runtime_class}
     if runtime.toolkit_name == CONTAINERD:
@@ -163,9 +182,9 @@ def _environment(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) ->
         "NRI_NAMESPACE": pods.Field("metadata.namespace"),
         **_injection(runtime, cdi=specs.cdi_enabled),
         "RUNTIME": runtime.toolkit_name,
-        **handler,
+        **({"ENABLE_NRI_PLUGIN": "true"} if specs.nri_plugin_enabled else handler),
         **({"RUNTIME_EXECUTABLE_PATH": runtime.executable} if runtime.executable else {}),
-        **_paths_in_container(_runtime_files(spec, runtime)),
+        **_paths_in_container(files),
     }
 
 
@@ -190,6 +209,17 @@ class _File(NamedTuple):
     directory: str  # mount path of its directory
     kind: str  # type of the directory on the host
     settings: tuple[str, ...]
+
+
+_NRI_SOCKET = "NRI_SOCKET"
+
+
+def _host_files(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> list[_File]:
+    """Return the files that the toolkit uses: those of the runtime, or the socket of its NRI plugin alone."""
+    if not context.inventory.specs.nri_plugin_enabled:
+        return _runtime_files(spec, runtime)
+    socket = spec.settings.get(_NRI_SOCKET) or "/var/run/nri/nri.sock"
+    return [_File("nri-socket", socket, "/runtime/nri-sock-dir/", "DirectoryOrCreate", (_NRI_SOCKET,))]
 
 
 def _runtime_files(spec: ToolkitSpec, runtime: Runtime) -> list[_File]:

@@ -21,9 +21,10 @@ _NEEDS_EXECUTABLE = frozenset({"k0s"})
 class Runtime:
     """A container runtime: its name in the toolkit, and its files on the host; empty for none.
 
-    ``cdi_since`` is its first version with CDI, by the release notes of containerd and CRI-O. Docker uses the nvidia
-    runtime in any version. ``executable`` is the program that prints its configuration, if it is not the default one.
-    ``config_env`` and ``socket_env`` are the GPU Operator's settings for other paths, such as those of k3s.
+    ``cdi_since`` is its first version with CDI, ``nri_since`` that with NRI, by the release notes of containerd and
+    CRI-O. Docker uses the nvidia runtime in any version, and has no NRI. ``executable`` is the program that prints its
+    configuration, if it is not the default one. ``config_env`` and ``socket_env`` are the GPU Operator's settings for
+    other paths, such as those of k3s.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Runtime:
     socket: str = ""
     socket_env: str = ""
     cdi_since: tuple[int, int] = (0, 0)
+    nri_since: tuple[int, int] | None = None
     executable: str = ""
 
 
@@ -48,6 +50,7 @@ _RUNTIMES: Mapping[str, Runtime] = {
         socket="/run/containerd/containerd.sock",
         socket_env="CONTAINERD_SOCKET",
         cdi_since=(1, 7),
+        nri_since=(1, 7),
     ),
     CRIO: Runtime(
         name=CRIO,
@@ -56,6 +59,7 @@ _RUNTIMES: Mapping[str, Runtime] = {
         config_env="CRIO_CONFIG",
         drop_in="/etc/crio/crio.conf.d/99-nvidia.conf",
         cdi_since=(1, 23),
+        nri_since=(1, 26),
     ),
     DOCKER: Runtime(
         name=DOCKER,
@@ -101,6 +105,15 @@ def supports_cdi(target: Target) -> bool:
     """Whether a node's runtime supports CDI; an unknown version counts as new."""
     version = target.facts.container_runtime_version if target.facts else ""
     return is_at_least(version, RUNTIMES[runtime_of(target)].cdi_since)
+
+
+def supports_nri(target: Target) -> bool:
+    """Whether a node's runtime has NRI, which may be turned off; an unknown version counts as new."""
+    version, since = (
+        target.facts.container_runtime_version if target.facts else "",
+        RUNTIMES[runtime_of(target)].nri_since,
+    )
+    return since is not None and is_at_least(version, since)
 
 
 def main_runtime(targets: Iterable[Target]) -> str:

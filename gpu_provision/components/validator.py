@@ -52,7 +52,16 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     pod = _pod(spec, context)
     return [
         *operands.access(ACCOUNT, context.namespace, _READ_DAEMON_SETS, cluster_rules=[operands.READ_NODES]),
-        operands.daemon_set(context, ACCOUNT, selector=_SELECTOR, switch="operator-validator", pod=pod),
+        operands.daemon_set(
+            context,
+            ACCOUNT,
+            selector=_SELECTOR,
+            switch="operator-validator",
+            pod=pod,
+            # A run validates each content, so the pod is replaced also where other operands wait for their deletion.
+            on_delete=False,
+            gpu_containers=("toolkit-validation", VECTOR_ADD),
+        ),
     ]
 
 
@@ -80,7 +89,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
                 VECTOR_ADD,
                 prefix=f"rm -f {_CUDA_READY}\n",
                 suffix=f"touch {_CUDA_READY}\n",
-                env=pods.environment({"NVIDIA_VISIBLE_DEVICES": "all"}),
+                env=pods.environment({"NVIDIA_VISIBLE_DEVICES": "all"}, operands.validation_env(context, "cuda")),
                 securityContext=pods.PRIVILEGED_ROOT,
                 volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
             ),

@@ -16,7 +16,7 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, ResourceClaims, node_facts
+from gpu_provision.kube.observe import NODE, POD, ResourceClaims, earlier_kinds, member_kinds, node_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref, ref_of
@@ -101,7 +101,8 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         features = pool.submit(cluster.list, nfd.NODE_FEATURE)
         own = pool.submit(cluster.list, _CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
         lease = pool.submit(cluster.get, lock.lock_ref(inventory))
-        lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, MEMBER_KINDS)
+        of_stack = member_kinds(inventory).union(*map(earlier_kinds, _own_parents(own.result().items, set_id)))
+        lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, of_stack)
         members = index_by_ref(item for items in lists for item in items)
     namespaces = {ref.namespace for ref, item in members.items() if ref.namespace and _is_nfd(item)}
     masters = (cluster.get(ObjectRef(*_LEASE, each, nfd.MASTER_LEASE)) for each in sorted(namespaces))
@@ -142,6 +143,10 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         elif ref.kind == "CustomResourceDefinition" and crds:
             foreign[ref] = tuple(_foreign_objects_of(cluster, item, uids))
     return replace(objects, foreign=foreign)
+
+
+def _own_parents(config_maps: Iterable[Manifest], set_id: str) -> Iterator[Manifest]:
+    return (item for item in config_maps if item["metadata"]["labels"].get(SET_ID) == set_id)
 
 
 def labels_of(item: Manifest) -> Mapping[str, str]:

@@ -30,7 +30,10 @@ from gpu_provision.model.inventory import Inventory
 Data = dict[str, Any]
 RELEASE: KeyPath = ("release",)
 _MANAGER = "driver_manager"
-_OPERANDS = ("nfd", "driver", "gds", "gdrcopy", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
+_OPERANDS = (
+    *("nfd", "driver", "gds", "gdrcopy", "toolkit", "validator", "mig_manager", "device_plugin", "gfd", "dcgm"),
+    *("dcgm_exporter", "node_status_exporter"),
+)
 
 VERSIONS: Mapping[KeyPath, str] = MappingProxyType(
     {

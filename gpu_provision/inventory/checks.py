@@ -5,6 +5,7 @@ Each check is a function from a context to problems. Those of versions and GPUs 
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,12 +18,17 @@ from gpu_provision.inventory.document import Document, KeyPath, Problem, absolut
 from gpu_provision.inventory.json_schema import ADDRESSES, schema
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
 from gpu_provision.inventory.references import find_certificate_errors
-from gpu_provision.inventory.resolve import SPECS, needs_credentials
+from gpu_provision.inventory.resolve import SPECS, VALIDATIONS, needs_credentials
+from gpu_provision.model.cluster import Kind
+from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import did_you_mean, join_or
+
+_METRIC_FIELDS = 3
 
 Fix = str | Callable[[], str]
 """The fix of a finding; a callable, such as a search for a similar name, runs only if the finding is shown."""
@@ -163,6 +169,12 @@ def _check_pools(context: CheckContext) -> Iterator[Problem]:
 def check_settings(context: CheckContext) -> Iterator[Problem]:
     """Yield settings that contradict each other, or files that do not exist."""
     yield from _check_toolkit(context)
+    yield from _check_driver_directory(context)
+    yield from _check_nri(context)
+    yield from _check_validations(context)
+    yield from _check_metrics(context)
+    yield from _check_discovery(context)
+    yield from _check_extra_objects(context)
     cluster = context.data.get("cluster", {})
     both = [key for key in ("kubeconfig", "context") if key in cluster]
     if "sandbox" in cluster and both:
@@ -193,6 +205,139 @@ def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
     yield context.error("GP160", ("toolkit", "enabled"), what, fix)
 
 
+def _check_driver_directory(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem if drivers are containers, and operands look for them where no container installs them."""
+    path = ("host_paths", "driver_install_dir")
+    directory = context.inventory.specs.host_paths.driver_install_dir
+    pools = [pool for pool in context.inventory.pools.values() if pool.gpu and pool.driver.enabled]
+    if directory.rstrip("/") == DRIVER_CONTAINER_ROOT or not pools:
+        return
+    what = f"The driver container of the pool {pools[0].name} installs into {DRIVER_CONTAINER_ROOT} alone."
+    fix = "Set driver.enabled: false if the hosts have drivers there, or remove driver_install_dir."
+    yield context.error("GP185", path, what, fix)
+
+
+_NRI_SINCE = (1, 19)
+"""First toolkit with an NRI plugin: https://github.com/NVIDIA/nvidia-container-toolkit/pull/1498."""
+
+
+def _check_nri(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem if the NRI plugin is on without what it needs, as the GPU Operator's chart refuses it."""
+    specs, path = context.inventory.specs, ("cdi", "nri_plugin_enabled")
+    if not specs.nri_plugin_enabled:
+        return
+    version = re.match(r"v?(\d+)\.(\d+)", specs.toolkit.image.version)
+    is_old = version is not None and (int(version[1]), int(version[2])) < _NRI_SINCE
+    lacking = {
+        "CDI, which is off": ("Set cdi.enabled: true", not specs.cdi_enabled),
+        "the toolkit, which is off": ("Set toolkit.enabled: true", not specs.toolkit.enabled),
+        f"a toolkit since 1.19, not {specs.toolkit.image.version}": ("Use the release 26.3.0 or newer", is_old),
+    }
+    for need, (remedy, is_lacking) in lacking.items():
+        if is_lacking:
+            yield context.error("GP160", path, f"The NRI plugin needs {need}.", f"{remedy}, or remove this line.")
+
+
+def _check_validations(context: CheckContext) -> Iterator[Problem]:
+    """Yield a problem for each validation that would start pods: the validator has no permission to."""
+    for name in ("cuda", "plugin"):
+        path: KeyPath = ("validator", name, "env")
+        if str(context.mapping_at(path).get("WITH_WORKLOAD", "")).lower() == "true":
+            what = "The validator starts no pods: a run validates the node with its own vectorAdd."
+            yield context.error("GP186", (*path, "WITH_WORKLOAD"), what, "Remove the line.")
+
+
+def _check_metrics(context: CheckContext) -> Iterator[Problem]:
+    """Yield problems of the exporter's metrics."""
+    path: KeyPath = ("dcgm_exporter", "config")
+    section, short = context.mapping_at(path), context.mapping_at(("dcgm_exporter",)).get("metrics_config")
+    if short and section:
+        what = "metrics_config and config both say which metrics are exported."
+        yield context.error(
+            "GP186", ("dcgm_exporter", "metrics_config"), what, f"Write config: {{name: {short}}} alone."
+        )
+    # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
+    for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
+        fields = next(csv.reader([line], skipinitialspace=True), [])
+        if fields and not line.startswith("#") and len(fields) != _METRIC_FIELDS:
+            what = (
+                f"Line {number} of the metrics has {len(fields)} fields, so the exporter would not start: {line[:80]}"
+            )
+            fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
+            yield context.error("GP187", (*path, "data"), what, fix)
+            return
+
+
+_GPU_CLASSES = ("0300", "0302")
+_GPU_LABEL_FIELDS = (["vendor"], ["class", "vendor"])
+
+
+def _check_discovery(context: CheckContext) -> Iterator[Problem]:
+    """Yield problems of Node Feature Discovery's configuration by which nodes lose the labels that the stack needs."""
+    worker, master = ("nfd", "worker_config"), ("nfd", "master_config")
+    pci: KeyPath = (*worker, "sources", "pci")
+    classes = context.mapping_at(pci).get("deviceClassWhitelist")
+    if isinstance(classes, list) and not all(
+        any(each.startswith(str(one)) for one in classes) for each in _GPU_CLASSES
+    ):
+        what = "The worker would not report every GPU: their PCI classes are 0300 and 0302."
+        yield context.error("GP188", (*pci, "deviceClassWhitelist"), what, "Add 0300 and 0302, or 03.")
+    fields = context.mapping_at(pci).get("deviceLabelFields")
+    if fields is not None and fields not in _GPU_LABEL_FIELDS:
+        what = "The labels of GPUs would have other names than the stack looks for."
+        yield context.error("GP188", (*pci, "deviceLabelFields"), what, "Write [vendor] or [class, vendor].")
+    names = context.mapping_at(master).get("extraLabelNs")
+    if names is not None and not (isinstance(names, list) and "nvidia.com" in names):
+        what = "The master would drop the labels of GPU Feature Discovery, which begin with nvidia.com."
+        yield context.error("GP188", (*master, "extraLabelNs"), what, "Add nvidia.com to the list.")
+
+
+def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
+    """Yield problems of ``extra_objects`` by which they could not be objects of the stack."""
+    first: dict[tuple[str, ...], int] = {}
+    for position, each in enumerate(context.data.get("extra_objects", ())):
+        if not each or not each.get("metadata", {}).get("name"):
+            continue
+        path: KeyPath = ("extra_objects", position)
+        kind, metadata = Kind(each.get("apiVersion", ""), each.get("kind", "")), each["metadata"]
+        if kind not in EXTRA_KINDS:
+            what = f"{kind.kind or 'An object'} of {kind.api_version or 'no version'} cannot be one of extra_objects."
+            fix = "Apply it with kubectl, or write one of these kinds: " + ", ".join(
+                sorted(one.kind for one in EXTRA_KINDS)
+            )
+            yield context.error("GP189", (*path, "kind"), what, fix)
+            continue
+        yield from _check_namespace(context, path, metadata, is_namespaced=EXTRA_KINDS[kind])
+        namespace = metadata.get("namespace", context.inventory.cluster.namespace)
+        name = (*kind, namespace, metadata["name"])
+        if name in first:
+            line = context.document.line(("extra_objects", first[name]))
+            what = f"{kind.kind} {metadata['name']} stands here twice, first in line {line}."
+            yield context.error("GP189", (*path, "metadata", "name"), what, "Remove or rename one of them.")
+        first.setdefault(name, position)
+        stack = context.inventory.name
+        if kind.kind == "ConfigMap" and (metadata["name"] == stack or metadata["name"].startswith(f"{stack}-")):
+            what = f"ConfigMaps whose names begin with {stack} are the stack's records."
+            yield context.error("GP189", (*path, "metadata", "name"), what, "Give it another name.")
+        if "status" in each:
+            what = "An object's status is its controller's."
+            yield context.error("GP189", (*path, "status"), what, "Remove it.")
+
+
+def _check_namespace(
+    context: CheckContext, path: KeyPath, metadata: Mapping[str, Any], *, is_namespaced: bool
+) -> Iterator[Problem]:
+    namespace, home = metadata.get("namespace"), context.inventory.cluster.namespace
+    allowed = dict.fromkeys((home, context.inventory.specs.nfd.namespace))
+    if namespace and not is_namespaced:
+        what = "Objects of this kind are in no namespace."
+        yield context.error("GP189", (*path, "metadata", "namespace"), what, "Remove the line.")
+    elif namespace and namespace not in allowed:
+        what = f"The stack's objects are in the namespaces {' and '.join(allowed)}."
+        fix = f"Write namespace: {home}, or apply the object with kubectl."
+        yield context.error("GP189", (*path, "metadata", "namespace"), what, fix)
+
+
 def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
     base = FilePath(context.inventory.path).parent
     paths: list[KeyPath] = [("ssh",), *(("nodes", position, "ssh") for position in range(len(context.nodes)))]
@@ -210,7 +355,7 @@ def _check_ssh_keys(context: CheckContext) -> Iterator[Problem]:
 def _check_secrets(context: CheckContext) -> Iterator[Problem]:
     """Yield variables with a secret in plain text, and settings of components that are in a Secret."""
     paths: list[KeyPath] = [(key, "env") for key in SPECS]
-    paths += [("driver", "manager", "env")]
+    paths += [("driver", "manager", "env"), *(("validator", name, "env") for name in VALIDATIONS)]
     paths += [("pools", name, "driver", *manager, "env") for name in context.pools for manager in ((), ("manager",))]
     variables = ((key, value, (*path, key)) for path in paths for key, value in context.mapping_at(path).items())
     for variable, value, place in variables:

@@ -132,6 +132,14 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
 )
 
 
+_OF_OTHERS: frozenset[KeyPath] = frozenset(("nfd", part, "affinity") for part in ("worker", "master", "gc")) | {
+    ("nfd", "worker_config"),
+    ("nfd", "master_config"),
+    ("extra_objects",),
+}
+"""Settings that are parts of objects or files of other programs, with numbers of any kind."""
+
+
 def is_about_cluster(path: KeyPath) -> bool:
     """Whether a GPUStack has a key of the inventory; `ANY` stands for entries of lists and maps."""
     return path not in _ELSEWHERE
@@ -156,6 +164,8 @@ def cluster_part(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ..
 
 def _select(value: Any, path: KeyPath, pattern: KeyPath, omitted: list[str]) -> Any:
     """Return a value without omitted keys, whose paths are added to ``omitted``; ``pattern`` is ``path`` with `ANY`."""
+    if pattern in _OF_OTHERS:
+        return value
     if isinstance(value, Mapping):
         result = {}
         for key, item in value.items():

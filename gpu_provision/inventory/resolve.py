@@ -15,6 +15,8 @@ from gpu_provision.inventory.document import Source, absolute_path, resolve_flee
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.references import read_certificates
 from gpu_provision.model import specs
+from gpu_provision.model.cluster import Kind
+from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
 from gpu_provision.model.inventory import (
     ClusterConfig,
@@ -110,12 +112,22 @@ class InventoryFile:
     mig_manager: specs.MigManagerSpec | None = setting(None)
     dcgm: specs.DcgmSpec | None = setting(None)
     dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
+    node_status_exporter: specs.NodeStatusExporterSpec | None = setting(None)
     daemonsets: specs.DaemonSetSettings | None = setting(None)
+    host_paths: specs.HostPaths | None = setting(None)
     startup_taint: specs.StartupTaintSpec | None = setting(None)
     cdi: specs.CdiSection | None = setting(None)
     mig: specs.MigSection | None = setting(None)
     operator: specs.OperatorSection | None = setting(None)
     pools: Mapping[str, PoolSection] = setting({}, "Pools of nodes of one kind, by name.")
+    extra_objects: tuple[Mapping[str, Any], ...] = setting(
+        (),
+        "Further objects of the stack, as manifests: applied last, and deleted once they are no longer here. Kinds: "
+        "ConfigMap, LimitRange, NetworkPolicy, PodDisruptionBudget, PodMonitor, PriorityClass, PrometheusRule, "
+        "ResourceQuota, RuntimeClass, Service, ServiceAccount, ServiceMonitor. Not for secrets: plans and records show "
+        "them.",
+        "extra_objects",
+    )
     nodes: tuple[Node, ...] = setting((), "The machines. Nodes that a pool's node_selector selects need no entry.")
 
 
@@ -132,6 +144,11 @@ SPECS: dict[str, type[specs.ContainerSpec]] = {
     if isinstance(kind, type) and issubclass(kind, specs.ContainerSpec)
 }
 """Inventory key -> type of its spec."""
+
+VALIDATIONS = tuple(
+    name for name, kind in get_type_hints(specs.ValidatorSpec).items() if kind is specs.ValidationSettings
+)
+"""Keys of the validator's sections, one for each validation."""
 
 AUTO = "auto"
 """Value of the driver's ``enabled``: a node's own driver if it has one, else the container."""
@@ -167,8 +184,15 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         preflight=_build_section("preflight", data),
         rollout=_build_section("rollout", data),
         helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
+        extra_objects=tuple(each for each in data.get("extra_objects", ()) if _is_complete_object(each)),
         kept_runs=_build_section("history", data).keep,
     )
+
+
+def _is_complete_object(each: Data | None) -> bool:
+    """Whether an object has a kind that an inventory may have, and a name; `checks` reports others."""
+    kind = Kind((each or {}).get("apiVersion", ""), (each or {}).get("kind", ""))
+    return each is not None and kind in EXTRA_KINDS and bool(each.get("metadata", {}).get("name"))
 
 
 def merge(base: Data, over: Data) -> Data:
@@ -185,8 +209,10 @@ def _build_specs(data: Data, release: Release) -> specs.Specs:
     return specs.Specs(
         **operands,
         daemonsets=_build_section("daemonsets", data),
+        host_paths=_build_section("host_paths", data),
         startup_taint=_build_section("startup_taint", data),
         cdi_enabled=_build_section("cdi", data).enabled,
+        nri_plugin_enabled=_build_section("cdi", data).nri_plugin_enabled,
         mig_strategy=_build_section("mig", data).strategy,
         runtime_class=_build_section("operator", data).runtime_class,
     )
@@ -210,6 +236,9 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
         "image": _build_image(release.image(key), section, data),
         "image_pull_secrets": [*dict.fromkeys(secrets)],
     }
+    if key == "validator":
+        own = {name: section.get(name, {}).get("env", {}) for name in VALIDATIONS}
+        settings |= {name: specs.ValidationSettings(env=_build_env(each)) for name, each in own.items()}
     settings.pop("env", None)
     return replace(_build(kind, settings), env=_build_env(env))
 
@@ -351,7 +380,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         kernel_module_type=driver.kernel_module_type,
         rdma=driver.enabled and driver.rdma.enabled,
         driver_has_proxy=bool(driver.repo_config) or has_proxy,
-        toolkit=toolkit.enabled,
+        toolkit=toolkit.enabled and not inventory.specs.nri_plugin_enabled,
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
         toolkit_drop_in=_first_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),

@@ -38,7 +38,7 @@ _SERVED = {
     "apps/v1": "ControllerRevision DaemonSet Deployment",
     "coordination.k8s.io/v1": "Lease",
     "gpu-provision.io/v1alpha1": "GPUStack",
-    "monitoring.coreos.com/v1": "ServiceMonitor",
+    "monitoring.coreos.com/v1": "PodMonitor PrometheusRule ServiceMonitor",
     "networking.k8s.io/v1": "NetworkPolicy",
     "nfd.k8s-sigs.io/v1alpha1": "NodeFeature",
     "node.k8s.io/v1": "RuntimeClass",
@@ -48,7 +48,8 @@ _SERVED = {
     "policy/v1beta1": "PodDisruptionBudget",  # before Kubernetes 1.22
     "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
     **{f"resource.k8s.io/{version}": "ResourceClaim" for version in ("v1", "v1alpha3", "v1beta1", "v1beta2")},
-    "v1": "ConfigMap Event Namespace Node Pod Secret Service ServiceAccount",
+    "scheduling.k8s.io/v1": "PriorityClass",
+    "v1": "ConfigMap Event LimitRange Namespace Node Pod ResourceQuota Secret Service ServiceAccount",
 }
 
 

@@ -25,6 +25,7 @@ from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
+from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
@@ -66,7 +67,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     devices = read_devices(status.get("allocatable", {}))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
-    named_distribution = re.search(r"\+(k3s|rke2|k0s)", info.get("kubeletVersion", ""))  # as in v1.31.5+rke2r1
+    named_distribution = re.search(r"(?<=\+)(k3s|rke2|k0s)|(?<=-)gke", info.get("kubeletVersion", ""))  # v1.31.5+rke2r1
     return NodeFacts(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -77,7 +78,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
-        distribution="microk8s" if _MICROK8S in found else named_distribution[1] if named_distribution else "",
+        distribution="microk8s" if _MICROK8S in found else named_distribution[0] if named_distribution else "",
         boot_id=info.get("bootID", ""),
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())),
         unschedulable=unschedulable,
@@ -112,13 +113,25 @@ GPU_STACKS = "gpustacks.gpu-provision.io"
 
 
 _NEVER_MEMBERS = frozenset({
-    "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "NVIDIADriver", "NetworkPolicy", "Node",
-    "NodeFeature", "Pod", "PodDisruptionBudget", "ResourceClaim", "Secret",
+    "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "LimitRange", "NVIDIADriver", "NetworkPolicy",
+    "Node", "NodeFeature", "Pod", "PodDisruptionBudget", "PodMonitor", "PriorityClass", "PrometheusRule",
+    "ResourceClaim", "ResourceQuota", "Secret",
 })  # fmt: skip
 
 
 MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
-"""Kinds of which a stack can have objects."""
+"""Kinds of which the components of a stack have objects."""
+
+
+def member_kinds(inventory: Inventory) -> frozenset[Kind]:
+    """Return the kinds of which a stack can have objects: those of components, and of ``extra_objects``."""
+    return MEMBER_KINDS | {Kind(each["apiVersion"], each["kind"]) for each in inventory.extra_objects}
+
+
+def earlier_kinds(parent: Manifest) -> frozenset[Kind]:
+    """Return the kinds of earlier runs of a stack that its parent names."""
+    named = kinds_of(parent)
+    return frozenset(kind for kind in MEMBER_KINDS.union(EXTRA_KINDS) if group_kind(kind) in named)
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
@@ -211,8 +224,8 @@ def named_config_maps(inventory: Inventory) -> frozenset[str]:
         for item in drivers
     )
     names = {name for found in inputs for name in found}
-    plugin = inventory.specs.device_plugin
-    names |= {"" if plugin.config.data else plugin.config_map, inventory.specs.dcgm_exporter.metrics_config}
+    plugin, exporter = inventory.specs.device_plugin, inventory.specs.dcgm_exporter
+    names |= {"" if plugin.config.data else plugin.config_map, exporter.metrics_of_others}
     return frozenset(filter(None, names))
 
 
@@ -250,8 +263,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
             its_record = pool.submit(read_validations, cluster, inventory)
             its_lock = pool.submit(lock.read_lock, cluster, inventory)
             top, pods, passed, held = its_top.result(), its_pods.result(), its_record.result(), its_lock.result()
-        earlier = kinds_of(top) if top else ()
-        kinds = {kind for kind in KINDS if group_kind(kind) in earlier} | {ref.type for ref in refs}
+        kinds = {*(earlier_kinds(top) if top else ()), *(ref.type for ref in refs)}
 
         def read_kind(kind: Kind) -> tuple[ObjectList, _Names]:
             if top:
@@ -260,7 +272,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
                 cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing}
             )
 
-        asked = sorted(kinds & (MEMBER_KINDS - {NAMESPACE}))
+        asked = sorted(kinds & (MEMBER_KINDS.union(EXTRA_KINDS) - {NAMESPACE}))
         found = dict(zip(asked, pool.map(read_kind, asked), strict=True))
     listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
     members = [item for listing, _ in found.values() for item in listing.items]

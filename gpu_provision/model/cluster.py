@@ -63,7 +63,7 @@ class NodeFacts:
     architecture: str = ""
     container_runtime: str = ""  # ``containerd``, ``cri-o`` or ``docker``; empty if unknown
     container_runtime_version: str = ""  # as the runtime reports it, such as ``1.7.27``; empty if unknown
-    distribution: str = ""  # ``k3s``, ``rke2``, ``k0s`` or ``microk8s``; empty for others, or if unknown
+    distribution: str = ""  # ``k3s``, ``rke2``, ``k0s``, ``microk8s`` or ``gke``; empty for others, or if unknown
     boot_id: str = ""  # changes with every boot of the machine
     ready: bool = False
     unschedulable: bool = False

@@ -66,7 +66,7 @@ class Expectation:
     rdma: bool = False  # whether the driver container loads nvidia-peermem
     # Whether the driver container has a proxy, or gets its packages from an own repository.
     driver_has_proxy: bool = False
-    toolkit: bool = True  # whether the stack installs the container toolkit
+    toolkit: bool = True  # whether the stack's container toolkit configures the runtime
     toolkit_version: str = ""  # version of its image, or a digest
     toolkit_dir: str = ""  # directory that it is installed in; empty if the stack does not install it
     toolkit_drop_in: str = ""  # drop-in file that the toolkit writes for the runtime; empty for its default

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, Reboot, SshOptions
@@ -183,6 +184,7 @@ class Inventory:
     preflight: Preflight = field(default_factory=Preflight)
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
+    extra_objects: tuple[Mapping[str, Any], ...] = ()  # further objects of the stack, as manifests
     kept_runs: int = HistorySection().keep  # how many runs stay on record in the cluster
     # Warnings of the loader, such as a version that no release has.
     warnings: tuple[Finding, ...] = field(default=(), compare=False, repr=False)

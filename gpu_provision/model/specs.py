@@ -43,6 +43,9 @@ class SecretKey:
 HOST_NETWORK: Mapping[str, Any] = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
 """Fields of a pod that uses the network of its node."""
 
+DRIVER_CONTAINER_ROOT = "/run/nvidia/driver"
+"""Root of the files of a driver that a container installs."""
+
 _ENABLED = "Whether the component is installed."
 _PULL_POLICIES = ["Always", "IfNotPresent", "Never"]
 
@@ -81,6 +84,30 @@ class OperandSpec(ContainerSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NfdPart:
+    """Where the pods of a part of Node Feature Discovery run."""
+
+    node_selector: Mapping[str, str] = setting({}, "Labels of the nodes that its pods run on.", "labels")
+    affinity: Mapping[str, Any] = setting({}, kind="affinity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NfdDeployment(NfdPart):
+    """A part of Node Feature Discovery that is a Deployment."""
+
+    replicas: int = setting(1, "Number of its pods.", minimum=1, maximum=100)
+    resources: Mapping[str, Any] = setting({}, kind="resources")
+    tolerations: tuple[Mapping[str, Any], ...] = setting((), "Tolerations beyond its own.", "tolerations")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NfdGarbageCollector(NfdDeployment):
+    """Its garbage collector, which removes NodeFeatures of nodes that are gone."""
+
+    enabled: bool = setting(True, "Whether it is installed. If off, NodeFeatures of removed nodes stay.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NfdSpec(OperandSpec):
     """Node Feature Discovery, which labels the nodes that have a GPU."""
 
@@ -92,6 +119,29 @@ class NfdSpec(OperandSpec):
     worker_tolerations: tuple[Mapping[str, Any], ...] = setting(
         (), "Tolerations of the worker beyond its own, which cover GPU nodes and the control plane.", "tolerations"
     )
+    priority_class_name: str = setting("system-node-critical", "Priority class of its pods.", "object_name")
+    worker_config: Mapping[str, Any] = setting(
+        {},
+        "Configuration of the worker, as nfd-worker.conf has it. It is merged over the default, key by key; lists are "
+        "replaced. Labels of GPUs and operating systems must remain.",
+        "nfd_config",
+        examples=[{"sources": {"cpu": {"cpuid": {"attributeBlacklist": ["ADX"]}}}}],
+    )
+    master_config: Mapping[str, Any] = setting(
+        {},
+        "Configuration of the master, as nfd-master.conf has it. It is merged over the default, key by key; lists are "
+        "replaced. `extraLabelNs` must have nvidia.com.",
+        "nfd_config",
+        examples=[{"extraLabelNs": ["nvidia.com", "example.com"]}],
+    )
+    nodefeaturerules: bool = setting(
+        False,
+        "Whether nodes are labelled `nvidia.com/gdrcopy.capable`, `gds.capable` and `peermem.capable` where the kernel "
+        "has the module. The rules of the GPU Operator's NodeFeatureRule are in the worker's configuration here.",
+    )
+    worker: NfdPart = setting(NfdPart(), "The worker, a DaemonSet. `resources` and `args` of `nfd` are its own.")
+    master: NfdDeployment = setting(NfdDeployment(), "The master, which labels the nodes.")
+    gc: NfdGarbageCollector = setting(NfdGarbageCollector())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,12 +297,31 @@ class ToolkitSpec(OperandSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationSettings:
+    """Settings of one validation."""
+
+    env: Mapping[str, str | SecretKey] = setting(
+        {}, "Environment variables of this validation alone. They override `validator.env`.", "env"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatorSpec(OperandSpec):
     """The operator validator, and the image of the vectorAdd pods. Cannot be off."""
 
     enabled: bool = True
     args: tuple[str, ...] = setting(
         (), "Arguments of `sh -c` in the main container, in place of its script, which only waits.", "args"
+    )
+    driver: ValidationSettings = setting(
+        ValidationSettings(), "The validation of the driver, in the pods of the toolkit and of the validator."
+    )
+    toolkit: ValidationSettings = setting(
+        ValidationSettings(), "The validation of the toolkit, and the containers of other operands that wait for it."
+    )
+    cuda: ValidationSettings = setting(ValidationSettings(), "The vectorAdd in the validator's pod.")
+    plugin: ValidationSettings = setting(
+        ValidationSettings(), "The validation that the node offers GPUs. It starts no pods; a run does."
     )
 
 
@@ -376,6 +445,16 @@ class HpcJobMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """ConfigMap with key dcgm-metrics.csv: the metrics to export."""
+
+    name: str = setting("", "Name of the ConfigMap. Default with `data`: nvidia-dcgm-exporter-metrics.", "object_name")
+    data: str = setting(
+        "", "Content of the key. The stack makes the ConfigMap then; without it, the ConfigMap has to exist.", "metrics"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmExporterSpec(OperandSpec):
     """The DCGM exporter: GPU metrics in Prometheus format on port 9400."""
 
@@ -405,10 +484,31 @@ class DcgmExporterSpec(OperandSpec):
     )
     metrics_config: str = setting(
         "",
-        "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list.",
+        "ConfigMap with key dcgm-metrics.csv: the metrics to export. Default: the image's own list. Short for "
+        "`config.name`.",
         "object_name",
         reference="config.name",
     )
+    config: MetricsConfig = setting(
+        MetricsConfig(),
+        "The metrics to export: the name of a ConfigMap with key dcgm-metrics.csv, or its content.",
+        reference=None,
+    )
+    annotations: Mapping[str, str] = setting(
+        {}, "Annotations of the exporter's pods, in addition to those of `daemonsets`.", "annotations"
+    )
+
+    @property
+    def metrics_of_others(self) -> str:
+        """Name of the ConfigMap of metrics that the stack does not make; empty without one."""
+        return "" if self.config.data else self.metrics_config or self.config.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatusExporterSpec(OperandSpec):
+    """Metrics of how far the stack has come on each node, on port 8000. It is a program of the validator's image."""
+
+    enabled: bool = setting(False, _ENABLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,12 +533,46 @@ class DaemonSetSettings:
         "tolerations",
     )
     priority_class_name: str = setting("system-node-critical", "Priority class of the operands' pods.", "object_name")
+    pod_security_context: Mapping[str, Any] = setting(
+        {}, "Security context of all operands' pods: defaults of their containers.", "pod_security_context"
+    )
+    update_strategy: str = setting(
+        "RollingUpdate",
+        "How the pods of operands are replaced. `OnDelete`: a pod with the previous content counts as ready, and goes "
+        "on until you delete it. The driver and the validator are not affected.",
+        enum=["RollingUpdate", "OnDelete"],
+    )
     max_unavailable: int | str = setting(
         1,
         "How many pods of a DaemonSet may be replaced at the same time: a number, or a percentage of the nodes. This "
         "value does not apply to the driver, which is replaced by a rollout or by hand.",
         "percentage_of_pods",
         reference="rollingUpdate.maxUnavailable",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPaths:
+    """Directories of the hosts, for systems that have them elsewhere: docs/hosts.md."""
+
+    root_fs: str = setting(
+        "/",
+        "Root file system of the hosts. Operands run programs of the host in it, by chroot.",
+        "root_path",
+        reference="rootFS",
+    )
+    driver_install_dir: str = setting(
+        DRIVER_CONTAINER_ROOT,
+        "Root of the files of a host driver that is not in the host's own directories, such as "
+        "/home/kubernetes/bin/nvidia, which is the default if all GPU nodes are of GKE and have host drivers. The "
+        "driver container always installs into /run/nvidia/driver.",
+        "host_path",
+    )
+    kubelet_root_dir: str = setting(
+        "",
+        "Directory of the kubelet, its `--root-dir`. Default: that of the nodes' Kubernetes distribution, else "
+        "/var/lib/kubelet.",
+        "host_path",
     )
 
 
@@ -459,6 +593,12 @@ class CdiSection:
     """The Container Device Interface."""
 
     enabled: bool = setting(True, "Whether containers get GPUs through CDI.")
+    nri_plugin_enabled: bool = setting(
+        False,
+        "Whether operands get their GPUs from an NRI plugin in the toolkit's pod. The toolkit then changes no "
+        "configuration of the container runtime, and there are no RuntimeClasses. The runtimes of all GPU nodes need "
+        "NRI: containerd 2.0, containerd 1.7 with NRI turned on, or CRI-O 1.26.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,8 +630,11 @@ class Specs:
     mig_manager: MigManagerSpec
     dcgm: DcgmSpec
     dcgm_exporter: DcgmExporterSpec
+    node_status_exporter: NodeStatusExporterSpec
     daemonsets: DaemonSetSettings = field(default_factory=DaemonSetSettings)
+    host_paths: HostPaths = field(default_factory=HostPaths)
     startup_taint: StartupTaintSpec = field(default_factory=StartupTaintSpec)
     cdi_enabled: bool = CdiSection().enabled
+    nri_plugin_enabled: bool = CdiSection().nri_plugin_enabled
     mig_strategy: str = MigSection().strategy
     runtime_class: str = OperatorSection().runtime_class

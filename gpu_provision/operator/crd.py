@@ -81,6 +81,8 @@ def _to_structural(part: Schema, path: KeyPath, *, in_entry: bool) -> Schema:
         result |= {"x-kubernetes-list-type": "set"} if own.get("uniqueItems") and path != ("nodes",) else {}
     if isinstance(entries, dict):
         result["additionalProperties"] = _to_structural(entries, (*path, ANY), in_entry=True)
+    if entries is True:
+        result["x-kubernetes-preserve-unknown-fields"] = True
     if kinds == "object" and "properties" in own:
         kept = {key: each for key, each in own["properties"].items() if is_about_cluster((*path, key))}
         properties = {key: _to_structural(each, (*path, key), in_entry=in_entry) for key, each in kept.items()}

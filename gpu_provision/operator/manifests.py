@@ -11,7 +11,7 @@ import yaml
 
 from gpu_provision.components.objects import compact, is_at_least, service_account
 from gpu_provision.kube.client import KINDS
-from gpu_provision.kube.observe import MEMBER_KINDS, named_secrets
+from gpu_provision.kube.observe import member_kinds, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import crd
@@ -74,7 +74,7 @@ def _permissions_for_stack(inventory: Inventory) -> Iterator[Permission]:
 
 def _watch_permissions(inventory: Inventory) -> Iterator[Permission]:
     """Yield the permissions to watch a stack's objects and the Secrets that its spec names."""
-    for kind in MEMBER_KINDS:
+    for kind in member_kinds(inventory):
         yield from (Permission(verb, kind.api_version.rpartition("/")[0], KINDS[kind]) for verb in ("list", "watch"))
     for name in named_secrets(inventory):  # by name, in any namespace: the path of the watch has no namespace
         yield from (Permission(verb, "", "secrets", "", name) for verb in ("list", "watch"))

@@ -15,7 +15,7 @@ from gpu_provision.model.findings import Finding
 from gpu_provision.model.plan import Action, Change, FieldChange, Plan
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import verdicts
-from gpu_provision.planning.applyset import component_of, is_owned_by, matches_node
+from gpu_provision.planning.applyset import component_of, digest_of, is_owned_by, matches_node
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
@@ -29,7 +29,16 @@ from gpu_provision.planning.states import (
     shared_problem,
     vector_add_of,
 )
-from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, OUTDATED, has_installed, is_kept, is_rolled_out
+from gpu_provision.planning.upgrades import (
+    DRIVER,
+    KEPT_UNTIL_DELETED,
+    NO_DRIVER_RESTART,
+    OUTDATED,
+    has_installed,
+    is_kept,
+    is_rolled_out,
+    waits_for_deletion,
+)
 from gpu_provision.planning.verdicts import NEVER_RUN, RUNS_IN, VALIDATIONS, NodePatch, node_patch
 
 _PER_NODE = frozenset({"Node", "Pod"})
@@ -94,13 +103,22 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
     A driver restarts only for another installation.
     """
     manifest = change.manifest
-    if manifest is None or not any(each.path.startswith("spec.template") for each in change.fields):
+    if manifest is None or not any(each.path.startswith(_RESTARTING) for each in change.fields):
         return replace(change, nodes=(), effects=())
     affected = [*_pods_of(manifest, seen)]
+    if affected and waits_for_deletion(manifest):
+        return replace(change, nodes=(), effects=(KEPT_UNTIL_DELETED,))
+    if not any(each.path.startswith("spec.template") for each in change.fields):  # another way of replacing pods
+        content = digest_of(manifest["spec"]["template"])
+        affected = [(node, pod) for node, pod in affected if digest_of(pod) != content]
     if not affected or not is_rolled_out(manifest):
         return replace(change, nodes=_sort_names(node for node, _ in affected), effects=())
     outdated = _sort_names(node for node, pod in affected if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
+
+
+_RESTARTING = ("spec.template", "spec.updateStrategy")
+"""Beginnings of the fields of a workload by which its pods restart."""
 
 
 def _pods_of(manifest: Manifest, seen: ClusterState) -> Iterator[tuple[str, Manifest]]:

@@ -323,6 +323,8 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
     if current:
         return _node_state(component, target, State.PROGRESSING, f"{pod_view.cause(current[0])}{silent}")
     if staying_pods := [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]:
+        if upgrades.waits_for_deletion(daemonset) and any(map(pod_view.is_ready, staying_pods)):
+            return _node_state(component, target, State.READY, upgrades.KEPT_UNTIL_DELETED)
         # The driver's content is outdated, or only the DaemonSet of its pod is another one.
         moves = is_rolled_out(daemonset) and all(upgrades.has_installed(pod, daemonset) for pod in staying_pods)
         reason = "goes over to another DaemonSet" if moves else upgrades.OUTDATED

@@ -41,10 +41,27 @@ NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change of a driver's DaemonSet or pod that does not change the installation."""
 
 
+KEPT_UNTIL_DELETED = "the pod keeps the previous content until it is deleted: daemonsets.update_strategy is OnDelete"
+"""Reason of an operand whose outdated pod only its deletion replaces."""
+
+
 def is_rolled_out(daemonset: Manifest) -> bool:
     """Whether a rollout, and not the DaemonSet controller, replaces the pods of a DaemonSet."""
+    return _is_on_delete(daemonset) and _is_driver(daemonset)
+
+
+def waits_for_deletion(daemonset: Manifest) -> bool:
+    """Whether an operand's pods are replaced only when a person deletes them."""
+    return _is_on_delete(daemonset) and not _is_driver(daemonset)
+
+
+def _is_on_delete(daemonset: Manifest) -> bool:
     strategy = daemonset["spec"].get("updateStrategy", {}) if daemonset["kind"] == "DaemonSet" else {}
     return bool(strategy.get("type") == "OnDelete")
+
+
+def _is_driver(daemonset: Manifest) -> bool:
+    return bool(daemonset["metadata"]["labels"].get(labels.COMPONENT) == DRIVER)
 
 
 def has_installed(pod: Manifest, daemonset: Manifest) -> bool:

@@ -14,7 +14,7 @@ from gpu_provision.components import nfd, prerequisites
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
-from gpu_provision.kube.observe import MEMBER_KINDS, SERVICE_MONITORS, named_config_maps, named_secrets, validations_ref
+from gpu_provision.kube.observe import SERVICE_MONITORS, member_kinds, named_config_maps, named_secrets, validations_ref
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
@@ -30,7 +30,8 @@ _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
 _NAMED_BY_NODES = frozenset({"DaemonSet"})  # its name can hold what only the cluster's nodes know, such as their system
 _SHARED = frozenset({"namespaces", "runtimeclasses", "customresourcedefinitions"})  # others may have part in these
-_FACTS = ClusterFacts(resources=frozenset({SERVICE_MONITORS}))  # all that a component makes use of
+_MONITORS = (SERVICE_MONITORS, "podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com")
+_FACTS = ClusterFacts(resources=frozenset(_MONITORS))  # all that a component makes use of
 
 
 def for_apply(inventory: Inventory) -> frozenset[Permission]:
@@ -48,7 +49,7 @@ def for_own_requests(inventory: Inventory) -> frozenset[Permission]:
     # An administrator makes the namespaces, as the Roles need them.
     return frozenset(
         (
-            *for_read(inventory, MEMBER_KINDS),
+            *for_read(inventory, member_kinds(inventory)),
             *for_run(inventory),
             *_rows(inventory, "patch_pods"),
             *(one for one in applied if (one.verb, one.resource) != ("create", "namespaces")),
@@ -67,7 +68,7 @@ def stack_permissions(inventory: Inventory) -> frozenset[Permission]:
 def for_view(inventory: Inventory) -> frozenset[Permission]:
     """Return what an account needs for ``status``, ``history`` and a ``plan`` without the server's dry run."""
     rows = _rows(inventory, "logs", "history")
-    return frozenset((*for_read(inventory, MEMBER_KINDS), *rows, *_optional_permissions(inventory)))
+    return frozenset((*for_read(inventory, member_kinds(inventory)), *rows, *_optional_permissions(inventory)))
 
 
 def for_destroy(inventory: Inventory) -> frozenset[Permission]:
@@ -79,7 +80,7 @@ def for_destroy(inventory: Inventory) -> frozenset[Permission]:
     shared = {one for one in pruned if one.resource in _SHARED}
     return frozenset(
         (
-            *for_read(inventory, MEMBER_KINDS),
+            *for_read(inventory, member_kinds(inventory)),
             *_rows(
                 inventory, "destroy", "destroy_writes", "lock", "evict", *(["claims"] if inventory.may_evict else ())
             ),

@@ -331,8 +331,9 @@ class StackObserver:
 
 
 def _wants_service_monitors(inventory: Inventory) -> bool:
-    exporter = inventory.specs.dcgm_exporter
-    return exporter.enabled and exporter.service_monitor.enabled
+    exporter, status = inventory.specs.dcgm_exporter, inventory.specs.node_status_exporter
+    of_user = any(each["apiVersion"].startswith("monitoring.coreos.com/") for each in inventory.extra_objects)
+    return of_user or status.enabled or (exporter.enabled and exporter.service_monitor.enabled)
 
 
 def _serves_service_monitors(definition: Manifest) -> bool:

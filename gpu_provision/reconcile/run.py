@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from gpu_provision.components import extra_objects
 from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
 from gpu_provision.history.rollback import RollbackTarget, find_rollback_target
 from gpu_provision.kube.client import KubeClient
@@ -44,7 +45,7 @@ _PER_NODE = frozenset({"Node", "Pod"})
 # A binding comes after its role: the server checks that the user has the permissions that the role grants.
 # Pods come before their DaemonSet, see `pod_changes`.
 _RANKS = {"Namespace": 0, "CustomResourceDefinition": 1, "Role": 1, "ClusterRole": 1, "DaemonSet": 3, "Deployment": 3}
-_OTHER_RANK = 2
+_OTHER_RANK, _LAST_RANK = 2, 4
 
 
 class Applier:
@@ -64,7 +65,9 @@ class Applier:
         ranked: dict[int, list[Change]] = {}
         for change in changes:
             if change.action in {Action.CREATE, Action.UPDATE} and change.ref.kind != "Node":
-                ranked.setdefault(_RANKS.get(change.ref.kind, _OTHER_RANK), []).append(change)
+                is_last = change.component == extra_objects.NAME
+                rank = _LAST_RANK if is_last else _RANKS.get(change.ref.kind, _OTHER_RANK)
+                ranked.setdefault(rank, []).append(change)
         for rank in sorted(ranked):
             self._write_all(self._apply, ranked[rank])
 

@@ -19,18 +19,12 @@ from gpu_provision.model.specs import Image
 DEFAULT = "26.7.0"
 """The release of an inventory that names none."""
 
+_PROGRAMS_OF = {"node_status_exporter": "validator"}  # component -> another one, whose image has its program
+
 COMPONENTS = (
-    "nfd",
-    "driver",
-    "gds",
-    "gdrcopy",
-    "toolkit",
-    "validator",
-    "device_plugin",
-    "gfd",
-    "mig_manager",
-    "dcgm",
+    *("nfd", "driver", "gds", "gdrcopy", "toolkit", "validator", "device_plugin", "gfd", "mig_manager", "dcgm"),
     "dcgm_exporter",
+    *_PROGRAMS_OF,
 )
 """Keys of the components with an image; ``driver_manager`` belongs to the driver.
 
@@ -118,7 +112,7 @@ def _facts() -> dict[str, Any]:
 def _installable() -> dict[str, Release]:
     keys = (*COMPONENTS, "driver_manager")
     return {
-        entry["name"]: Release(entry["name"], {key: _image(entry.get(key, "")) for key in keys})
+        entry["name"]: Release(entry["name"], {key: _image(entry.get(_PROGRAMS_OF.get(key, key), "")) for key in keys})
         for entry in _facts()["installable"]
     }
 

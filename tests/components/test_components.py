@@ -181,7 +181,7 @@ def test_offline_and_online_differ_only_in_what_nodes_alone_know() -> None:
     """A rendered folder is what a run applies, but for validations, which name a machine and its boot."""
     offline, online = render_manifests(builders.context()), render_manifests(builders.context(facts=builders.fleet()))
     others = {"driver_validation", "device_plugin_validation", "dcgm", "startup_taint"}
-    others |= {"mig_manager", "mps_control_daemon"}
+    others |= {"mig_manager", "mps_control_daemon", "node_status_exporter", "extra_objects"}
     for name in set(NAMES) - others:
         assert offline[name] == online[name]
 

@@ -12,6 +12,7 @@ from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.specs import DaemonSetSettings
 from tests.components import builders, views
+from tests.data_file import document
 
 
 def test_a_user_cannot_break_selectors() -> None:
@@ -42,6 +43,42 @@ def test_editing_a_configuration_restarts_its_readers(component: str, named: str
     ]
     old, new = (views.operand([], item) for item in result)
     assert set(views.differences(old, new)) == {"pod_annotations.gpu-provision.io/config"}
+
+
+def test_an_nri_plugin_takes_the_place_of_every_runtime_class() -> None:
+    """An operand without its annotation would see no GPU."""
+    plain = {"dcgm": {"enabled": True}}
+    on_class, on_plugin = (
+        {
+            item["metadata"]["name"]: item["spec"]["template"]
+            for items in render_manifests(builders.context(builders.inventory_with(plain | changes))).values()
+            for item in views.of_kind(items, "DaemonSet")
+        }
+        for changes in ({}, {"cdi": {"nri_plugin_enabled": True}})
+    )
+    with_class = {name for name, template in on_class.items() if "runtimeClassName" in template["spec"]}
+    annotated = {
+        name
+        for name, template in on_plugin.items()
+        if any(key.startswith("nvidia.cdi.k8s.io/") for key in template["metadata"].get("annotations", {}))
+    }
+    assert len(with_class) >= 5
+    assert annotated == with_class
+    assert not [name for name, template in on_plugin.items() if "runtimeClassName" in template["spec"]]
+
+
+@pytest.mark.parametrize("part", ["worker", "master"])
+def test_a_configuration_of_nfd_is_merged_over_the_default(part: str) -> None:
+    """Without the default, nodes would have no labels of GPUs."""
+    plain, merged = (
+        {
+            key: document(text)
+            for item in views.of_kind(render_manifests(builders.context(chosen))["nfd"], "ConfigMap")
+            for key, text in item["data"].items()
+        }[f"nfd-{part}.conf"]
+        for chosen in (builders.inventory(), builders.inventory_with({"nfd": {f"{part}_config": {"core": {"a": 1}}}}))
+    )
+    assert merged == plain | {"core": {"a": 1}}
 
 
 def test_a_service_monitor_can_be_off() -> None:

@@ -43,6 +43,22 @@ def test_a_toolkit_of_the_hosts_own_is_left_alone() -> None:
     assert "toolkit" not in render_manifests(builders.case_context("with-drivers-and-toolkits-of-the-hosts"))
 
 
+@pytest.mark.parametrize(
+    ("runtime", "version", "codes"),
+    [
+        ("containerd", "1.6.20", ["GP407", "GP409"]),
+        ("containerd", "1.7.0", []),
+        ("cri-o", "1.25.3", ["GP409"]),
+        ("docker", "27.0.1", ["GP409"]),
+    ],
+)
+def test_an_nri_plugin_needs_a_runtime_with_nri(runtime: str, version: str, codes: list[str]) -> None:
+    chosen = builders.inventory_with({"cdi": {"nri_plugin_enabled": True}})
+    found = problems(builders.context(chosen, fleet(runtime, runtime, runtime, version=version)))
+    assert [finding.code for finding in found] == codes
+    assert all("h100-1, t4-1, t4-2" in finding.where for finding in found)
+
+
 def test_without_cdi_a_mix_of_crio_and_others_is_a_problem() -> None:
     """No runtime class would fit both."""
     mixed = fleet("cri-o", "containerd", "containerd")

@@ -155,7 +155,8 @@ def test_every_version_of_the_schema_is_in_the_table() -> None:
 def _paths(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     found = resolve_ref(part)
     yield from [path] if path else []
-    below = {**found.get("properties", {}), ANY: found.get("items") or found.get("additionalProperties") or {}}
+    inner = found.get("items") or found.get("additionalProperties")
+    below = {**found.get("properties", {}), ANY: inner if isinstance(inner, dict) else {}}
     for key, each in below.items():
         if key != ANY or "$ref" in each:
             yield from _paths(each, (*path, key))

@@ -17,7 +17,8 @@ VALID = Path(__file__).with_suffix(".yaml").read_text()
 def plant_strings(part: dict[str, Any] | None = None, path: KeyPath = ()) -> Any:
     """Return an inventory in which every setting of the schema but versions has a hostile value, pool ``t4`` too."""
     result = resolve_ref(part or schema())
-    entry = resolve_ref(result.get("items") or result.get("additionalProperties") or {})
+    inner = result.get("items") or result.get("additionalProperties")
+    entry = resolve_ref(inner if isinstance(inner, dict) else {})
     if "properties" in result:
         below = {key: (each, (*path, key)) for key, each in result["properties"].items()}
         return {key: plant_strings(each, here) for key, (each, here) in below.items() if here not in VERSIONS}

@@ -51,7 +51,8 @@ def find_texts(part: dict[str, Any], data: Any, path: KeyPath = (), place: str =
         for key, value in data.items():
             known = key in part.get("properties", {})
             child = part["properties"][key] if known else part["additionalProperties"]
-            yield from find_texts(child, value, (*path, key), f"{place}.{key}" if known else f"{place}.*")
+            if child is not True:  # of another program's form, such as a file of Node Feature Discovery
+                yield from find_texts(child, value, (*path, key), f"{place}.{key}" if known else f"{place}.*")
     elif isinstance(data, list):
         for position, value in enumerate(data):
             yield from find_texts(part["items"], value, (*path, position), f"{place}[]")
@@ -67,7 +68,8 @@ def find_keys(part: dict[str, Any], data: Any, path: KeyPath = ()) -> Iterator[t
             yield path, next(iter(data))
         for key, value in data.items():
             child = part.get("properties", {}).get(key) or part.get("additionalProperties")
-            yield from find_keys(child, value, (*path, key))
+            if child is not True:
+                yield from find_keys(child, value, (*path, key))
     elif isinstance(data, list):
         for position, value in enumerate(data):
             yield from find_keys(part["items"], value, (*path, position))

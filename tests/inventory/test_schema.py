@@ -33,6 +33,8 @@ USERS = {
     "with-every-setting",
     "with-own-runtime-paths",
     "with-gds-and-gdrcopy",
+    "with-variables-of-validations",
+    "with-a-node-status-exporter",
 }  # golden cases with variables of the user
 
 

@@ -15,9 +15,9 @@ from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import evaluate_states
-from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
+from gpu_provision.planning.upgrades import DRIVER_KEPT, KEPT_UNTIL_DELETED, OUTDATED, UPGRADE_UNFINISHED
 from gpu_provision.planning.verdicts import NOT_VALIDATED
-from tests.components.builders import inventory, with_spec
+from tests.components.builders import inventory, inventory_with, with_spec
 from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
@@ -71,6 +71,36 @@ def test_a_kept_old_driver_is_not_validated(case: dict[str, Any]) -> None:
     assert (driver.state, driver.reason.startswith(DRIVER_KEPT)) == (State.READY, True)
     assert case["reason"] in driver.reason
     assert (proof.state, proof.reason) == (State.READY, NOT_VALIDATED)
+
+
+def test_an_operand_waits_for_its_deletion_on_delete() -> None:
+    """Its pod works, so a run does not wait for it; the validator's pod is replaced, as runs validate by it."""
+    stack = Stack(inventory_with({"daemonsets": {"update_strategy": "OnDelete"}}))
+    for name in ("gfd", "validator"):
+        stack.put(outdated(stack.pod(name, "t4-1")))
+    found = evaluate_states(stack.situation)
+    assert (found["gfd", "t4-1"].state, found["gfd", "t4-1"].reason) == (State.READY, KEPT_UNTIL_DELETED)
+    assert (found["validator", "t4-1"].state, found["validator", "t4-1"].reason) == (State.PROGRESSING, OUTDATED)
+
+
+@pytest.mark.parametrize(("strategy", "nodes"), [("OnDelete", ()), ("RollingUpdate", ("h100-1", "t4-1", "t4-2"))])
+def test_a_plan_names_no_restart_on_delete(strategy: str, nodes: tuple[str, ...]) -> None:
+    stack = Stack(inventory_with({"daemonsets": {"update_strategy": strategy}}))
+    ref = stack.edit("gfd", image="registry.example.com/earlier")
+    (change,) = (each for each in stack.plan.changes if each.ref == ref)
+    assert change.nodes == nodes
+    assert change.effects == ((KEPT_UNTIL_DELETED,) if strategy == "OnDelete" else ())
+
+
+def test_pods_kept_until_then_restart_by_rolling_updates_again() -> None:
+    """Only those that differ: the controller replaces no other."""
+    stack = Stack(inventory_with({}))
+    stack.put(outdated(stack.pod("gfd", "t4-1")))
+    ref = ref_of(stack.daemonset("gfd"))
+    live = stack.members[ref]
+    stack.members[ref] = {**live, "spec": {**live["spec"], "updateStrategy": {"type": "OnDelete"}}}
+    (change,) = (each for each in stack.plan.changes if each.ref == ref)
+    assert change.nodes == ("t4-1",)
 
 
 NODES = ("t4-1", "t4-2")

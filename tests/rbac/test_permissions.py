@@ -17,7 +17,7 @@ from gpu_provision.planning.prepare import prepare
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import grants, rules_of
 from gpu_provision.reconcile.observer import run_scopes
-from tests.components.builders import inventory, with_spec
+from tests.components.builders import inventory, inventory_with, with_spec
 
 STACK = inventory()
 
@@ -35,6 +35,16 @@ def test_nothing_is_granted_wholesale() -> None:
     assert {one.verb for one in found} & {"escalate", "bind", "impersonate"} == set()
     whole = {(one.resource, one.namespace) for one in found if one.verb == "deletecollection"}
     assert whole == {("pods", STACK.cluster.namespace)}, "validations that have succeeded, of its own namespace"
+
+
+def test_objects_of_the_inventory_are_granted_by_name() -> None:
+    """A kind costs one list of the cluster, and the deletion of its objects in the namespace."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": {}}
+    more = permissions.for_apply(inventory_with({"extra_objects": [quota]})) - permissions.for_apply(STACK)
+    home = STACK.cluster.namespace
+    named = {Permission(verb, "", "resourcequotas", home, "pods") for verb in ("get", "create", "patch")}
+    others = {Permission("list", "", "resourcequotas"), Permission("delete", "", "resourcequotas", home)}
+    assert more == named | others
 
 
 def test_a_secret_is_read_where_a_driver_depends_on_it() -> None:

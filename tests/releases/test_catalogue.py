@@ -47,6 +47,7 @@ def test_the_newest_release_word_for_word() -> None:
         "mig_manager": "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
         "dcgm": "nvcr.io/nvidia/cloud-native/dcgm:4.6.0-1-ubuntu24.04",
         "dcgm_exporter": "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
+        "node_status_exporter": "nvcr.io/nvidia/gpu-operator:v26.7.0",
     }
 
 

@@ -55,6 +55,55 @@ def test_a_node_is_validated_by_the_mig_devices_that_it_offers(
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+def test_an_nri_plugin_gives_gpus_to_operands(new_world: Callable[..., World]) -> None:
+    """Without a runtime class, and without a change of the container runtime."""
+    world = new_world()
+    world.settings(cdi={"nri_plugin_enabled": True})
+    world.apply("--cluster-only", check=True)
+    assert world.json("runtimeclasses")["items"] == []
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def test_operands_are_replaced_by_hand_on_delete(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.settings(daemonsets={"update_strategy": "OnDelete"})
+    world.apply("--cluster-only", check=True)
+    before = _exporters(world)
+    world.settings(dcgm_exporter={"config": {"data": "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock"}})
+    assert "until it is deleted" in world.plan().text
+    world.apply("--cluster-only", check=True)
+    assert _exporters(world) == before
+    pod = world.pods("nvidia-dcgm-exporter")[0]["metadata"]
+    world.api.delete("pod", pod["name"], "-n", OPERANDS)
+    world.until(lambda: len(_exporters(world) - before) == 1)
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def test_objects_of_the_inventory_come_and_go_with_it(new_world: Callable[..., World]) -> None:
+    """The ConfigMap is known before it is in the cluster, so its pods start once."""
+    metrics = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "metrics"}}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "pods"},
+        "spec": {"hard": {"pods": 1000}},
+    }
+    world = new_world()
+    world.settings(
+        dcgm_exporter={"metrics_config": "metrics"},
+        extra_objects=[{**metrics, "data": {"dcgm-metrics.csv": "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock"}}, quota],
+    )
+    world.apply("--cluster-only", check=True)
+    assert world.json("resourcequota", "pods", "-n", OPERANDS)["spec"]["hard"] == {"pods": "1k"}
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+    world.settings(dcgm_exporter={"enabled": False}, extra_objects=[])
+    assert "ResourceQuota" in world.plan().text
+    world.apply("--cluster-only", check=True)
+    names = [item["metadata"]["name"] for item in world.json("configmaps", "-n", OPERANDS)["items"]]
+    assert "metrics" not in names
+    assert world.json("resourcequotas", "-n", OPERANDS)["items"] == []
+
+
 def _exporters(world: World) -> set[str]:
     pods = world.pods("nvidia-dcgm-exporter")
     assert len(pods) == 3

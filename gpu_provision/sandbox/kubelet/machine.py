@@ -36,6 +36,9 @@ RUNTIME_CONFIGS = (
 HANDLER = "# NVIDIA container runtime: "
 """Beginning of a configuration of the container runtime; the name of the runtime's handler follows."""
 
+NRI_OWNER = "nri-plugin"
+"""Name of the NRI plugin among the owners."""
+
 MAX_BACK_OFF = 30
 """Times the first pause; the kubelet's 10 s grow to 300 s."""
 
@@ -177,6 +180,11 @@ class Machine:
         configs = [self.state.files[path] for path in RUNTIME_CONFIGS if path in self.state.files]
         named = (text.partition(HANDLER)[2].partition("\n")[0] or "nvidia" for text in configs)
         return frozenset({"", "runc", *named, *(("nvidia-cdi", "nvidia-legacy") if configs else ())})
+
+    @property
+    def has_nri_plugin(self) -> bool:
+        """Whether the toolkit's NRI plugin is connected to the container runtime."""
+        return NRI_OWNER in self.state.owners
 
     def nouveau_loaded(self) -> bool:
         """Whether nouveau holds the card, as the simulated host's own modules show, else as the fleet says."""

@@ -121,15 +121,16 @@ def test_every_daemonset_is_complete(gpu_inventory: Inventory, gpu_cluster: GpuC
 def _describe_incomplete(daemonset: Manifest) -> str:
     """Say how a DaemonSet falls short; empty if it does not.
 
-    A driver's pods outlive changes that do not reach what is installed; its version has a test of its own.
+    A driver's pods outlive changes that do not reach what is installed; its version has a test of its own. Other
+    operands' do where daemonsets.update_strategy is OnDelete.
     """
     status = daemonset.get("status", {})
     if status.get("observedGeneration") != daemonset["metadata"].get("generation"):
         return "was changed a moment ago"
     wanted = status.get("desiredNumberScheduled", 0)
     updated, available = status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)
-    is_driver = daemonset["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
-    if updated < wanted and not is_driver:
+    is_on_delete = daemonset["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
+    if updated < wanted and not is_on_delete:
         return f"has {updated} of {wanted} pods of its current content"
     return f"has {available} of {wanted} pods available" if available < wanted else ""
 

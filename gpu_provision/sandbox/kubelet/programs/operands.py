@@ -13,7 +13,7 @@ from gpu_provision.sandbox.api import DAEMON_SETS, NODE_FEATURES, NODES, PODS, A
 from gpu_provision.sandbox.hosts.spec import find_distribution
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, DRIVER_ROOT, HANDLER, RUNTIME_CONFIGS
+from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, DRIVER_ROOT, HANDLER, NRI_OWNER, RUNTIME_CONFIGS
 from gpu_provision.sandbox.kubelet.programs.nfd import publish
 from gpu_provision.sandbox.operand_rules import GPU_RESOURCE, OWNING_KINDS, driver_ready, gpu_labels, mig_labels
 
@@ -24,6 +24,7 @@ _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _CONFIG_VARIABLES = ("RUNTIME_DROP_IN_CONFIG", "RUNTIME_CONFIG", "CONTAINERD_CONFIG", "DOCKER_CONFIG", "CRIO_CONFIG")
 _NAME_VARIABLES = ("NVIDIA_RUNTIME_NAME", "CONTAINERD_RUNTIME_CLASS", "DOCKER_RUNTIME_NAME")  # for any runtime
 _SOCKET_VARIABLES = ("RUNTIME_SOCKET", "CONTAINERD_SOCKET", "DOCKER_SOCKET", "CRIO_SOCKET")
+_NRI_SOCKET = "/run/nri/nri.sock"  # /var/run is /run
 _CDI_SPEC = "/var/run/cdi/management.nvidia.com-gpu.yaml"
 _VALIDATIONS = "/run/nvidia/validations"
 _DRIVER_READY = f"{_VALIDATIONS}/.driver-ctr-ready"
@@ -50,7 +51,10 @@ async def _run_toolkit(container: Container) -> int:
     for path in programs:
         files.write(path, "ELF")
     machine.host.show_containers_toolkit(filter(None, map(files.host_path, programs)))
-    problem = _configure_runtime(container, _first_set(container, _CONFIG_VARIABLES), root)
+    if container.env.get("ENABLE_NRI_PLUGIN") == "true":
+        problem = _start_nri_plugin(container)
+    else:
+        problem = _configure_runtime(container, _first_set(container, _CONFIG_VARIABLES), root)
     if problem:
         container.log(problem)
         return 1
@@ -62,10 +66,17 @@ async def _run_toolkit(container: Container) -> int:
     return await container.run_forever()
 
 
+def _start_nri_plugin(container: Container) -> str:
+    """Connect the plugin to the container runtime, which keeps its configuration; return what went wrong."""
+    socket = container.env.get("NRI_SOCKET", "")
+    if container.files.host_path(socket) != _NRI_SOCKET:
+        return f"unable to start the NRI plugin: dial unix {socket}: connect: no such file or directory"
+    container.machine.state.owners[NRI_OWNER] = container.key
+    return ""
+
+
 def _configure_runtime(container: Container, config: str, root: str) -> str:
     """Write the container runtime's configuration and have it restart; return what went wrong."""
-    if container.env.get("ENABLE_NRI_PLUGIN") == "true":
-        return ""
     host_config = container.files.host_path(config) if config else ""
     if host_config not in RUNTIME_CONFIGS:
         return f"unable to setup runtime: config file {config or '(none)'} is not one that the container runtime reads"
@@ -94,12 +105,16 @@ def _stop_toolkit(container: Container) -> None:
     if machine.state.owners.get(_TOOLKIT_OWNER) == container.key:
         del machine.state.owners[_TOOLKIT_OWNER]
         machine.state.files.pop(machine.state.owners.pop(_CONFIG_OWNER, ""), None)
+        machine.state.owners.pop(NRI_OWNER, None)
         machine.save_and_notify()
 
 
 async def _validate(container: Container) -> int:
-    """Run the check of the operator validator that COMPONENT names; each returns what its file is to say."""
+    """Run the check of the operator validator that COMPONENT names, each of which returns its file; or the exporter."""
     component = container.env.get("COMPONENT", "")
+    if component == "metrics":
+        container.log(f"Running the metrics server, listening on :{container.env.get('METRICS_PORT', '0')}/metrics")
+        return await container.run_forever()
     check = {"driver": _check_driver, "toolkit": _check_toolkit, "cuda": _check_cuda, "plugin": _check_plugin}.get(
         component
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpu_provision.sandbox.operand_rules import OWNING_KINDS, driver_ready
 
 from . import gpus, kube
-from .process import end_when_told, say, until
+from .process import end_when_told, say, serve, stay, until
 
 VALIDATIONS = Path("/run/nvidia/validations")
 _DRIVER_ROOT = "/run/nvidia/driver"
@@ -27,7 +27,18 @@ class Invalid(Exception):
 
 def main() -> int:
     end_when_told()
-    return check(os.environ.get("COMPONENT", ""))
+    component = os.environ.get("COMPONENT", "")
+    if component == "metrics":
+        serve(int(os.environ["METRICS_PORT"]), {"/metrics": lambda: (200, _metrics(os.environ["NODE_NAME"]))})
+        stay()
+    return check(component)
+
+
+def _metrics(node: str) -> str:
+    """Return which validations the node has passed, as the node status exporter names them."""
+    names = ("driver", "toolkit", "cuda", "plugin")
+    ready = ((name, int(Path(VALIDATIONS, f"{name}-ready").exists())) for name in names)
+    return "".join(f'gpu_operator_node_{name}_ready{{node="{node}"}} {value}\n' for name, value in ready)
 
 
 def check(component: str) -> int:
