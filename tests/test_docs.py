@@ -20,6 +20,8 @@ PAGES = sorted(
         ".",
         "docs",
         "examples",
+        "examples/ci",
+        "examples/gitops",
         "examples/infra-repo",
         "examples/operator",
         "examples/secrets",
