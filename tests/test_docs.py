@@ -20,6 +20,7 @@ PAGES = sorted(
         ".",
         "docs",
         "examples",
+        "examples/ansible",
         "examples/ci",
         "examples/gitops",
         "examples/infra-repo",
