@@ -47,8 +47,9 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HpcJobMapping Image NfdSpec "
-        "OperandSpec SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidatorSpec"
+        "DaemonSetSettings DashboardSpec DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HpcJobMapping "
+        "Image NfdSpec OperandSpec PrometheusRuleSpec SecretKey ServiceMonitorSpec Specs StartupProbe "
+        "StartupTaintSpec ToolkitSpec ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

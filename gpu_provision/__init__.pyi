@@ -103,6 +103,7 @@ from gpu_provision.model.rollout_policy import UpgradeDrain as UpgradeDrain
 from gpu_provision.model.rollout_policy import UpgradePolicy as UpgradePolicy
 from gpu_provision.model.rollout_policy import WaitForCompletion as WaitForCompletion
 from gpu_provision.model.specs import DaemonSetSettings as DaemonSetSettings
+from gpu_provision.model.specs import DashboardSpec as DashboardSpec
 from gpu_provision.model.specs import DcgmExporterSpec as DcgmExporterSpec
 from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
@@ -112,6 +113,7 @@ from gpu_provision.model.specs import HpcJobMapping as HpcJobMapping
 from gpu_provision.model.specs import Image as Image
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
+from gpu_provision.model.specs import PrometheusRuleSpec as PrometheusRuleSpec
 from gpu_provision.model.specs import SecretKey as SecretKey
 from gpu_provision.model.specs import ServiceMonitorSpec as ServiceMonitorSpec
 from gpu_provision.model.specs import Specs as Specs

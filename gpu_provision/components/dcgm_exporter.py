@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import dcgm, labels, operands, pods
+from gpu_provision.components import dcgm, labels, monitoring, operands, pods
 from gpu_provision.components.objects import manifest, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.hosts import paths_of
@@ -19,6 +19,7 @@ _PORT = 9400
 _LABELS = {labels.APP: _NAME}
 _SCRAPED = {"prometheus.io/scrape": "true"}
 _SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
+_PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 
 _COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
 _OWN_COLLECTORS_KEY = "dcgm-metrics.csv"
@@ -39,9 +40,11 @@ _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds":
 
 
 def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
-    """Return access rights, Service, DaemonSet, and a ServiceMonitor if the cluster has that kind."""
-    namespace = context.namespace
-    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
+    """Return the exporter's objects; ServiceMonitor and PrometheusRule only if the cluster has the kind."""
+    namespace, served = context.namespace, context.facts.resources
+    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in served
+    with_rule = spec.prometheus_rule.enabled and _PROMETHEUS_RULES in served
+    place = _NAME, namespace, _LABELS
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
@@ -62,6 +65,8 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             pod=_pod(spec, context),
         ),
         *([_service_monitor(spec, context)] if with_monitor else []),
+        *([monitoring.prometheus_rule(*place, spec.prometheus_rule)] if with_rule else []),
+        *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
     ]
 
 

@@ -38,7 +38,7 @@ _SERVED = {
     "apps/v1": "ControllerRevision DaemonSet Deployment",
     "coordination.k8s.io/v1": "Lease",
     "gpu-provision.io/v1alpha1": "GPUStack",
-    "monitoring.coreos.com/v1": "ServiceMonitor",
+    "monitoring.coreos.com/v1": "PrometheusRule ServiceMonitor",
     "networking.k8s.io/v1": "NetworkPolicy",
     "nfd.k8s-sigs.io/v1alpha1": "NodeFeature",
     "node.k8s.io/v1": "RuntimeClass",
