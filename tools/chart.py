@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.operator.crd import CRD_NAME, definition
 from gpu_provision.operator.manifests import InstallOptions, group_by_file, manifests
@@ -22,6 +24,10 @@ from gpu_provision.rbac.roles import RbacSubject, roles
 
 CHART = Path(__file__).parents[1] / "charts/gpu-provision"
 TEST_NAME = f"{CONTROLLER_NAME}-test"
+
+_EXAMPLES = CHART.parents[1] / "examples/operator/monitoring"
+_MONITORING = {"podMonitor": "podmonitor.yaml", "prometheusRule": "alerts.yaml"}
+"""Values that turn an object on, and the examples that have it."""
 
 _HEADER = "# Made by `make docs` from the manifests of `gpu-provision operator render`.\n"
 _KEEP = {"helm.sh/resource-policy": "keep"}
@@ -70,6 +76,7 @@ def files() -> dict[str, str]:
         "namespaces.yaml": "".join(map(_namespace, made["namespaces.yaml"])),
         "rights.yaml": _when(".Values.rbac.create", _stream(made["rights.yaml"])),
         "controller.yaml": _when(_HAS_IMAGE, "".join(map(_controller_object, made["controller.yaml"]))),
+        "monitoring.yaml": "".join(map(_monitoring_object, _MONITORING)),
         "tests/status.yaml": _when(_HAS_IMAGE, _stream(_test())),
     }
     return {"Chart.yaml": _chart(), **{f"templates/{name}": _HEADER + text for name, text in texts.items()}}
@@ -121,6 +128,14 @@ def _controller_object(item: Manifest) -> str:
             _put(made, path, f"{{{{ toJson .Values.{value} }}}}")
         return _stream([made])
     return _stream([item])
+
+
+def _monitoring_object(value: str) -> str:
+    """Return an object of the Prometheus Operator; braces in its texts are for Prometheus."""
+    item = yaml.safe_load((_EXAMPLES / _MONITORING[value]).read_text(encoding="utf-8"))
+    text = _stream([item]).replace("{{", '{{ "{{" }}')
+    labels = f"{{{{- with .Values.{value}.labels }}}}\n  labels: {{{{ toJson . }}}}\n{{{{- end }}}}\nspec:\n"
+    return _when(f"and {_HAS_IMAGE} .Values.{value}.enabled", text.replace("spec:\n", labels, 1))
 
 
 def _put(value: Any, path: Sequence[str | int], new: str) -> None:

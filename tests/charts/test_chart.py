@@ -23,7 +23,6 @@ from tools import chart
 VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
 REPOSITORY = "registry.example.com/gpu-provision"
-DIGEST = f"sha256:{'0' * 64}"
 CASES = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
@@ -48,8 +47,9 @@ def _field(value: Any, path: Sequence[str | int]) -> Any:
 
 def test_values_and_their_schema_have_the_same_keys() -> None:
     """And each is in a template."""
-    jsonschema.Draft202012Validator(SCHEMA).validate(VALUES)
-    declared = SCHEMA["properties"]
+    jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
+    monitoring = dict.fromkeys(("podMonitor", "prometheusRule"), SCHEMA["definitions"]["monitoring"])
+    declared = {**SCHEMA["properties"], **monitoring}
     assert declared.keys() - {"global"} == VALUES.keys()
     parts = {name for name, part in declared.items() if part.get("additionalProperties") is False} - {"resources"}
     assert {name: declared[name]["properties"].keys() for name in parts} == {
@@ -64,7 +64,7 @@ def test_values_and_their_schema_have_the_same_keys() -> None:
 
 @pytest.mark.parametrize("values", CASES["refused"].values(), ids=CASES["refused"])
 def test_wrong_values_are_refused(values: dict[str, Any]) -> None:
-    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid({**VALUES, **values})
+    assert not jsonschema.Draft7Validator(SCHEMA).is_valid({**VALUES, **values})
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,19 @@ def test_a_definition_can_have_no_rules(helm: Path) -> None:
     assert {name: item for name, item in found.items() if name[0] == "CustomResourceDefinition"} == {
         name: item for name, item in expected.items() if name[0] == "CustomResourceDefinition"
     }
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("value", "name"), [("podMonitor", "podmonitor.yaml"), ("prometheusRule", "alerts.yaml")])
+def test_objects_of_the_prometheus_operator_are_the_examples(helm: Path, value: str, name: str) -> None:
+    """With labels of the user; without them they have none."""
+    base = {"image.repository": REPOSITORY}
+    on = template(helm, {**base, value: {"enabled": True, "labels": {"release": "prometheus"}}}, "1.36.0")
+    text = (chart.CHART.parents[1] / "examples/operator/monitoring" / name).read_text(encoding="utf-8")
+    expected = document(text)
+    expected["metadata"]["labels"] = {"release": "prometheus"}
+    assert [item for item in on if item["kind"] == expected["kind"]] == [expected]
+    assert [item for item in on if item["kind"] != expected["kind"]] == template(helm, base, "1.36.0")
 
 
 @pytest.mark.real
