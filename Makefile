@@ -88,6 +88,7 @@ docs: $(STAMP) ## Write the generated pages again
 	@python -m tools.pages
 	@gpu-provision operator render --image registry.example.com/gpu-provision:0.1.0 -o examples/operator/manifests -q > /dev/null
 	@gpu-provision operator stack -i inventories/sandbox.yaml > examples/operator/stack.yaml
+	@python -m tools.chart
 	@python -m tests.hosts.checks.table
 	@python -m tests.contract.page
 

@@ -47,11 +47,12 @@ _NAMES = {
         "WaitForCompletion"
     ),
     "model.specs": (
-        "ContainerSpec DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverManagerSpec DriverSpec "
-        "GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HostPaths HpcJobMapping Image MetricsConfig "
-        "MigManagerConfig MigManagerSpec MpsSection NfdDeployment NfdGarbageCollector NfdPart NfdSpec "
-        "NodeStatusExporterSpec OperandSpec PluginConfigs SecretKey ServiceMonitorSpec Specs StartupProbe "
-        "StartupTaintSpec ToolkitSpec ValidationSettings ValidatorSpec VirtualTopology"
+        "ContainerSpec DaemonSetSettings DashboardSpec DcgmExporterSpec DcgmSpec DevicePluginSpec "
+        "DriverManagerSpec DriverSpec GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HostPaths "
+        "HpcJobMapping Image MetricsConfig MigManagerConfig MigManagerSpec MpsSection NfdDeployment "
+        "NfdGarbageCollector NfdPart NfdSpec NodeStatusExporterSpec OperandSpec PluginConfigs PrometheusRuleSpec "
+        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidationSettings "
+        "ValidatorSpec VirtualTopology"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

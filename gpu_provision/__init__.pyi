@@ -106,6 +106,7 @@ from gpu_provision.model.rollout_policy import UpgradePolicy as UpgradePolicy
 from gpu_provision.model.rollout_policy import WaitForCompletion as WaitForCompletion
 from gpu_provision.model.specs import ContainerSpec as ContainerSpec
 from gpu_provision.model.specs import DaemonSetSettings as DaemonSetSettings
+from gpu_provision.model.specs import DashboardSpec as DashboardSpec
 from gpu_provision.model.specs import DcgmExporterSpec as DcgmExporterSpec
 from gpu_provision.model.specs import DcgmSpec as DcgmSpec
 from gpu_provision.model.specs import DevicePluginSpec as DevicePluginSpec
@@ -130,6 +131,7 @@ from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import NodeStatusExporterSpec as NodeStatusExporterSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
 from gpu_provision.model.specs import PluginConfigs as PluginConfigs
+from gpu_provision.model.specs import PrometheusRuleSpec as PrometheusRuleSpec
 from gpu_provision.model.specs import SecretKey as SecretKey
 from gpu_provision.model.specs import ServiceMonitorSpec as ServiceMonitorSpec
 from gpu_provision.model.specs import Specs as Specs

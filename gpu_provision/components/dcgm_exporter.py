@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_provision.components import dcgm, labels, operands, pods
+from gpu_provision.components import dcgm, labels, monitoring, operands, pods
 from gpu_provision.components.host_paths import kubelet_root_dir
 from gpu_provision.components.objects import config_map, manifest, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
@@ -21,6 +21,7 @@ _PORT = 9400
 _LABELS = {labels.APP: _NAME}
 _SCRAPED = {"prometheus.io/scrape": "true"}
 _SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
+_PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 
 _COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
 _OWN_COLLECTORS_KEY = "dcgm-metrics.csv"
@@ -41,9 +42,11 @@ _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds":
 
 
 def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
-    """Return access rights, Service, DaemonSet, and ServiceMonitor and metrics if there are any."""
-    namespace, data = context.namespace, spec.config.data
-    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in context.facts.resources
+    """Return the exporter's objects; ServiceMonitor and PrometheusRule only if the cluster has the kind."""
+    namespace, served, data = context.namespace, context.facts.resources, spec.config.data
+    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in served
+    with_rule = spec.prometheus_rule.enabled and _PROMETHEUS_RULES in served
+    place = _NAME, namespace, _LABELS
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
@@ -66,6 +69,8 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
         ),
         *([_service_monitor(spec, context)] if with_monitor else []),
         *([config_map(_metrics_config(spec), namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
+        *([monitoring.prometheus_rule(*place, spec.prometheus_rule)] if with_rule else []),
+        *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
     ]
 
 

@@ -64,6 +64,7 @@ def manifests(spec: MigManagerSpec, context: RenderContext) -> list[Manifest]:
             # The kubelet takes minutes to show a running pod another content of a ConfigMap.
             pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, spec.config.data),
             pod=_pod(spec, context),
+            gpu_containers=[_APP],
         ),
     ]
 

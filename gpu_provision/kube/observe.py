@@ -108,13 +108,14 @@ def ready_message(node: Manifest) -> str:
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
 SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
+PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 
 
 _NEVER_MEMBERS = frozenset({
     "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "LimitRange", "NVIDIADriver", "NetworkPolicy",
-    "Node", "NodeFeature", "Pod", "PodDisruptionBudget", "PodMonitor", "PriorityClass", "PrometheusRule",
+    "Node", "NodeFeature", "Pod", "PodDisruptionBudget", "PodMonitor", "PriorityClass",
     "ResourceClaim", "ResourceQuota", "Secret",
 })  # fmt: skip
 

@@ -437,6 +437,32 @@ class ServiceMonitorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusRuleSpec:
+    """Alert rules for GPUs and drivers; created only if the cluster has the kind PrometheusRule: docs/monitoring.md."""
+
+    enabled: bool = setting(False, "Whether a PrometheusRule is created.")
+    additional_labels: Mapping[str, str] = setting(
+        {}, "Labels of the PrometheusRule, such as the one that your Prometheus selects.", "labels"
+    )
+    max_temperature: int = setting(
+        85, "Temperature of a GPU in degrees Celsius above which an alert fires.", minimum=30, maximum=120
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSpec:
+    """A dashboard for Grafana, in a ConfigMap that the sidecar of Grafana reads: docs/monitoring.md."""
+
+    enabled: bool = setting(False, "Whether the ConfigMap is created.")
+    labels: Mapping[str, str] = setting(
+        {"grafana_dashboard": "1"}, "Labels of the ConfigMap, by which the sidecar finds it.", "labels"
+    )
+    annotations: Mapping[str, str] = setting(
+        {}, "Annotations of the ConfigMap, such as the one that names the folder in Grafana.", "annotations"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HpcJobMapping:
     """Labels of HPC jobs: the exporter reads from files which job uses a GPU."""
 
@@ -471,6 +497,8 @@ class DcgmExporterSpec(OperandSpec):
         enum=["Cluster", "Local"],
     )
     service_monitor: ServiceMonitorSpec = setting(ServiceMonitorSpec())
+    prometheus_rule: PrometheusRuleSpec = setting(PrometheusRuleSpec(), reference=None)
+    dashboard: DashboardSpec = setting(DashboardSpec(), reference=None)
     hpc_job_mapping: HpcJobMapping = setting(HpcJobMapping())
     enable_pod_labels: bool = setting(False, "Whether metrics have the labels of the pod that uses the GPU.")
     enable_pod_uid: bool = setting(

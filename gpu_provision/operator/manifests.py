@@ -24,6 +24,7 @@ _LEASES = ("coordination.k8s.io", "leases")
 _EDITOR_VERBS = ("get", "list", "watch", "patch", "delete")
 _WIDEST_SPEC: dict[str, Any] = {
     "dcgm": {"enabled": True},
+    "dcgm_exporter": {"prometheus_rule": {"enabled": True}, "dashboard": {"enabled": True}},
     "pools": {"gpu": {"gpu": {"model": "T4", "count": 1}, "node_selector": {"nvidia.com/gpu.present": "true"}}},
 }
 

@@ -14,7 +14,14 @@ from gpu_provision.components import nfd, prerequisites
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
-from gpu_provision.kube.observe import SERVICE_MONITORS, member_kinds, named_config_maps, named_secrets, validations_ref
+from gpu_provision.kube.observe import (
+    PROMETHEUS_RULES,
+    SERVICE_MONITORS,
+    member_kinds,
+    named_config_maps,
+    named_secrets,
+    validations_ref,
+)
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Action, Change
@@ -30,7 +37,7 @@ _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
 _NAMED_BY_NODES = frozenset({"DaemonSet"})  # its name can hold what only the cluster's nodes know, such as their system
 _SHARED = frozenset({"namespaces", "runtimeclasses", "customresourcedefinitions"})  # others may have part in these
-_MONITORS = (SERVICE_MONITORS, "podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com")
+_MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES, "podmonitors.monitoring.coreos.com")
 _FACTS = ClusterFacts(resources=frozenset(_MONITORS))  # all that a component makes use of
 
 
@@ -221,5 +228,10 @@ def _enable_all_components(inventory: Inventory) -> Inventory:
     on: dict[str, Any] = {
         name: replace(spec, enabled=True) for name, spec in found.items() if isinstance(spec, OperandSpec)
     }
+    on["dcgm_exporter"] = replace(
+        on["dcgm_exporter"],
+        prometheus_rule=replace(specs.dcgm_exporter.prometheus_rule, enabled=True),
+        dashboard=replace(specs.dcgm_exporter.dashboard, enabled=True),
+    )
     on["device_plugin"] = replace(on["device_plugin"], config_name=specs.device_plugin.config_map or "any")
     return replace(inventory, specs=replace(specs, cdi_enabled=True, **on))

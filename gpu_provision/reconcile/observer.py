@@ -13,7 +13,7 @@ from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDA
 from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS
+from gpu_provision.kube.observe import NODE, POD, PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.model.cluster import (
     ClusterFacts,
     Kind,
@@ -114,7 +114,9 @@ _DEFINITIONS = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 WATCHED = (Kind("apps/v1", "DaemonSet"), Kind("apps/v1", "Deployment"), _DEFINITIONS)
 """Kinds whose objects a run watches."""
 
-DEFINITION = ObjectRef(*_DEFINITIONS, "", SERVICE_MONITORS)
+MONITOR_DEFINITION, RULE_DEFINITION = (
+    ObjectRef(*_DEFINITIONS, "", name) for name in (SERVICE_MONITORS, PROMETHEUS_RULES)
+)
 
 # Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
@@ -323,20 +325,25 @@ class StackObserver:
         return min(self._deadlines.next_deadline(now), left if left > 0 else float("inf"))
 
     def _seconds_until_outdated(self, now: float) -> float:
-        if _wants_service_monitors(self._inventory):
-            live = self._cache.list(scope_of_object(DEFINITION)).values()
-            if any(map(_serves_service_monitors, live)) != (SERVICE_MONITORS in self._resources):
+        for ref in _optional_definitions(self._inventory):
+            live = self._cache.list(scope_of_object(ref)).values()
+            if any(map(_serves_kind, live)) != (ref.name in self._resources):
                 return self._began + _SERVED_SECONDS - now
         return float("inf")
 
 
-def _wants_service_monitors(inventory: Inventory) -> bool:
+def _optional_definitions(inventory: Inventory) -> tuple[ObjectRef, ...]:
+    """Return the CRDs of the Prometheus Operator that decide whether the stack has an object of their kind."""
     exporter, status = inventory.specs.dcgm_exporter, inventory.specs.node_status_exporter
     of_user = any(each["apiVersion"].startswith("monitoring.coreos.com/") for each in inventory.extra_objects)
-    return of_user or status.enabled or (exporter.enabled and exporter.service_monitor.enabled)
+    wanted = (
+        (MONITOR_DEFINITION, status.enabled or (exporter.enabled and exporter.service_monitor.enabled)),
+        (RULE_DEFINITION, exporter.enabled and exporter.prometheus_rule.enabled),
+    )
+    return tuple(ref for ref, is_wanted in wanted if of_user or is_wanted)
 
 
-def _serves_service_monitors(definition: Manifest) -> bool:
+def _serves_kind(definition: Manifest) -> bool:
     conditions = (definition.get("status") or {}).get("conditions") or ()
     is_established = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
     return is_established and any(each["name"] == "v1" and each["served"] for each in definition["spec"]["versions"])
@@ -345,7 +352,7 @@ def _serves_service_monitors(definition: Manifest) -> bool:
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return the scopes of an observer: those of a run, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
-    single = [observe.validations_ref(inventory), *([DEFINITION] if _wants_service_monitors(inventory) else [])]
+    single = (observe.validations_ref(inventory), *_optional_definitions(inventory))
     objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
     return tuple(dict.fromkeys((*run_scopes(inventory), *objects)))
 

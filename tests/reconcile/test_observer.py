@@ -14,14 +14,22 @@ import pytest
 from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, VALIDATED
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, SERVICE_MONITORS, config_maps_of
+from gpu_provision.kube.observe import NODE, POD, PROMETHEUS_RULES, SERVICE_MONITORS, config_maps_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.progress import State
+from gpu_provision.model.specs import PrometheusRuleSpec, ServiceMonitorSpec
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile import observer
-from gpu_provision.reconcile.observer import CONFIG_MAP, DEFINITION, WATCHED, Memo, SituationBuilder, StackObserver
+from gpu_provision.reconcile.observer import (
+    CONFIG_MAP,
+    MONITOR_DEFINITION,
+    WATCHED,
+    Memo,
+    SituationBuilder,
+    StackObserver,
+)
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.states import STATE
 from tests.components.builders import DRIVER, fleet, nfd_labels, with_spec
@@ -332,12 +340,26 @@ def test_a_prometheus_operator_that_comes_or_goes_is_seen(
     """What an API server has just begun to serve it may not name yet, so once every two seconds at most."""
     world = World(resources=frozenset(known))
     if definition:
-        world.objects[DEFINITION] = definition
+        world.objects[MONITOR_DEFINITION] = definition
     assert not world.observer.is_outdated()
     assert world.observer.next_deadline(clock[0]) == seconds
     clock[0] += 2.0
     assert world.observer.is_outdated() is (seconds == 2.0)
     assert world.observer.next_deadline(clock[0]) >= 2.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, (SERVICE_MONITORS,)),
+        ({"prometheus_rule": PrometheusRuleSpec(enabled=True)}, (SERVICE_MONITORS, PROMETHEUS_RULES)),
+        ({"service_monitor": ServiceMonitorSpec(enabled=False)}, ()),
+        ({"prometheus_rule": PrometheusRuleSpec(enabled=True), "enabled": False}, ()),
+    ],
+)
+def test_only_definitions_of_wanted_kinds_are_watched(settings: dict[str, Any], names: tuple[str, ...]) -> None:
+    found = observer._optional_definitions(with_spec("dcgm_exporter", **settings))
+    assert tuple(ref.name for ref in found) == names
 
 
 def test_a_run_of_a_controller_repeats_failed_validations() -> None:

@@ -24,6 +24,9 @@ from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import OPERANDS, USES_GPU
 
 NAME = "ci-robot"
+_ON = {"enabled": True}
+EVERYTHING: dict[str, Any] = {"dcgm": _ON, "dcgm_exporter": {"prometheus_rule": _ON, "dashboard": _ON}}
+"""What is off by default and has objects of its own."""
 _VALIDATOR = {"nvidia-operator-validator"}
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _QUESTIONS = ("selfsubjectrulesreviews", "selfsubjectaccessreviews", "selfsubjectreviews")
@@ -61,8 +64,8 @@ class Robot:
 @pytest.fixture(scope="module")
 def robot(sandbox: SandboxWorld) -> Robot:
     """An account with the rights of an inventory in which everything is on, after its first run."""
-    sandbox.submit(Path(__file__).with_suffix(".yaml").read_text())  # the definition of ServiceMonitors
-    sandbox.settings(dcgm={"enabled": True})
+    sandbox.submit(Path(__file__).with_suffix(".yaml").read_text())  # the definitions of the Prometheus Operator
+    sandbox.settings(**EVERYTHING)
     made = Robot(sandbox)
     made.is_given_its_rights()
     made.applies()
@@ -128,7 +131,9 @@ def test_objects_that_lost_their_labels_are_taken_in_again(robot: Robot) -> None
     assert "as declared" in robot.does("plan", "--cluster-only", check=True).out
 
 
-_IN_NAMESPACES = "configmaps,services,serviceaccounts,daemonsets,deployments,roles,rolebindings,servicemonitors"
+_IN_NAMESPACES = (
+    "configmaps,services,serviceaccounts,daemonsets,deployments,roles,rolebindings,servicemonitors,prometheusrules"
+)
 _OF_CLUSTER = "namespaces,clusterroles,clusterrolebindings,runtimeclasses,customresourcedefinitions"
 
 
@@ -162,7 +167,7 @@ def test_every_right_was_needed_and_is_in_the_table(robot: Robot, checkout: Path
     """Every verb on every resource, and every name, was used in these runs; nothing came from what roles pass on."""
     document = yaml.safe_load((checkout / "inventories/sandbox.yaml").read_text())
     path = tmp_path / "sandbox.yaml"
-    path.write_text(yaml.safe_dump({**document, "dcgm": {"enabled": True}}))
+    path.write_text(yaml.safe_dump({**document, **EVERYTHING}))
     inventory = load(path)
     robot.world.submit(definition())  # a stack's resource is looked for where the server knows such
     robot.does("plan", "--cluster-only")

@@ -12,7 +12,7 @@ from tests.answers import Answer
 from tests.real.node.nodes import missing, ready_node
 from tests.real.node.user import NodeUser
 
-_ORDER = ("test_job", "test_k8s_node", "test_mistakes", "test_restarts", "test_stacks")
+_ORDER = ("test_job", "test_k8s_node", "test_mistakes", "test_restarts", "test_stacks", "test_helm")
 """The modules that share one node, in the order in which they go on from one another."""
 
 

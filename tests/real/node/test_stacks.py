@@ -25,7 +25,7 @@ def operator(user: NodeUser) -> NodeUser:
     """The node without a stack, and two controllers on it. DCGM exporter takes 45 s to get ready, each time."""
     _destroy(user)
     user.settings(dcgm_exporter={"enabled": False}, gfd={"timeout": 300})
-    _import(user)
+    import_image(user)
     access = ("--kubeconfig", str(user.machine.kubeconfig))
     user.cli("operator", "install", "--yes", "--image", IMAGE, "--timeout", "900", *access, check=True)
     return user
@@ -38,7 +38,7 @@ def _destroy(user: NodeUser) -> None:
     user.cli("destroy", "--yes", "-i", str(user.inventory), check=True)
 
 
-def _import(user: NodeUser) -> None:
+def import_image(user: NodeUser) -> None:
     archive = controller.archive(IMAGE, user.folder / "controller.tar")
     user.machine.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
     archive.unlink()

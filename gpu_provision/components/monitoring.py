@@ -1,0 +1,81 @@
+"""Alert rules for Prometheus and a dashboard for Grafana, of the DCGM exporter's metrics.
+
+Both name metrics of the exporter's default list (`etc/dcp-metrics-included.csv` of NVIDIA/dcgm-exporter) and of the
+controller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from gpu_provision.components.objects import manifest
+from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.specs import DashboardSpec, PrometheusRuleSpec
+
+_DASHBOARD_KEY = "nvidia-gpus.json"
+_SOURCE = {"type": "prometheus", "uid": "${source}"}
+_WIDTH, _HEIGHT, _PER_ROW = 8, 7, 3  # Grafana's grid has 24 columns
+
+
+def prometheus_rule(name: str, namespace: str, labels: dict[str, str], spec: PrometheusRuleSpec) -> Manifest:
+    """Return the PrometheusRule for the exporter ``name`` with these labels."""
+    text = _read("alerts.yaml").replace("MAX_TEMPERATURE", str(spec.max_temperature)).replace("NAMESPACE", namespace)
+    return manifest(
+        ("monitoring.coreos.com/v1", "PrometheusRule"),
+        name,
+        namespace=namespace,
+        labels={**spec.additional_labels, **labels},
+        spec=yaml.safe_load(text),
+    )
+
+
+def dashboard(name: str, namespace: str, labels: dict[str, str], spec: DashboardSpec) -> Manifest:
+    """Return the ConfigMap with the dashboard, for the sidecar of Grafana that reads those with a label."""
+    content = {
+        "title": "NVIDIA GPUs",
+        "uid": "gpu-provision-gpus",
+        "schemaVersion": 39,
+        "tags": ["gpu"],
+        "time": {"from": "now-6h", "to": "now"},
+        "refresh": "30s",
+        "templating": {"list": [{"name": "source", "type": "datasource", "query": "prometheus", "label": "Source"}]},
+        "panels": [*_panels()],
+    }
+    return manifest(
+        ("v1", "ConfigMap"),
+        f"{name}-dashboard",
+        namespace=namespace,
+        labels={**spec.labels, **labels},
+        annotations=spec.annotations,
+        data={_DASHBOARD_KEY: json.dumps(content, indent=1)},
+    )
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    for place, (title, unit, expression) in enumerate(yaml.safe_load(_read("dashboard.yaml"))):
+        row, column = divmod(place, _PER_ROW)
+        yield {
+            "id": place + 1,
+            "title": title,
+            "type": "timeseries",
+            "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+            "datasource": _SOURCE,
+            "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+            "targets": [{"refId": "A", "expr": _by_gpu(expression), "legendFormat": "{{node}} GPU {{gpu}}"}],
+        }
+
+
+def _by_gpu(expression: str) -> str:
+    """Return an expression by node and GPU; versions of the exporter differ in the label of the node."""
+    for label in ("Hostname", "hostname"):
+        expression = f'label_replace({expression}, "node", "$1", "{label}", "(.+)")'
+    return f"max by (node, gpu) ({expression})"
+
+
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
