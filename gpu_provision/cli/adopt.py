@@ -97,11 +97,9 @@ def _show(adoption: StackAdoption, out: Output, run: StackRun | None) -> ExitCod
 
 def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     """Write an inventory of the installation, and print its findings. Raises UsageError for an unwritable file."""
-    import yaml
-
     from gpu_provision.adopt.checks import check_policy, nothing_to_adopt_finding
     from gpu_provision.adopt.discovery import discover
-    from gpu_provision.adopt.inventory import derive_inventory
+    from gpu_provision.adopt.inventory import derive_inventory, settings_of_install
     from gpu_provision.inventory import check
     from gpu_provision.kube.client import connect
 
@@ -115,12 +113,11 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     if installation.policy is None:
         raise RunFailedError(nothing_to_adopt_finding(installation.cluster))
     cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
-    declared = derive_inventory(installation, name=path.stem, cluster=cluster)
+    draft = derive_inventory(settings_of_install(installation), name=path.stem, cluster=cluster, install=installation)
     text = f"# Written by gpu-provision adopt: the GPU Operator's installation in {installation.cluster}.\n"
-    text += yaml.safe_dump(declared, sort_keys=False, width=118)
     with report_write_errors(path, *_UNWRITABLE):
-        path.write_text(text, encoding="utf-8")
-    findings = (*check_policy(installation), *check(path).all)
+        path.write_text(text + draft.text, encoding="utf-8")
+    findings = (*check_policy(installation), *draft.refused, *check(path).all)
     parts = {"cluster": installation.cluster, "inventory_file": str(path)}
     out.result(document("adopt", findings, **parts), f"{path} declares the GPU Operator's installation")
     out.findings(findings)

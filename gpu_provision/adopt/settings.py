@@ -1,0 +1,108 @@
+"""What a user has set in the GPU Operator, from its chart's values, resources or a cluster, in one form. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_provision.adopt.reference import DRIVER, POLICY, VALUES, policy_path
+
+EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
+
+Path = tuple[str, ...]
+Locate = Callable[[Path], str]
+"""The place of a field as its source names it: ``values.yaml:12 driver.env``."""
+
+
+@dataclass(kw_only=True)
+class OperatorSettings:
+    """Fields of a ClusterPolicy, as its spec has them.
+
+    Values of the chart and an NVIDIADriver have the names of a ClusterPolicy here; what a ClusterPolicy does not have
+    keeps its place: ``nfd.enabled``, and ``driver.nodeSelector`` of an NVIDIADriver.
+    """
+
+    kind: str  # of the source: ClusterPolicy, NVIDIADriver or values
+    name: str = ""  # of an NVIDIADriver
+    namespace: str = ""  # of the operator, as far as the source tells
+    version_texts: tuple[str, ...] = ()  # texts that may have the chart's version
+    spec: dict[str, Any] = field(default_factory=dict)
+    places: dict[Path, str] = field(default_factory=dict)  # of each field and each section
+    drivers: list[OperatorSettings] = field(default_factory=list)  # NVIDIADriver resources
+
+    def add(self, fields: Iterable[tuple[Path, Any]], locate: Locate) -> None:
+        """Set fields of a source; as with Helm, a later source wins, and null removes a value."""
+        for path, value in fields:
+            target = policy_path(self.kind, path)
+            _put(self.spec, target, value)
+            for length in range(1, len(target) + 1):
+                self.places[target[:length]] = locate(path)
+
+    def where(self, path: Path) -> str:
+        """Return the place of a field, or of the nearest section around it."""
+        lengths = range(len(path), 0, -1)
+        return next((self.places[path[:length]] for length in lengths if path[:length] in self.places), "")
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the path and value of each leaf of nested mappings; lists and empty mappings are leaves."""
+    if isinstance(value, Mapping) and value:
+        for key, below in value.items():
+            yield from leaves(below, (*path, str(key)))
+    elif path:
+        yield path, value
+
+
+def value_at(spec: Any, field: str) -> Any:
+    """Return the value of a field such as ``driver.env``; None without it."""
+    for step in field.split("."):
+        spec = spec.get(step) if isinstance(spec, Mapping) else None
+    return spec
+
+
+def is_env(value: Any) -> bool:
+    """Whether a value is a list of variables, as containers have them."""
+    return isinstance(value, list) and all(isinstance(entry, dict) and "name" in entry for entry in value)
+
+
+def _put(spec: dict[str, Any], path: Path, value: Any) -> None:
+    *parents, last = path
+    for step in parents:
+        below = spec.get(step)
+        if not isinstance(below, dict):
+            below = spec[step] = {}
+        spec = below
+    if value is None:
+        spec.pop(last, None)
+    elif value != {} or not isinstance(spec.get(last), dict):
+        spec[last] = value
+
+
+def settings_of_policy(policy: Mapping[str, Any], place: Locate) -> OperatorSettings:
+    """Return the settings of a ClusterPolicy."""
+    metadata = policy.get("metadata") or {}
+    marks, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    found = OperatorSettings(
+        kind=POLICY,
+        namespace=str(annotations.get("meta.helm.sh/release-namespace", "")),
+        version_texts=(str(marks.get("helm.sh/chart", "")),),
+    )
+    found.add(leaves(policy.get("spec") or {}), place)
+    return found
+
+
+def settings_of_driver(driver: Mapping[str, Any], place: Locate) -> OperatorSettings:
+    """Return the settings of an NVIDIADriver, whose image may be one name with its repository."""
+    found = OperatorSettings(kind=DRIVER, name=str((driver.get("metadata") or {}).get("name", "")))
+    found.add(leaves(driver.get("spec") or {}), place)
+    section = found.spec.get("driver")
+    image = str(section.get("image", "")) if isinstance(section, dict) else ""
+    if section and "/" in image and not section.get("repository"):
+        section["repository"], _, section["image"] = image.rpartition("/")
+    return found
+
+
+def settings_of_values() -> OperatorSettings:
+    """Return settings to which values of the chart are added."""
+    return OperatorSettings(kind=VALUES)
