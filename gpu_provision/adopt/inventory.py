@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -25,6 +24,7 @@ from gpu_provision.adopt.settings import (
     Path,
     is_env,
     leaves,
+    put_value,
     settings_of_driver,
     settings_of_policy,
     value_at,
@@ -72,8 +72,8 @@ def derive_inventory(
     release = release or release_of(source)
     main = _without_driver(source) if source.drivers else source
     settings = carried_settings(main, release)
-    if source.drivers and "driver" in settings:  # what the operator takes without a value is not of these drivers
-        settings["driver"].pop("upgrade_policy", None)
+    if source.drivers:  # what the operator takes without a value is not of these drivers
+        _remove(settings, ("driver", "upgrade_policy"))
     draft = Draft(data={}, unsupported=[item for each in (main, *source.drivers) for item in report_unsupported(each)])
     drivers = [_read_driver(each, settings, release, draft) for each in source.drivers]
     origins: dict[KeyPath, OperatorSettings] = {(): main}
@@ -112,7 +112,7 @@ def _read_driver(source: OperatorSettings, settings: dict[str, Any], release: st
     pool = driver_pool(source, own.pop("driver", {}))
     for key, section in own.items():
         if settings.setdefault(key, section) != section:
-            what = f"{key} is not carried over. The NVIDIADriver resources differ in it, and an inventory has one."
+            what = "The NVIDIADriver resources differ in it, and an inventory has it once."
             draft.unsupported.append(not_carried_over(source.where((key,)), what))
     return pool
 
@@ -128,18 +128,26 @@ def _add_cluster_facts(settings: Mapping[str, Any], install: OperatorInstall) ->
     return found
 
 
+class _LiveSpec(NamedTuple):
+    """The spec of a resource in a cluster."""
+
+    item: Manifest
+
+    def leaves(self) -> Iterator[tuple[Path, Any]]:
+        return leaves(self.item.get("spec") or {})
+
+    def locate(self, path: Path) -> str:
+        return f"{ref_of(self.item)} spec.{format_path(path)}"
+
+
 def settings_of_install(install: OperatorInstall) -> OperatorSettings:
     """Return the settings of a cluster's ClusterPolicy and NVIDIADriver resources."""
-    found = settings_of_policy(install.policy or {}, partial(_locate, install.policy or {}))
+    policy = install.policy or {}
+    found = settings_of_policy(policy.get("metadata", {}), _LiveSpec(policy))
     found.version_texts = (*_chart_texts(install), *found.version_texts)
     found.namespace = install.namespace
-    for driver in install.drivers:
-        found.drivers.append(settings_of_driver(driver, partial(_locate, driver)))
+    found.drivers = [settings_of_driver(driver["metadata"], _LiveSpec(driver)) for driver in install.drivers]
     return found
-
-
-def _locate(item: Manifest, path: Path) -> str:
-    return f"{ref_of(item)} spec.{format_path(path)}"
 
 
 def _chart_texts(install: OperatorInstall) -> Iterator[str]:
@@ -163,32 +171,26 @@ def carried_settings(source: OperatorSettings, release: str) -> dict[str, Any]:
         value = value_at(spec, name)
         if value in EMPTY_VALUES or (written := _to_inventory_value(name, carried, value)) in EMPTY_VALUES:
             continue
-        _put(settings, carried.key, written)
+        put_value(settings, tuple(carried.key.split(".")), written)
     settings = _drop_schema_defaults(settings, schema())
     for key, parts in _images(source, release).items():
         for part, value in parts.items():
-            _put(settings, f"{key}.{part}", value)
+            put_value(settings, (*key.split("."), part), value)
     return settings
-
-
-def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    *parents, last = key.split(".")
-    for step in parents:
-        settings = settings.setdefault(step, {})
-    settings[last] = value
 
 
 def _with_unset(source: OperatorSettings, release: str) -> dict[str, Any]:
     """Return the spec of a source with what holds for fields that it does not have."""
     if not source.spec:
         return {}
-    whole = OperatorSettings(kind=POLICY)
+    spec: dict[str, Any] = {}
     for name, default in read_table("reference.yaml")["unset"].get(source.kind, {}).items():
         until, only_with = default.get("until", release), default.get("only_with")
         if not _is_newer(release, until) and (only_with is None or value_at(source.spec, only_with)):
-            whole.add([(tuple(name.split(".")), default["value"])], lambda _: "")
-    whole.add(leaves(source.spec), lambda _: "")
-    return whole.spec
+            put_value(spec, tuple(name.split(".")), default["value"])
+    for path, value in leaves(source.spec):
+        put_value(spec, path, value)
+    return spec
 
 
 def _is_newer(release: str, other: str) -> bool:
@@ -253,9 +255,8 @@ def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> 
         source, below = origins[begin], error.path[len(begin) if begin[:1] == ("pools",) else 0 :]
         if field := _field_of(below):
             finding = to_finding(document, error)
-            what = f"{field} is not carried over. {finding.what}"
             place = source.where(tuple(field.split(".")))
-            draft.refused.append(not_carried_over(place, what, evidence=finding.evidence, fix=finding.fix))
+            draft.refused.append(not_carried_over(place, finding.what, evidence=finding.evidence, fix=finding.fix))
             _remove(draft.data, _setting_path(error.path))
 
 
@@ -268,8 +269,8 @@ def _field_of(path: KeyPath) -> str:
         for name, row in reference.rows_of(reference.DRIVER).items()
         if row.key.startswith(POOL)
     }
-    names = reference.prefixes(".".join(map(str, path)))
-    return next((keys[name] for name in names if name in keys), "")
+    names = [name for name in reference.prefixes(".".join(map(str, path))) if name in keys]
+    return keys[names[-1]] if names else ""
 
 
 def _setting_path(path: KeyPath) -> KeyPath:

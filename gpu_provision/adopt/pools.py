@@ -96,7 +96,8 @@ def pools_of_nodes(
             kinds.setdefault(kind, []).append(node.name)
     pools: dict[str, Any] = {}
     members: list[dict[str, str]] = []
-    by_name, found = {each.name: each for each in drivers}, {}
+    by_name = {each.name: each for each in drivers}
+    found: dict[str, DriverPool] = {}
     for kind, names in sorted(kinds.items()):
         model, count, system, driver = kind
         alike = [each for each in kinds if each[0] == model]

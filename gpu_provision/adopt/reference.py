@@ -104,7 +104,7 @@ def carried_fields() -> Mapping[str, Carried]:
         for name, record in _section_types().items()
         for field, each in _map_settings(record, camel_case(name), name)
     }
-    keys = {field: row.key for field, row in rows_of(VALUES).items()}
+    keys = {field: row.key for field, row in rows_of(VALUES).items() if not row.quiet}
     return found | {
         field: Carried(key, kind_of(key)) for field, key in keys.items() if key and "*" not in key and has_key(key)
     }
@@ -172,10 +172,10 @@ def kind_of(key: str) -> str:
 
 
 def _schema_of(key: str) -> Mapping[str, Any] | None:
-    part: Any = schema()
+    part = schema()
     for step in key.split("."):
-        part = resolve_ref(part)
-        part = part.get("properties", {}).get(step) or (part.get("additionalProperties") if step == "*" else None)
+        whole = resolve_ref(part)
+        part = whole.get("additionalProperties") if step == "*" else whole.get("properties", {}).get(step)
         if not isinstance(part, dict):
             return None
     return part

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from gpu_provision.adopt.reference import DRIVER, POLICY, VALUES, policy_path
+from gpu_provision.adopt.reference import DRIVER, POLICY, policy_path
 
 EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
 
 Path = tuple[str, ...]
-Locate = Callable[[Path], str]
-"""The place of a field as its source names it: ``values.yaml:12 driver.env``."""
 
 
 @dataclass(kw_only=True)
@@ -31,13 +29,13 @@ class OperatorSettings:
     places: dict[Path, str] = field(default_factory=dict)  # of each field and each section
     drivers: list[OperatorSettings] = field(default_factory=list)  # NVIDIADriver resources
 
-    def add(self, fields: Iterable[tuple[Path, Any]], locate: Locate) -> None:
+    def add(self, fields: Fields) -> None:
         """Set fields of a source; as with Helm, a later source wins, and null removes a value."""
-        for path, value in fields:
+        for path, value in fields.leaves():
             target = policy_path(self.kind, path)
-            _put(self.spec, target, value)
+            put_value(self.spec, target, value)
             for length in range(1, len(target) + 1):
-                self.places[target[:length]] = locate(path)
+                self.places[target[:length]] = fields.locate(path)
 
     def where(self, path: Path) -> str:
         """Return the place of a field, or of the nearest section around it."""
@@ -66,7 +64,8 @@ def is_env(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, dict) and "name" in entry for entry in value)
 
 
-def _put(spec: dict[str, Any], path: Path, value: Any) -> None:
+def put_value(spec: dict[str, Any], path: Path, value: Any) -> None:
+    """Set a field of nested mappings; null removes it, and an empty mapping changes nothing that is there."""
     *parents, last = path
     for step in parents:
         below = spec.get(step)
@@ -79,30 +78,39 @@ def _put(spec: dict[str, Any], path: Path, value: Any) -> None:
         spec[last] = value
 
 
-def settings_of_policy(policy: Mapping[str, Any], place: Locate) -> OperatorSettings:
+class Fields(Protocol):
+    """The fields of a source, and where it has each."""
+
+    def leaves(self) -> Iterator[tuple[Path, Any]]:
+        """Yield the path and value of each field."""
+
+    def locate(self, path: Path) -> str:
+        """Return the place of a field as the source names it: ``values.yaml:12 driver.env``."""
+
+
+def settings_of_policy(metadata: Mapping[str, Any], spec: Fields) -> OperatorSettings:
     """Return the settings of a ClusterPolicy."""
-    metadata = policy.get("metadata") or {}
-    marks, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     found = OperatorSettings(
         kind=POLICY,
-        namespace=str(annotations.get("meta.helm.sh/release-namespace", "")),
-        version_texts=(str(marks.get("helm.sh/chart", "")),),
+        namespace=_text_at(metadata, "annotations", "meta.helm.sh/release-namespace"),
+        version_texts=(_text_at(metadata, "labels", "helm.sh/chart"),),
     )
-    found.add(leaves(policy.get("spec") or {}), place)
+    found.add(spec)
     return found
 
 
-def settings_of_driver(driver: Mapping[str, Any], place: Locate) -> OperatorSettings:
+def _text_at(value: Any, *steps: str) -> str:
+    for step in steps:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return str(value or "")
+
+
+def settings_of_driver(metadata: Mapping[str, Any], spec: Fields) -> OperatorSettings:
     """Return the settings of an NVIDIADriver, whose image may be one name with its repository."""
-    found = OperatorSettings(kind=DRIVER, name=str((driver.get("metadata") or {}).get("name", "")))
-    found.add(leaves(driver.get("spec") or {}), place)
+    found = OperatorSettings(kind=DRIVER, name=str(metadata.get("name", "")))
+    found.add(spec)
     section = found.spec.get("driver")
     image = str(section.get("image", "")) if isinstance(section, dict) else ""
     if section and "/" in image and not section.get("repository"):
         section["repository"], _, section["image"] = image.rpartition("/")
     return found
-
-
-def settings_of_values() -> OperatorSettings:
-    """Return settings to which values of the chart are added."""
-    return OperatorSettings(kind=VALUES)

@@ -76,11 +76,15 @@ def _is_off(row: Row, spec: Mapping[str, Any]) -> bool:
 
 def _explain_unknown(kind: str, path: Path) -> str:
     """Return that a field is none of the reference, or that an inventory has no such setting."""
-    known = reference.field_names(POLICY) + (reference.field_names(VALUES) if kind == VALUES else ())
-    name = ".".join(path)
-    if any(prefix in known for prefix in reference.prefixes(name)):
+    known = {*reference.field_names(POLICY), *(reference.field_names(VALUES) if kind == VALUES else ())}
+    steps = {tuple(field.split(".")[:length]) for field in known for length in range(1, field.count(".") + 2)}
+    if ".".join(path) in known or any(".".join(path[:length]) in known for length in range(1, len(path))):
         return "An inventory has no such setting."
-    return f"The GPU Operator {reference.version()} has no such field. {did_you_mean(name, known)}".strip()
+    length = next(length for length in range(1, len(path) + 1) if path[:length] not in steps)
+    alike = [each[-1] for each in steps if len(each) == length and each[:-1] == path[: length - 1]]
+    near = did_you_mean(path[length - 1], alike)
+    name = quote_unprintable(path[length - 1])
+    return f"The GPU Operator {reference.version()} has no field {name} here. {near}".strip()
 
 
 def _shown(path: Path, value: Any) -> str:
@@ -88,21 +92,25 @@ def _shown(path: Path, value: Any) -> str:
     if is_env(value) and value:
         return ", ".join(str(entry["name"]) for entry in value)
     if isinstance(value, (list, dict)):
-        return f"{len(value)} entries"
+        return f"{len(value)} {'entry' if len(value) == 1 else 'entries'}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
     is_secret = "env" in path or (looks_secret(path[-1]) and path[-1] not in _NAMES_OF_SECRETS)
     return HIDDEN if is_secret else quote_unprintable(hide_users(text))[:_MAX_SHOWN]
 
 
-def not_carried_over(where: str, what: str, *, evidence: str = "", fix: str = _FIX) -> Finding:
+def not_carried_over(where: str, reason: str, *, evidence: str = "", fix: str = _FIX) -> Finding:
     """Return the warning about a setting that an import does not carry over."""
     return Finding(
-        code=codes.NOT_CARRIED_OVER, where=where, what=what, evidence=evidence, fix=fix, severity=Severity.WARNING
+        code=codes.NOT_CARRIED_OVER,
+        where=where,
+        what=f"This setting is not carried over. {reason}",
+        evidence=evidence,
+        fix=fix,
+        severity=Severity.WARNING,
     )
 
 
 def report_unsupported(source: OperatorSettings) -> Iterator[Finding]:
     """Yield a warning for each setting that an inventory lacks."""
     for each in unsupported_settings(source):
-        what = f"{each.path} is not carried over. {each.meaning}"
-        yield not_carried_over(source.where(each.steps), what, evidence=each.value)
+        yield not_carried_over(source.where(each.steps), each.meaning, evidence=each.value)
