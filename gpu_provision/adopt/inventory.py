@@ -17,7 +17,7 @@ from gpu_provision import releases
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
 from gpu_provision.adopt.pools import DriverPool, driver_pool, pools_of_drivers, pools_of_nodes
-from gpu_provision.adopt.reference import IMAGE, POLICY, POOL, read_table
+from gpu_provision.adopt.reference import IMAGE, POLICY, POOL, VALUES, read_table
 from gpu_provision.adopt.settings import (
     EMPTY_VALUES,
     OperatorSettings,
@@ -39,6 +39,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding
 
 _NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
+_NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
@@ -168,7 +169,8 @@ def carried_settings(source: OperatorSettings, release: str) -> dict[str, Any]:
     spec = _with_unset(source, release)
     settings: dict[str, Any] = {}
     for name, carried in reference.carried_fields().items():
-        value = value_at(spec, name)
+        only_with = reference.row_of(source.kind, name).only_with if source.kind == VALUES else ""
+        value = None if only_with and not value_at(spec, only_with) else value_at(spec, name)
         if value in EMPTY_VALUES or (written := _to_inventory_value(name, carried, value)) in EMPTY_VALUES:
             continue
         put_value(settings, tuple(carried.key.split(".")), written)
@@ -202,10 +204,12 @@ def _to_inventory_value(name: str, carried: reference.Carried, value: Any) -> An
     """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
     known, (key, kind) = read_table("reference.yaml"), carried
     if kind == "env" and is_env(value):
-        variables = {entry["name"]: str(entry.get("value", "")) for entry in value}
+        variables = {entry["name"]: _text_of(entry.get("value")) for entry in value}
         return _drop_defaults(known["chart_variables"].get(key.partition(".")[0], {}), variables)
     if value in known["defaults"].get(name, ()):
         return None
+    if key.endswith(".config.data") and isinstance(value, dict) and reference.holds_mappings(key):
+        return {each: _parse_text(text) for each, text in value.items()}
     if key == "daemonsets.labels" and isinstance(value, dict):
         return _drop_defaults(known["chart_labels"], value)
     if key.endswith("max_unavailable"):
@@ -213,6 +217,18 @@ def _to_inventory_value(name: str, carried: reference.Carried, value: Any) -> An
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
         return value[1:]
     return value
+
+
+def _parse_text(text: Any) -> Any:
+    """Return a file of a ConfigMap as a mapping; what is none stays, and the schema reports it."""
+    try:
+        return yaml.safe_load(text) if isinstance(text, str) else text
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
 
 
 def _drop_defaults(defaults: Mapping[str, str | None], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,9 +270,9 @@ def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> 
         begin = max((each for each in origins if error.path[: len(each)] == each), key=len)
         source, below = origins[begin], error.path[len(begin) if begin[:1] == ("pools",) else 0 :]
         if field := _field_of(below):
-            finding = to_finding(document, error)
-            place = source.where(tuple(field.split(".")))
-            draft.refused.append(not_carried_over(place, finding.what, evidence=finding.evidence, fix=finding.fix))
+            finding, place = to_finding(document, error), source.where(tuple(field.split(".")))
+            what = _NO_ENV if field.endswith("env") and error.keyword == "type" else finding.what
+            draft.refused.append(not_carried_over(place, what, evidence=finding.evidence, fix=finding.fix))
             _remove(draft.data, _setting_path(error.path))
 
 

@@ -171,6 +171,12 @@ def kind_of(key: str) -> str:
     return str((part or {}).get("$ref", "")).rpartition("/")[2]
 
 
+def holds_mappings(key: str) -> bool:
+    """Whether the values below a key are mappings."""
+    below = resolve_ref(dict(_schema_of(key) or {})).get("additionalProperties")
+    return isinstance(below, dict) and resolve_ref(below).get("type") == "object"
+
+
 def _schema_of(key: str) -> Mapping[str, Any] | None:
     part = schema()
     for step in key.split("."):

@@ -60,8 +60,13 @@ def value_at(spec: Any, field: str) -> Any:
 
 
 def is_env(value: Any) -> bool:
-    """Whether a value is a list of variables, as containers have them."""
-    return isinstance(value, list) and all(isinstance(entry, dict) and "name" in entry for entry in value)
+    """Whether a value is a list of variables as the GPU Operator has them: each with a name and a value."""
+    return isinstance(value, list) and all(isinstance(entry, dict) and _is_variable(entry) for entry in value)
+
+
+def _is_variable(entry: Mapping[str, Any]) -> bool:
+    has_value = not isinstance(entry.get("value"), (dict, list))
+    return has_value and isinstance(entry.get("name"), str) and entry.keys() <= {"name", "value"}
 
 
 def put_value(spec: dict[str, Any], path: Path, value: Any) -> None:

@@ -76,8 +76,8 @@ def read_files(names: Iterable[str]) -> tuple[OperatorSettings, tuple[Finding, .
     for name in dict.fromkeys(names):
         parts.findings += _read_file(name, parts)
     parts.findings += _find_contradictions(parts)
-    if errors := [finding for finding in parts.findings if finding.severity is Severity.ERROR]:
-        raise InvalidInventoryError(*errors)
+    if _has_errors(parts):
+        raise InvalidInventoryError(*parts.findings)
     return _combine(parts), tuple(parts.findings)
 
 
@@ -166,9 +166,12 @@ def _find_contradictions(parts: _Parts) -> Iterator[Finding]:
     for part, name in zip(parts.drivers, names, strict=True):
         if names.count(name) > 1:
             yield _refusal(f"Several NVIDIADriver resources have the name {quote_unprintable(name)}.", part.place)
-    has_error = any(finding.severity is Severity.ERROR for finding in parts.findings)
-    if not (parts.values or parts.policies or parts.drivers or has_error):
+    if not (parts.values or parts.policies or parts.drivers or _has_errors(parts)):
         yield _refusal("No file has settings of the GPU Operator.", "")
+
+
+def _has_errors(parts: _Parts) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in parts.findings)
 
 
 def _name_of(part: _Part) -> str:

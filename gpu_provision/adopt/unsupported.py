@@ -80,6 +80,8 @@ def _explain_unknown(kind: str, path: Path) -> str:
     steps = {tuple(field.split(".")[:length]) for field in known for length in range(1, field.count(".") + 2)}
     if ".".join(path) in known or any(".".join(path[:length]) in known for length in range(1, len(path))):
         return "An inventory has no such setting."
+    if path in steps:
+        return "A mapping of keys to values is expected here."
     length = next(length for length in range(1, len(path) + 1) if path[:length] not in steps)
     alike = [each[-1] for each in steps if len(each) == length and each[:-1] == path[: length - 1]]
     near = did_you_mean(path[length - 1], alike)
