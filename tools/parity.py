@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.adopt.reference import DRIVER, KINDS, POLICY, VALUES, FieldStatus, Status, parity, version
+from gpu_provision.adopt.reference import DRIVER, KINDS, POLICY, VALUES, Coverage, FieldCoverage, parity, version
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
 _OPAQUE = frozenset({"nodeAffinity", "podSecurityContext", "resources"})  # Kubernetes' own types
@@ -52,21 +52,21 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _totals(title: str, rows: list[tuple[str, FieldStatus]]) -> Iterator[str]:
-    yield f"| {title} | fields | {' | '.join(Status)} |"
-    yield "|---|---|" + "---|" * len(Status)
+def _totals(title: str, rows: list[tuple[str, FieldCoverage]]) -> Iterator[str]:
+    yield f"| {title} | fields | {' | '.join(Coverage)} |"
+    yield "|---|---|" + "---|" * len(Coverage)
     groups = dict.fromkeys(name for name, _ in rows)
     for name in groups:
         yield _total(name, [each for group, each in rows if group == name])
     yield _total("**all**", [each for _, each in rows])
 
 
-def _total(name: str, fields: list[FieldStatus]) -> str:
+def _total(name: str, fields: list[FieldCoverage]) -> str:
     counts = Counter(each.status for each in fields)
-    return f"| {name} | {len(fields)} | {' | '.join(str(counts[status]) for status in Status)} |"
+    return f"| {name} | {len(fields)} | {' | '.join(str(counts[status]) for status in Coverage)} |"
 
 
-def _row(each: FieldStatus) -> str:
+def _row(each: FieldCoverage) -> str:
     return f"| `{each.field}` | {each.status} | {f'`{each.key}`' if each.key else ''} | {each.reason} |"
 
 

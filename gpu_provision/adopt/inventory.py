@@ -17,7 +17,7 @@ from gpu_provision import releases
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
 from gpu_provision.adopt.pools import DriverPool, driver_pool, pools_of_drivers, pools_of_nodes
-from gpu_provision.adopt.reference import IMAGE, POLICY, POOL, VALUES, read_table
+from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, read_table
 from gpu_provision.adopt.settings import (
     EMPTY_VALUES,
     OperatorSettings,
@@ -202,18 +202,22 @@ def _is_newer(release: str, other: str) -> bool:
 
 def _to_inventory_value(name: str, carried: reference.Carried, value: Any) -> Any:
     """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
-    known, (key, kind) = read_table("reference.yaml"), carried
-    if kind == "env" and is_env(value):
+    known, key = read_table("reference.yaml"), carried.key
+    if carried.kind == "env" and is_env(value):
         variables = {entry["name"]: _text_of(entry.get("value")) for entry in value}
         return _drop_defaults(known["chart_variables"].get(key.partition(".")[0], {}), variables)
     if value in known["defaults"].get(name, ()):
         return None
-    if key.endswith(".config.data") and isinstance(value, dict) and reference.holds_mappings(key):
-        return {each: _parse_text(text) for each, text in value.items()}
     if key == "daemonsets.labels" and isinstance(value, dict):
         return _drop_defaults(known["chart_labels"], value)
-    if key.endswith("max_unavailable"):
-        return int(value) if str(value).isdecimal() else value
+    return _convert(key, value)
+
+
+def _convert(key: str, value: Any) -> Any:
+    if isinstance(value, dict) and key.endswith(".config.data") and reference.holds_mappings(key):
+        return {name: _parse_text(text) for name, text in value.items()}
+    if key.endswith("max_unavailable") and str(value).isdecimal():
+        return int(value)
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
         return value[1:]
     return value
@@ -236,18 +240,36 @@ def _drop_defaults(defaults: Mapping[str, str | None], settings: Mapping[str, An
 
 
 def _images(source: OperatorSettings, release: str) -> dict[str, dict[str, Any]]:
-    """Return the parts of images that differ from the release, by section of the inventory.
-
-    A section of a ClusterPolicy without a version names no image: the operator then takes it from its environment.
-    """
+    """Return the parts of images that differ from the release, by section of the inventory."""
     found = {}
     for section, key in reference.image_sections().items():
-        named = value_at(source.spec, section)
-        parts = {part: named[part] for part in IMAGE if named.get(part)} if isinstance(named, dict) else {}
-        if parts and (source.kind != POLICY or "version" in parts):
-            default = releases.release(release).images.get(key.replace(".", "_"))
-            found[key] = {part: value for part, value in parts.items() if value != getattr(default, part, None)}
+        parts = _image_parts(source.kind, value_at(source.spec, section))
+        default = releases.release(release).images.get(key.replace(".", "_"))
+        found[key] = {part: value for part, value in parts.items() if value != getattr(default, part, None)}
     return {key: parts for key, parts in found.items() if parts}
+
+
+def _image_parts(kind: str, section: Any) -> dict[str, Any]:
+    """Return repository, image and version as far as a section names them.
+
+    In a resource an image without both others is a whole reference; that of an NVIDIADriver has the repository by
+    default. Without an image, the operator takes it from its environment, as with the release (`ImagePath` in
+    internal/image/image.go).
+    """
+    parts = {part: section[part] for part in IMAGE if section.get(part)} if isinstance(section, dict) else {}
+    is_whole = "image" in parts and "repository" not in parts and (kind == DRIVER or "version" not in parts)
+    if kind != VALUES and is_whole:
+        return _split_image(str(parts["image"])) | {part: parts[part] for part in parts if part != "image"}
+    return parts if kind != POLICY or "version" in parts else {}
+
+
+def _split_image(name: str) -> dict[str, str]:
+    """Return the parts of a reference such as ``r.example.com/nvidia/driver:580``, or with a digest."""
+    rest, _, digest = name.partition("@")
+    repository, _, image = rest.rpartition("/")
+    image, _, tag = image.partition(":")
+    parts = {"repository": repository, "image": image, "version": digest or tag}
+    return {part: value for part, value in parts.items() if value}
 
 
 def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,7 +277,7 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     kept = {}
     for key, value in settings.items():
         setting = resolve_ref(part["properties"][key])
-        if "properties" in setting:
+        if "properties" in setting and isinstance(value, dict):
             if below := _drop_schema_defaults(value, setting):
                 kept[key] = below
         elif value != setting.get("default"):

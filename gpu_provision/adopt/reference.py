@@ -36,7 +36,7 @@ def read_table(file: str) -> Mapping[str, Any]:
     return table
 
 
-class Status(StrEnum):
+class Coverage(StrEnum):
     """What an inventory has of a field."""
 
     HERE = "here"
@@ -46,7 +46,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ReferenceRow:
     """What reference.yaml says of a field; its head describes the columns."""
 
     key: str = ""
@@ -64,12 +64,12 @@ class Row:
         return self.none or self.lacks or self.partly or self.later
 
 
-class FieldStatus(NamedTuple):
+class FieldCoverage(NamedTuple):
     """A field of the reference, what the inventory has of it, the key, and what is missing."""
 
     kind: str
     field: str
-    status: Status
+    status: Coverage
     key: str
     reason: str
 
@@ -165,6 +165,11 @@ def has_key(key: str) -> bool:
     return _schema_of(key) is not None
 
 
+def default_of(key: str) -> Any:
+    """Return the default of a key as the schema has it; None without one."""
+    return (_schema_of(key) or {}).get("default") if key else None
+
+
 def kind_of(key: str) -> str:
     """Return the kind of a key's value in the schema, as far as it is a definition."""
     part = _schema_of(key)
@@ -181,26 +186,27 @@ def _schema_of(key: str) -> Mapping[str, Any] | None:
     part = schema()
     for step in key.split("."):
         whole = resolve_ref(part)
-        part = whole.get("additionalProperties") if step == "*" else whole.get("properties", {}).get(step)
-        if not isinstance(part, dict):
+        below: Any = whole.get("additionalProperties") if step == "*" else whole.get("properties", {}).get(step)
+        if not isinstance(below, dict):
             return None
+        part = below
     return part
 
 
 @cache
-def row_of(kind: str, field: str) -> Row:
+def row_of(kind: str, field: str) -> ReferenceRow:
     """Return the row of the longest name that holds for a field; an empty one without any."""
     rows = rows_of(kind)
     matching = [name for name in ("", *prefixes(field)) if name in rows]
-    return rows[matching[-1]] if matching else Row()
+    return rows[matching[-1]] if matching else ReferenceRow()
 
 
 @cache
-def rows_of(kind: str) -> Mapping[str, Row]:
+def rows_of(kind: str) -> Mapping[str, ReferenceRow]:
     """Return the rows of a kind by field; values of the chart have those of the ClusterPolicy, too."""
     table = read_table("reference.yaml")
     written = table[POLICY] | table[VALUES] if kind == VALUES else table[kind]
-    return {name: Row(**row) for name, row in written.items()}
+    return {name: ReferenceRow(**row) for name, row in written.items()}
 
 
 def prefixes(field: str) -> Iterator[str]:
@@ -232,37 +238,37 @@ def setting_of(field: str) -> str:
     return next((carried_fields()[each].key for each in prefixes(field) if each in carried_fields()), "")
 
 
-def status_of(kind: str, field: str) -> FieldStatus:
+def status_of(kind: str, field: str) -> FieldCoverage:
     """Return what the inventory has of a field of the reference."""
     if kind == DRIVER:
         return _status_of_driver(field)
     return _judge(kind, field, row_of(kind, field), setting_of(field) if kind in {POLICY, VALUES} else "")
 
 
-def _status_of_driver(field: str) -> FieldStatus:
+def _status_of_driver(field: str) -> FieldCoverage:
     """Return the status of a field of an NVIDIADriver: as of the driver in a ClusterPolicy, for each pool."""
     same = policy_field(field)
     key = setting_of(same)
     return _judge(DRIVER, field, driver_row(field), f"{POOL}{key}" if key.startswith(_DRIVER_SECTION) else key)
 
 
-def driver_row(field: str) -> Row:
+def driver_row(field: str) -> ReferenceRow:
     """Return the row of a field of an NVIDIADriver: its own, or that of the ClusterPolicy's."""
     own = row_of(DRIVER, field)
-    return row_of(POLICY, policy_field(field)) if own == Row() else own
+    return row_of(POLICY, policy_field(field)) if own == ReferenceRow() else own
 
 
-def _judge(kind: str, field: str, row: Row, carried: str) -> FieldStatus:
+def _judge(kind: str, field: str, row: ReferenceRow, carried: str) -> FieldCoverage:
     key = carried or (row.key if row.key and has_key(row.key) else "")
     if key:
-        return FieldStatus(kind, field, Status.PARTLY if row.lacks else Status.HERE, key, row.lacks)
-    status = Status.NOT_APPLICABLE if row.none else Status.PARTLY if row.partly else Status.ABSENT
-    return FieldStatus(kind, field, status, "", row.reason)
+        return FieldCoverage(kind, field, Coverage.PARTLY if row.lacks else Coverage.HERE, key, row.lacks)
+    status = Coverage.NOT_APPLICABLE if row.none else Coverage.PARTLY if row.partly else Coverage.ABSENT
+    return FieldCoverage(kind, field, status, "", row.reason)
 
 
 KINDS = (POLICY, DRIVER, "GPUCluster", "ComputeDomain", VALUES)
 
 
-def parity() -> tuple[FieldStatus, ...]:
+def parity() -> tuple[FieldCoverage, ...]:
     """Return the status of every field of the reference."""
     return tuple(status_of(kind, field) for kind in KINDS for field in field_names(kind))

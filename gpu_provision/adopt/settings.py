@@ -34,8 +34,8 @@ class OperatorSettings:
         for path, value in fields.leaves():
             target = policy_path(self.kind, path)
             put_value(self.spec, target, value)
-            for length in range(1, len(target) + 1):
-                self.places[target[:length]] = fields.locate(path)
+            for above in range(min(len(path), len(target))):
+                self.places[target[: len(target) - above]] = fields.locate(path[: len(path) - above])
 
     def where(self, path: Path) -> str:
         """Return the place of a field, or of the nearest section around it."""
@@ -111,11 +111,7 @@ def _text_at(value: Any, *steps: str) -> str:
 
 
 def settings_of_driver(metadata: Mapping[str, Any], spec: Fields) -> OperatorSettings:
-    """Return the settings of an NVIDIADriver, whose image may be one name with its repository."""
+    """Return the settings of an NVIDIADriver."""
     found = OperatorSettings(kind=DRIVER, name=str(metadata.get("name", "")))
     found.add(spec)
-    section = found.spec.get("driver")
-    image = str(section.get("image", "")) if isinstance(section, dict) else ""
-    if section and "/" in image and not section.get("repository"):
-        section["repository"], _, section["image"] = image.rpartition("/")
     return found

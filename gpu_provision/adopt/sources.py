@@ -162,10 +162,12 @@ def _find_contradictions(parts: _Parts) -> Iterator[Finding]:
     for part in parts.policies[1:]:
         what = "There is a second ClusterPolicy; the GPU Operator uses only the oldest one."
         yield _refusal(what, part.place, fix="Name the files of one ClusterPolicy.")
-    names = [_name_of(part) for part in parts.drivers]
-    for part, name in zip(parts.drivers, names, strict=True):
-        if names.count(name) > 1:
+    names: set[str] = set()
+    for part in parts.drivers:
+        name = _name_of(part)
+        if name in names:
             yield _refusal(f"Several NVIDIADriver resources have the name {quote_unprintable(name)}.", part.place)
+        names.add(name)
     if not (parts.values or parts.policies or parts.drivers or _has_errors(parts)):
         yield _refusal("No file has settings of the GPU Operator.", "")
 

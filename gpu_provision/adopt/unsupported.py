@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gpu_provision.adopt import reference
-from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, Row, read_table
+from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, ReferenceRow, read_table
 from gpu_provision.adopt.settings import EMPTY_VALUES, OperatorSettings, Path, is_env, leaves, value_at
 from gpu_provision.inventory.document import quote_unprintable
 from gpu_provision.inventory.redaction import HIDDEN, hide_users, looks_secret
@@ -38,12 +38,14 @@ def unsupported_settings(source: OperatorSettings) -> Iterator[UnsupportedSettin
     for path, value in leaves(source.spec):
         if path and not reference.setting_of(".".join(path)) and not _is_pool_key(source.kind, path):
             row = _row_of(source.kind, path)
-            if not (row.quiet or _is_default(path, value) or _is_off(row, source.spec)):
+            if row == ReferenceRow() and source.kind == VALUES and value is False:  # a misspelt switch
+                yield UnsupportedSetting(path, _shown(path, value), _explain_unknown(VALUES, path), is_needed=False)
+            elif not (row.quiet or _is_default(path, value) or _is_off(row, source.spec)):
                 meaning = row.reason or _explain_unknown(source.kind, path)
                 yield UnsupportedSetting(path, _shown(path, value), meaning, row.needed)
 
 
-def _row_of(kind: str, path: Path) -> Row:
+def _row_of(kind: str, path: Path) -> ReferenceRow:
     name = ".".join(path)
     return reference.driver_row(name.removeprefix("driver.")) if kind == DRIVER else reference.row_of(kind, name)
 
@@ -70,7 +72,7 @@ def _defaults(path: Path) -> Iterator[Any]:
             yield default
 
 
-def _is_off(row: Row, spec: Mapping[str, Any]) -> bool:
+def _is_off(row: ReferenceRow, spec: Mapping[str, Any]) -> bool:
     return bool(row.only_with) and not value_at(spec, row.only_with)
 
 

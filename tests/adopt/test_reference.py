@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.adopt import reference
-from gpu_provision.adopt.reference import FieldStatus, Status
+from gpu_provision.adopt.reference import Coverage, FieldCoverage
 from tools import parity as page
 
 STATUSES = reference.parity()
@@ -18,7 +18,7 @@ def test_the_page_is_current() -> None:
 
 
 @pytest.mark.parametrize("each", [each for each in STATUSES if each.key], ids=lambda each: f"{each.kind} {each.field}")
-def test_a_claimed_field_has_a_key_in_the_schema(each: FieldStatus) -> None:
+def test_a_claimed_field_has_a_key_in_the_schema(each: FieldCoverage) -> None:
     assert reference.has_key(each.key)
 
 
@@ -29,7 +29,7 @@ def test_a_key_of_no_inventory_is_not_claimed() -> None:
 
 
 def test_every_field_that_is_not_here_has_a_reason() -> None:
-    assert [each for each in STATUSES if each.status is not Status.HERE and not each.reason] == []
+    assert [each for each in STATUSES if each.status is not Coverage.HERE and not each.reason] == []
 
 
 @pytest.mark.parametrize("kind", reference.KINDS)
@@ -43,9 +43,9 @@ def test_a_row_is_about_a_field_of_its_kind(kind: str) -> None:
 
 def test_a_declared_setting_wins_over_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a setting that is added is here before its row is gone; only what it lacks counts."""
-    late = reference.Row(later="Not yet.")
+    late = reference.ReferenceRow(later="Not yet.")
     monkeypatch.setattr(reference, "row_of", lambda *_: late)
-    assert reference.status_of("ClusterPolicy", "driver.env").status is Status.HERE
-    assert reference.status_of("ClusterPolicy", "psp.enabled").status is Status.ABSENT
-    monkeypatch.setattr(reference, "row_of", lambda *_: reference.Row(lacks="A part."))
-    assert reference.status_of("ClusterPolicy", "driver.env").status is Status.PARTLY
+    assert reference.status_of("ClusterPolicy", "driver.env").status is Coverage.HERE
+    assert reference.status_of("ClusterPolicy", "psp.enabled").status is Coverage.ABSENT
+    monkeypatch.setattr(reference, "row_of", lambda *_: reference.ReferenceRow(lacks="A part."))
+    assert reference.status_of("ClusterPolicy", "driver.env").status is Coverage.PARTLY
