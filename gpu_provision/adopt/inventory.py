@@ -29,7 +29,7 @@ from gpu_provision.adopt.settings import (
     settings_of_policy,
     value_at,
 )
-from gpu_provision.adopt.unsupported import not_carried_over, report_unsupported
+from gpu_provision.adopt.unsupported import defaults_of, not_carried_over, report_unsupported
 from gpu_provision.components import labels
 from gpu_provision.inventory.document import KeyPath, Source, format_path
 from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref, schema
@@ -205,12 +205,23 @@ def _to_inventory_value(name: str, carried: reference.Carried, value: Any) -> An
     known, key = read_table("reference.yaml"), carried.key
     if carried.kind == "env" and is_env(value):
         variables = {entry["name"]: _text_of(entry.get("value")) for entry in value}
-        return _drop_defaults(known["chart_variables"].get(key.partition(".")[0], {}), variables)
+        return _drop_defaults(known["chart_variables"].get(key, {}), variables)
+    if isinstance(value, dict):
+        value = _without_defaults(tuple(name.split(".")), value)
     if value in known["defaults"].get(name, ()):
         return None
     if key == "daemonsets.labels" and isinstance(value, dict):
         return _drop_defaults(known["chart_labels"], value)
     return _convert(key, value)
+
+
+def _without_defaults(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping without the fields that have their default; an inventory merges it over the same ones."""
+    kept: dict[str, Any] = {}
+    for below, leaf in leaves(value):
+        if leaf not in defaults_of((*path, *below)):
+            put_value(kept, below, leaf)
+    return kept
 
 
 def _convert(key: str, value: Any) -> Any:

@@ -58,18 +58,19 @@ def _is_pool_key(kind: str, path: Path) -> bool:
 
 def _is_default(path: Path, value: Any) -> bool:
     is_image = path[-1] in IMAGE and len(path) > 1  # of a component that is reported by its switch
-    return value is False or is_image or value in (*EMPTY_VALUES, *_defaults(path))
+    return value is False or is_image or value in (*EMPTY_VALUES, *defaults_of(path))
 
 
-def _defaults(path: Path) -> Iterator[Any]:
-    """Yield the defaults of a field; those of a section around it have it, too."""
+def defaults_of(path: Path) -> list[Any]:
+    """Return the defaults of a field in reference.yaml; those of a section around it have it, too."""
     known = read_table("reference.yaml")["defaults"]
-    yield from known.get(path[-1], ())
+    found = [*known.get(path[-1], ())]
     for length in range(1, len(path) + 1):
         for default in known.get(".".join(path[:length]), ()):
             for step in path[length:]:
                 default = default.get(step) if isinstance(default, dict) else None  # noqa: PLW2901  downwards
-            yield default
+            found += [] if default is None else [default]
+    return found
 
 
 def _is_off(row: ReferenceRow, spec: Mapping[str, Any]) -> bool:
