@@ -139,7 +139,7 @@ def _map_settings(record: type[Any], field: str, key: str) -> Iterator[tuple[str
     hints = get_type_hints(record)
     for each in settings_of(record):
         reference, below = reference_of(each), _record_of(hints[each.name])
-        if reference is None or each.metadata["image"] or below is Image:
+        if reference is None or below is Image:
             continue
         place = f"{field}.{reference}", f"{key}.{each.name}"
         if below and not each.metadata["kind"]:

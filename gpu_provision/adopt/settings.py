@@ -30,7 +30,7 @@ class OperatorSettings:
     drivers: list[OperatorSettings] = field(default_factory=list)  # NVIDIADriver resources
 
     def add(self, fields: Fields) -> None:
-        """Set fields of a source; as with Helm, a later source wins, and null removes a value."""
+        """Set fields of a source; as with Helm, a later source wins, and null means: not set."""
         for path, value in fields.leaves():
             target = policy_path(self.kind, path)
             put_value(self.spec, target, value)
@@ -70,16 +70,14 @@ def _is_variable(entry: Mapping[str, Any]) -> bool:
 
 
 def put_value(spec: dict[str, Any], path: Path, value: Any) -> None:
-    """Set a field of nested mappings; null removes it, and an empty mapping changes nothing that is there."""
+    """Set a field of nested mappings; an empty mapping changes nothing that is there."""
     *parents, last = path
     for step in parents:
         below = spec.get(step)
         if not isinstance(below, dict):
             below = spec[step] = {}
         spec = below
-    if value is None:
-        spec.pop(last, None)
-    elif value != {} or not isinstance(spec.get(last), dict):
+    if value != {} or not isinstance(spec.get(last), dict):
         spec[last] = value
 
 

@@ -23,7 +23,6 @@ from gpu_provision.model.findings import Finding, InvalidInventoryError, Severit
 from gpu_provision.model.text import did_you_mean
 
 _GROUP = "nvidia.com/"
-_OF_HELM = frozenset({"USER-SUPPLIED VALUES", "COMPUTED VALUES"})  # first line of `helm get values` as a table
 _AS_SUBCHART = "gpu-operator"
 _NAME_FILES = "Name values files of the chart, or one ClusterPolicy and its NVIDIADriver resources."
 
@@ -107,10 +106,9 @@ def _sort_document(part: _Part, parts: _Parts) -> Iterator[Finding]:
 
 def _sort_values(part: _Part, parts: _Parts) -> Iterator[Finding]:
     known = _chart_sections()
-    names = [name for name in part.data if name not in _OF_HELM]
-    if not set(names) & known and isinstance(part.data.get(_AS_SUBCHART), Mapping):
+    if not part.data.keys() & known and isinstance(part.data.get(_AS_SUBCHART), Mapping):
         part = part.below(_AS_SUBCHART)
-        names = list(part.data)
+    names = list(part.data)
     if {"pools", "cluster"} <= part.data.keys():
         yield _refusal("This is an inventory already.", part.place, fix="Check it with gpu-provision validate.")
     elif names and not set(names) & known:
@@ -118,8 +116,7 @@ def _sort_values(part: _Part, parts: _Parts) -> Iterator[Finding]:
         shown = ", ".join(map(quote_unprintable, names[:3]))
         yield _refusal(what, part.place, evidence=shown, fix=did_you_mean(names[0], known, _NAME_FILES))
     else:
-        data = {name: value for name, value in part.data.items() if name not in _OF_HELM}
-        parts.values.append(part._replace(data=data))
+        parts.values.append(part)
 
 
 def _chart_sections() -> frozenset[str]:
@@ -135,7 +132,7 @@ def _sort_resource(part: _Part, parts: _Parts) -> Iterator[Finding]:
         for place, item in enumerate(items):
             below = _Part(part.document, (*part.path, "items", place), item)
             is_resource = isinstance(item, Mapping) and {"kind", "apiVersion"} <= item.keys()
-            if is_resource and len(below.path) <= _MAX_LISTS:
+            if is_resource:
                 yield from _sort_resource(below, parts)
             else:
                 yield _refusal("This entry of the list is no resource.", below.place)
@@ -150,9 +147,6 @@ def _sort_resource(part: _Part, parts: _Parts) -> Iterator[Finding]:
         yield _refusal(f"The metadata of this {kind} is no mapping.", part.place)
     else:
         found.append(part)
-
-
-_MAX_LISTS = 4  # steps of a path: lists in lists are none of kubectl's
 
 
 def _find_contradictions(parts: _Parts) -> Iterator[Finding]:

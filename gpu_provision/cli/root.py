@@ -104,7 +104,7 @@ EXIT_CODES = {
     ExitCode.FAILED: "something failed: a host, the cluster, a validation",
     ExitCode.DIFFERENCES: "only with --detailed-exitcode: something differs or is not ready",
     ExitCode.USAGE: "wrong usage",
-    ExitCode.INVALID_INVENTORY: "the inventory is invalid",
+    ExitCode.INVALID_INVENTORY: "the inventory is invalid; of import, a file",
     ExitCode.UNREACHABLE: "the API server or sandbox does not answer; of verify, also a host",
     ExitCode.LOCKED: "another run holds the lock, or wrote during planning: try again",
     ExitCode.INTERRUPTED: "interrupted",
