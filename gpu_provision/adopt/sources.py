@@ -16,11 +16,22 @@ from gpu_provision.adopt.settings import (
     settings_of_policy,
     value_at,
 )
-from gpu_provision.inventory.document import Document, KeyPath, SourceError, quote_unprintable, read_source, to_findings
+from gpu_provision.inventory.document import (
+    Document,
+    KeyPath,
+    SourceError,
+    quote_unprintable,
+    read_source,
+    read_stdin,
+    to_findings,
+)
 from gpu_provision.inventory.yaml_parser import parse_documents
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, InvalidInventoryError, Severity
 from gpu_provision.model.text import did_you_mean
+
+STDIN = "-"
+"""In place of a file: standard input."""
 
 _GROUP = "nvidia.com/"
 _AS_SUBCHART = "gpu-operator"
@@ -83,14 +94,15 @@ def read_files(names: Iterable[str]) -> tuple[OperatorSettings, tuple[Finding, .
 def _read_file(name: str, parts: _Parts) -> Iterator[Finding]:
     """Add the contents of a file to the parts, and yield its findings."""
     try:
-        documents, problems = parse_documents(read_source(name))
+        source = read_stdin() if name == STDIN else read_source(name)
+        documents, problems = parse_documents(source)
     except SourceError as error:
         yield error.finding
         return
-    yield from to_findings(problems, name)
+    yield from to_findings(problems, source.name)
     written = [document for document in documents if document.data is not None]
     if not written:
-        yield _refusal("The file holds no values.", name)
+        yield _refusal("The file holds no values.", source.name)
     for document in written:
         yield from _sort_document(_Part(document, (), document.data), parts)
 

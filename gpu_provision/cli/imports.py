@@ -30,7 +30,7 @@ def _complete_releases(_context: click.Context, _parameter: click.Parameter, inc
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path())
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(allow_dash=True))
 @click.option("--cluster", "with_nodes", is_flag=True, help="Read the nodes from the cluster, too.")
 @options.cluster_of_kubeconfig
 @click.option(
@@ -62,11 +62,11 @@ def import_(  # noqa: PLR0913 - one argument per option
     """Print an inventory that means what is set in the GPU Operator; read-only.
 
     FILE holds values of the GPU Operator's Helm chart, its ClusterPolicy, or NVIDIADriver resources. Of several values
-    files the last one wins, as with Helm. Without FILE, reads the resources of the cluster.
+    files the last one wins, as with Helm. `-` is standard input. Without FILE, reads the resources of the cluster.
 
     \b
     gpu-provision import values.yaml > gpu.yaml                      from values of the chart
-    helm get values gpu-operator -n gpu-operator > values.yaml       writes such a file
+    helm get values gpu-operator -n gpu-operator -o yaml | gpu-provision import -
     gpu-provision import values.yaml --cluster                       with the cluster's nodes in pools
     gpu-provision import --inventory-out gpu.yaml                    from the cluster
 

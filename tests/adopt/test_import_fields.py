@@ -97,4 +97,6 @@ def check_carried(folder: Path, draft: Draft, without: Draft, status: FieldCover
     expected = {entry["name"]: entry["value"] for entry in value} if key.endswith(".env") else value
     assert str(value_at(draft.data, key)) == str(expected)
     if not any(name in DATA["not_rendered"] for name in reference.prefixes(status.field)):
-        assert rendered(draft.text, folder) != rendered(without.text, folder)
+        manifests, token = rendered(draft.text, folder), status.field.replace(".", "-").lower()
+        assert manifests != rendered(without.text, folder)
+        assert token in manifests or token not in str(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import yaml
 from gpu_provision.adopt import discovery
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.inventory import check
+from gpu_provision.inventory.document import MAX_BYTES
 from gpu_provision.kube import client
 from tests.adopt.builders import operator_install, policy
 from tests.cli.harness import Run
@@ -98,6 +101,16 @@ def test_without_a_file_the_settings_are_the_clusters(run: Run, monkeypatch: pyt
     assert "GP368 ClusterPolicy cluster-policy spec.migManager.enabled" in ran.err
     with_cluster(monkeypatch, operator_install(policies=()))
     assert run("import").code == 1
+
+
+def test_standard_input_is_a_file_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the output of helm get values; its findings say where it comes from."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LOST.encode())))
+    ran = run("import", "-")
+    assert yaml.safe_load(ran.out)["driver"] == {"version": "580.126.20"}
+    assert "GP368 standard input:1 driver.livenessProbe.periodSeconds" in ran.err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"#" * (MAX_BYTES + 1))))
+    assert run("import", "-").code == 65
 
 
 def test_control_characters_of_a_file_reach_no_terminal(run: Run, values: Path) -> None:
