@@ -169,16 +169,25 @@ def carried_settings(source: OperatorSettings, release: str) -> dict[str, Any]:
     spec = _with_unset(source, release)
     settings: dict[str, Any] = {}
     for name, carried in reference.carried_fields().items():
-        only_with = reference.row_of(source.kind, name).only_with if source.kind == VALUES else ""
-        value = None if only_with and not value_at(spec, only_with) else value_at(spec, name)
-        if value in EMPTY_VALUES or (written := _to_inventory_value(name, carried, value)) in EMPTY_VALUES:
+        value = value_at(spec, name)
+        if value in EMPTY_VALUES or _is_implied(source.kind, name, spec):
             continue
-        put_value(settings, tuple(carried.key.split(".")), written)
+        if (written := _to_inventory_value(name, carried, value)) not in EMPTY_VALUES:
+            put_value(settings, tuple(carried.key.split(".")), written)
     settings = _drop_schema_defaults(settings, schema())
     for key, parts in _images(source, release).items():
         for part, value in parts.items():
             put_value(settings, (*key.split("."), part), value)
     return settings
+
+
+def _is_implied(kind: str, name: str, spec: Mapping[str, Any]) -> bool:
+    """Whether a field has no effect without another one that is off, or has the value that it follows."""
+    only_with = reference.row_of(VALUES, name).only_with if kind == VALUES else ""
+    followed = read_table("reference.yaml")["follows"].get(name, "")
+    default = reference.default_of(reference.setting_of(followed)) if followed else None
+    is_off = bool(only_with) and not value_at(spec, only_with)
+    return is_off or (bool(followed) and value_at(spec, name) == (value_at(spec, followed) or default))
 
 
 def _with_unset(source: OperatorSettings, release: str) -> dict[str, Any]:
