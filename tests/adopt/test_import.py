@@ -94,7 +94,9 @@ def test_other_resources_in_a_file_are_named(tmp_path: Path) -> None:
 
 def test_no_secret_is_in_a_finding(tmp_path: Path) -> None:
     text = """
-driver: {manager: {env: [{name: TOKEN, value: hunter2}]}, apiPassword: hunter2}
+sandboxWorkloads: {enabled: true}
+vgpuManager: {driverManager: {env: [{name: TOKEN, value: hunter2}]}}
+driver: {apiPassword: hunter2}
 migManager: {enabled: true, env: [{name: URL, value: "http://u:hunter2@x"}]}
 extraObjects: [{apiVersion: v1, kind: Secret, stringData: {password: hunter2}}]
 toolkit: {env: [{name: A, value: hunter2, valueFrom: hunter2}]}
