@@ -86,6 +86,7 @@ docs: $(STAMP) ## Write the generated pages again
 	@mv schema.json.new gpu_provision/inventory/schema.json
 	@python -m tools.inventory_page > docs/inventory.md
 	@python -m tools.pages
+	@python -m tools.parity
 	@gpu-provision operator render --image registry.example.com/gpu-provision:0.1.0 -o examples/operator/manifests -q > /dev/null
 	@gpu-provision operator stack -i inventories/sandbox.yaml > examples/operator/stack.yaml
 	@python -m tools.chart

@@ -1,7 +1,9 @@
-"""Adopt a cluster that the GPU Operator manages: `gpu-provision adopt`.
+"""Import the GPU Operator's settings, and adopt a cluster that it manages: `gpu-provision import` and `adopt`.
 
-`discovery` reads the operator's objects, `inventory` derives an inventory from them, `plan` decides about each object
-and each running driver, `checks` finds obstacles, `runner` executes the plan.
+`reference` knows every field of the GPU Operator and the setting that carries it. `sources` reads files, `discovery`
+the operator's objects in a cluster; both become `OperatorSettings` (`settings`), from which `inventory` derives an
+inventory with `pools`, and `unsupported` reports what is not carried over. `plan` decides about each object and each
+running driver, `checks` finds obstacles, `runner` executes the plan.
 
-Imports `reconcile`, whose apply completes an adoption. All but `discovery` and `runner` are pure.
+Imports `reconcile`, whose apply completes an adoption. All but `discovery`, `runner` and `sources` are pure.
 """

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
-from gpu_provision.adopt.inventory import unsupported_settings
+from gpu_provision.adopt.inventory import settings_of_install
+from gpu_provision.adopt.unsupported import unsupported_settings
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
@@ -47,7 +48,7 @@ def nothing_to_adopt_finding(cluster: str) -> Finding:
 def check_policy(install: OperatorInstall) -> Iterator[Finding]:
     """Yield the ClusterPolicy settings that an inventory lacks: an error for those that workloads may need."""
     policy = install.policy
-    settings = tuple(unsupported_settings(policy["spec"])) if policy else ()
+    settings = tuple(unsupported_settings(settings_of_install(install)))
     for severity, what, fix in (
         (
             Severity.ERROR,

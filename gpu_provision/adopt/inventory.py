@@ -1,209 +1,295 @@
-"""Derive an inventory from the GPU Operator's ClusterPolicy, its release and its nodes.
+"""Derive an inventory from the settings of the GPU Operator and from the nodes of its cluster.
 
-Every field of the ClusterPolicy is either converted, known to have no effect (`cluster_policy.yaml`), or reported.
+Every setting is carried over, known to have no effect, or reported. Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
 
 import yaml
 
 from gpu_provision import releases
-from gpu_provision.adopt.discovery import OperatorInstall
+from gpu_provision.adopt import reference
+from gpu_provision.adopt.discovery import OperatorInstall, labels_of
+from gpu_provision.adopt.pools import DriverPool, driver_pool, pools_of_drivers, pools_of_nodes
+from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, read_table
+from gpu_provision.adopt.settings import (
+    EMPTY_VALUES,
+    OperatorSettings,
+    Path,
+    is_env,
+    leaves,
+    put_value,
+    settings_of_driver,
+    settings_of_policy,
+    value_at,
+)
+from gpu_provision.adopt.unsupported import defaults_of, not_carried_over, report_unsupported
 from gpu_provision.components import labels
-from gpu_provision.components.gpu_resources import SLICES
-from gpu_provision.components.targets import observed_os
-from gpu_provision.inventory import hardware
-from gpu_provision.inventory.json_schema import resolve_ref, schema
-from gpu_provision.inventory.resolve import section_type
-from gpu_provision.model.cluster import NodeFacts
-from gpu_provision.model.settings import camel_case, reference_of, settings_of
+from gpu_provision.inventory.document import KeyPath, Source, format_path
+from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref, schema
+from gpu_provision.inventory.schema_errors import to_finding
+from gpu_provision.inventory.yaml_parser import parse
+from gpu_provision.model.cluster import Manifest, ref_of
+from gpu_provision.model.findings import Finding
 
-Spec = Mapping[str, Any]
-
-# Section of a ClusterPolicy -> component.
-OPERANDS: Mapping[str, str] = {
-    camel_case(name): name
-    for name in (
-        "validator",
-        "driver",
-        "gds",
-        "gdrcopy",
-        "toolkit",
-        "device_plugin",
-        "gfd",
-        "dcgm",
-        "dcgm_exporter",
-        "node_status_exporter",
-    )
-}
-
-_EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
-_SLICES, _A30_SLICES = 7, 4  # compute slices of a GPU with MIG: NVIDIA MIG user guide
-_IMAGE = ("repository", "image", "version")
+_NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
+_NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
-@cache
-def read_table(file: str) -> Mapping[str, Any]:
-    """Return a YAML table of this package; it is read on first use, since `status` imports this module."""
-    table: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
-    return table
+@dataclass(kw_only=True)
+class Draft:
+    """A derived inventory, with a warning for each setting that it does not carry over."""
+
+    data: dict[str, Any]
+    unsupported: list[Finding] = field(default_factory=list)  # settings that an inventory lacks
+    refused: list[Finding] = field(default_factory=list)  # values that the schema of inventories refuses
+
+    @property
+    def text(self) -> str:
+        """The inventory as YAML."""
+        return yaml.safe_dump(self.data, sort_keys=False, allow_unicode=True, width=118)
 
 
-class UnsupportedSetting(NamedTuple):
-    """A setting of a ClusterPolicy that an inventory lacks."""
+def derive_inventory(
+    source: OperatorSettings,
+    *,
+    name: str,
+    cluster: Mapping[str, str],
+    release: str = "",
+    install: OperatorInstall | None = None,
+) -> Draft:
+    """Return an inventory that means what the settings do.
 
-    path: str
-    value: str
-    meaning: str
-    is_needed: bool
-
-
-def _map_settings(record: type[Any], field: str, setting: str) -> Iterator[tuple[str, str]]:
-    """Yield (ClusterPolicy field, setting) for each setting of a section, without images."""
-    kinds = get_type_hints(record)
-    for each in settings_of(record):
-        reference, here = reference_of(each), f"{setting}.{each.name}"
-        if reference is None or each.metadata["image"]:
-            continue
-        if is_dataclass(kinds[each.name]):
-            yield from _map_settings(kinds[each.name], f"{field}.{reference}", here)
-        else:
-            yield f"{field}.{reference}", here
-
-
-# Field of a ClusterPolicy -> setting.
-_SETTINGS: Mapping[str, str] = {
-    field: setting
-    for name in (*OPERANDS.values(), "daemonsets", "host_paths", "cdi", "mig", "operator")
-    for field, setting in _map_settings(section_type(name), camel_case(name), name)
-}
-
-_CARRIED_OVER = {*_SETTINGS, *(f"{each}.{part}" for each in (*OPERANDS, "driver.manager") for part in _IMAGE)}
-
-
-def _settings(spec: Spec) -> dict[str, Any]:
-    """Return the nested inventory settings of a ClusterPolicy's spec, without images."""
-    settings: dict[str, Any] = {}
-    for field, setting in _SETTINGS.items():
-        value = _value_at(spec, field)
-        if value in _EMPTY_VALUES or (written := _to_inventory_value(setting, value)) in _EMPTY_VALUES:
-            continue
-        part, (*parents, last) = settings, setting.split(".")
-        for step in parents:
-            part = part.setdefault(step, {})
-        part[last] = written
-    driver = settings.get("driver", {})
-    if driver.get("image_pull_policy") == driver.get("manager", {}).get("image_pull_policy"):
-        driver.get("manager", {}).pop("image_pull_policy", None)  # the driver's is its default
-    return settings
-
-
-def _to_inventory_value(setting: str, value: Any) -> Any:
-    """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
-    known, (section, _, key) = read_table("cluster_policy.yaml"), setting.rpartition(".")
-    if key == "env":
-        variables = {entry["name"]: str(entry.get("value", "")) for entry in value}
-        return _drop_defaults(known["chart_variables"].get(section, {}), variables)
-    if setting == "daemonsets.labels":
-        return _drop_defaults(known["chart_labels"], value)
-    if key.endswith("max_unavailable"):
-        return int(value) if str(value).isdigit() else value
-    if setting == "driver.args" and value[0] == "init":  # an inventory's arguments follow it
-        return value[1:]
-    return value
-
-
-def _drop_defaults(defaults: Mapping[str, str | None], settings: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] not in {value, None}}
-
-
-def _images(spec: Spec) -> dict[str, dict[str, str]]:
-    """Return the images of a ClusterPolicy by component, including ``driver_manager``.
-
-    A section without a version names no image: the operator then takes it from its environment.
+    ``cluster`` has the user's ``kubeconfig``, ``context`` and ``namespace``. Nodes are those of ``install``; without
+    one, a pool selects every node that has a GPU.
     """
-    sections = {**OPERANDS, "driver.manager": "driver_manager"}
-    found = {component: _value_at(spec, section) or {} for section, component in sections.items()}
-    return {
-        component: {part: settings[part] for part in _IMAGE if settings.get(part)}
-        for component, settings in found.items()
-        if settings.get("version")
-    }
-
-
-def unsupported_settings(spec: Spec) -> Iterator[UnsupportedSetting]:
-    """Yield the settings of a ClusterPolicy's spec that an inventory lacks."""
-    known = read_table("cluster_policy.yaml")
-    needed, not_needed, ignored = known["needed"], known["not_needed"], known["ignored"]
-    for path, value in _leaves(spec, ()):
-        if any(".".join(path[:length]) in _CARRIED_OVER for length in range(1, len(path) + 1)):
-            continue
-        text, written = ".".join(path), str(value).lower() if isinstance(value, bool) else str(value)
-        field = next((each for each in (*needed, *not_needed, *ignored) if f"{text}.".startswith(f"{each}.")), "")
-        is_default = value is False or value in (*_EMPTY_VALUES, *known["defaults"].get(field, ()))
-        if field not in ignored and not is_default:
-            meaning = needed.get(field) or not_needed.get(field, "not known here")
-            yield UnsupportedSetting(text, written, meaning, is_needed=field in needed)
-
-
-def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, below in value.items():
-            yield from _leaves(below, (*path, key))
+    release = release or release_of(source)
+    main = _without_driver(source) if source.drivers else source
+    settings = carried_settings(main, release)
+    if source.drivers:  # what the operator takes without a value is not of these drivers
+        _remove(settings, ("driver", "upgrade_policy"))
+    draft = Draft(data={}, unsupported=[item for each in (main, *source.drivers) for item in report_unsupported(each)])
+    drivers = [_read_driver(each, settings, release, draft) for each in source.drivers]
+    origins: dict[KeyPath, OperatorSettings] = {(): main}
+    if len(drivers) == 1 and drivers[0].selects_all:
+        settings["driver"] = {**settings.get("driver", {}), **drivers[0].part.get("driver", {})}
+        origins["driver",] = drivers.pop().source
+    members: list[dict[str, str]] = []
+    if install:
+        settings = _add_cluster_facts(settings, install)
+        pools, members, own = pools_of_nodes(install.facts.nodes, drivers)
     else:
-        yield path, value
-
-
-def _value_at(value: Any, path: str) -> Any:
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return value
-
-
-def derive_inventory(install: OperatorInstall, *, name: str, cluster: Mapping[str, str]) -> dict[str, Any]:
-    """Return an inventory of the operator's stack; ``cluster`` has the user's ``kubeconfig`` and ``context``."""
-    spec = (install.policy or {}).get("spec", {})
-    release = release_of(install)
-    settings = _drop_schema_defaults(_settings(spec), schema())
-    for component, named in _images(spec).items():
-        default = releases.release(release).image(component)
-        if image := {part: value for part, value in named.items() if value != getattr(default, part)}:
-            is_manager = component == "driver_manager"
-            section = settings.setdefault("driver" if is_manager else component, {})
-            (section.setdefault("manager", {}) if is_manager else section).update(image)
-    driver_labels = {node.labels.get(labels.DEPLOY_DRIVER) for node in install.facts.nodes}
-    if settings.get("driver", {}).get("enabled", True) and labels.PRE_INSTALLED in driver_labels:
-        settings.setdefault("driver", {})["enabled"] = "auto"
-    if not install.discovery and any(labels.has_nfd_labels(node.labels) for node in install.facts.nodes):
-        settings = {"nfd": {"enabled": False}, **settings}  # another NFD labels the nodes
-    pools, nodes = _pools(install)
-    return {
+        pools, own = pools_of_drivers(drivers)
+    origins |= {("pools", pool): each.source for pool, each in own.items()}
+    draft.data = {
         "name": name,
-        "cluster": {**{key: value for key, value in cluster.items() if value}, "namespace": install.namespace},
+        "cluster": {**{key: value for key, value in cluster.items() if value}},
         "release": release,
         "host_prerequisites": {"enabled": False},
         **settings,
         "pools": pools,
-        "nodes": nodes,
+        **({"nodes": members} if install else {}),
     }
+    draft.data["cluster"].setdefault("namespace", source.namespace or _NAMESPACE)
+    _drop_refused(draft, origins)
+    return draft
 
 
-def release_of(install: OperatorInstall) -> str:
+def _without_driver(source: OperatorSettings) -> OperatorSettings:
+    """Return the settings of a ClusterPolicy whose drivers come from NVIDIADriver resources."""
+    return replace(source, spec={**source.spec, "driver": {"enabled": value_at(source.spec, "driver.enabled")}})
+
+
+def _read_driver(source: OperatorSettings, settings: dict[str, Any], release: str, draft: Draft) -> DriverPool:
+    """Return the pool of an NVIDIADriver, and add what all drivers share to the settings."""
+    own = carried_settings(source, release)
+    pool = driver_pool(source, own.pop("driver", {}))
+    for key, section in own.items():
+        if settings.setdefault(key, section) != section:
+            what = "The NVIDIADriver resources differ in it, and an inventory has it once."
+            draft.unsupported.append(not_carried_over(source.where((key,)), what))
+    return pool
+
+
+def _add_cluster_facts(settings: Mapping[str, Any], install: OperatorInstall) -> dict[str, Any]:
+    """Return the settings with what the labels of the nodes tell."""
+    found = dict(settings)
+    driver_labels = {node.labels.get(labels.DEPLOY_DRIVER) for node in install.facts.nodes}
+    if found.get("driver", {}).get("enabled", True) and labels.PRE_INSTALLED in driver_labels:
+        found["driver"] = {**found.get("driver", {}), "enabled": "auto"}
+    if not install.discovery and any(labels.has_nfd_labels(node.labels) for node in install.facts.nodes):
+        found = {"nfd": {"enabled": False}, **found}  # another NFD labels the nodes
+    return found
+
+
+class _LiveSpec(NamedTuple):
+    """The spec of a resource in a cluster."""
+
+    item: Manifest
+
+    def leaves(self) -> Iterator[tuple[Path, Any]]:
+        return leaves(self.item.get("spec") or {})
+
+    def locate(self, path: Path) -> str:
+        return f"{ref_of(self.item)} spec.{format_path(path)}"
+
+
+def settings_of_install(install: OperatorInstall) -> OperatorSettings:
+    """Return the settings of a cluster's ClusterPolicy and NVIDIADriver resources."""
+    policy = install.policy or {}
+    found = settings_of_policy(policy.get("metadata", {}), _LiveSpec(policy))
+    found.version_texts = (*_chart_texts(install), *found.version_texts)
+    found.namespace = install.namespace
+    found.drivers = [settings_of_driver(driver["metadata"], _LiveSpec(driver)) for driver in install.drivers]
+    return found
+
+
+def _chart_texts(install: OperatorInstall) -> Iterator[str]:
+    yield from (labels_of(item).get("helm.sh/chart", "") for item in install.operators)
+    for item in install.operators:
+        yield str(item["spec"]["template"]["spec"]["containers"][0]["image"]).rpartition(":")[2]
+
+
+def release_of(source: OperatorSettings) -> str:
     """Return the release that the chart, the operator's image or its validator names, else the default."""
-    texts = [(item["metadata"].get("labels") or {}).get("helm.sh/chart", "") for item in install.operators]
-    images = [str(item["spec"]["template"]["spec"]["containers"][0]["image"]) for item in install.operators]
-    texts += [image.rpartition(":")[2] for image in images]
-    texts += [_images((install.policy or {}).get("spec", {})).get("validator", {}).get("version", "")]
+    texts = [*source.version_texts, str(value_at(source.spec, "validator.version"))]
     versions = (version[1] for version in map(_VERSION.search, texts) if version)
     return next((version for version in versions if version in releases.names()), releases.DEFAULT)
+
+
+def carried_settings(source: OperatorSettings, release: str) -> dict[str, Any]:
+    """Return the nested inventory settings of a source that differ from the inventory's defaults and the release."""
+    spec = _with_unset(source, release)
+    settings: dict[str, Any] = {}
+    for name, carried in reference.carried_fields().items():
+        value = value_at(spec, name)
+        if value in EMPTY_VALUES or _is_implied(source.kind, name, spec):
+            continue
+        if (written := _to_inventory_value(name, carried, value)) not in EMPTY_VALUES:
+            put_value(settings, tuple(carried.key.split(".")), written)
+    settings = _drop_schema_defaults(settings, schema())
+    for key, parts in _images(source, release).items():
+        for part, value in parts.items():
+            put_value(settings, (*key.split("."), part), value)
+    return settings
+
+
+def _is_implied(kind: str, name: str, spec: Mapping[str, Any]) -> bool:
+    """Whether a field has no effect without another one that is off, or has the value that it follows."""
+    only_with = reference.row_of(VALUES, name).only_with if kind == VALUES else ""
+    followed = read_table("reference.yaml")["follows"].get(name, "")
+    default = reference.default_of(reference.setting_of(followed)) if followed else None
+    is_off = bool(only_with) and not value_at(spec, only_with)
+    return is_off or (bool(followed) and value_at(spec, name) == (value_at(spec, followed) or default))
+
+
+def _with_unset(source: OperatorSettings, release: str) -> dict[str, Any]:
+    """Return the spec of a source with what holds for fields that it does not have."""
+    if not source.spec:
+        return {}
+    spec: dict[str, Any] = {}
+    for name, default in read_table("reference.yaml")["unset"].get(source.kind, {}).items():
+        until, only_with = default.get("until", release), default.get("only_with")
+        if not _is_newer(release, until) and (only_with is None or value_at(source.spec, only_with)):
+            put_value(spec, tuple(name.split(".")), default["value"])
+    for path, value in leaves(source.spec):
+        put_value(spec, path, value)
+    return spec
+
+
+def _is_newer(release: str, other: str) -> bool:
+    names = releases.names()
+    return names.index(release) > names.index(other)
+
+
+def _to_inventory_value(name: str, carried: reference.Carried, value: Any) -> Any:
+    """Convert a ClusterPolicy's value to an inventory's, without the values of the chart."""
+    known, key = read_table("reference.yaml"), carried.key
+    if carried.kind == "env" and is_env(value):
+        variables = {entry["name"]: _text_of(entry.get("value")) for entry in value}
+        return _drop_defaults(known["chart_variables"].get(key, {}), variables)
+    if isinstance(value, dict):
+        value = _without_defaults(tuple(name.split(".")), value)
+    if value in known["defaults"].get(name, ()):
+        return None
+    if key == "daemonsets.labels" and isinstance(value, dict):
+        return _drop_defaults(known["chart_labels"], value)
+    return _convert(key, value)
+
+
+def _without_defaults(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping without the fields that have their default; an inventory merges it over the same ones."""
+    kept: dict[str, Any] = {}
+    for below, leaf in leaves(value):
+        if leaf not in defaults_of((*path, *below)):
+            put_value(kept, below, leaf)
+    return kept
+
+
+def _convert(key: str, value: Any) -> Any:
+    if isinstance(value, dict) and key.endswith(".config.data") and reference.holds_mappings(key):
+        return {name: _parse_text(text) for name, text in value.items()}
+    if key.endswith("max_unavailable") and str(value).isdecimal():
+        return int(value)
+    if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
+        return value[1:]
+    return value
+
+
+def _parse_text(text: Any) -> Any:
+    """Return a file of a ConfigMap as a mapping; what is none stays, and the schema reports it."""
+    try:
+        return yaml.safe_load(text) if isinstance(text, str) else text
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def _drop_defaults(defaults: Mapping[str, str | None], settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in defaults or defaults[key] not in {value, None}}
+
+
+def _images(source: OperatorSettings, release: str) -> dict[str, dict[str, Any]]:
+    """Return the parts of images that differ from the release, by section of the inventory."""
+    found = {}
+    for section, key in reference.image_sections().items():
+        parts = _image_parts(source.kind, value_at(source.spec, section))
+        default = releases.release(release).images.get(key.replace(".", "_"))
+        found[key] = {part: value for part, value in parts.items() if value != getattr(default, part, None)}
+    return {key: parts for key, parts in found.items() if parts}
+
+
+def _image_parts(kind: str, section: Any) -> dict[str, Any]:
+    """Return repository, image and version as far as a section names them.
+
+    In a resource an image without both others is a whole reference; that of an NVIDIADriver has the repository by
+    default. Without an image, the operator takes it from its environment, as with the release (`ImagePath` in
+    internal/image/image.go).
+    """
+    parts = {part: section[part] for part in IMAGE if section.get(part)} if isinstance(section, dict) else {}
+    is_whole = "image" in parts and "repository" not in parts and (kind == DRIVER or "version" not in parts)
+    if kind != VALUES and is_whole:
+        return _split_image(str(parts["image"])) | {part: parts[part] for part in parts if part != "image"}
+    return parts if kind != POLICY or "version" in parts else {}
+
+
+def _split_image(name: str) -> dict[str, str]:
+    """Return the parts of a reference such as ``r.example.com/nvidia/driver:580``, or with a digest."""
+    rest, _, digest = name.partition("@")
+    repository, _, image = rest.rpartition("/")
+    image, _, tag = image.partition(":")
+    parts = {"repository": repository, "image": image, "version": digest or tag}
+    return {part: value for part, value in parts.items() if value}
 
 
 def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +297,7 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     kept = {}
     for key, value in settings.items():
         setting = resolve_ref(part["properties"][key])
-        if "properties" in setting:
+        if "properties" in setting and isinstance(value, dict):
             if below := _drop_schema_defaults(value, setting):
                 kept[key] = below
         elif value != setting.get("default"):
@@ -219,40 +305,45 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     return kept
 
 
-def _pools(install: OperatorInstall) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Group nodes with equal GPUs and systems into pools, named after their differences; return pools and nodes."""
-    kinds: dict[tuple[str, int, str], list[str]] = {}
-    for node in install.facts.nodes:
-        if labels.has_gpu(node.labels):
-            os = observed_os(node)
-            kind = _gpu_model(node), _gpu_count(node), f"{os.id}{os.version}" if os else ""
-            kinds.setdefault(kind, []).append(node.name)
-    pools: dict[str, Any] = {}
-    members: list[dict[str, str]] = []
-    for (model, count, system), names in sorted(kinds.items()):
-        alike = [kind for kind in kinds if kind[0] == model]
-        parts = [model]
-        parts += [f"x{count}"] if len({kind[1] for kind in alike}) > 1 else []
-        parts += [system] if len({kind[2] for kind in alike}) > 1 else []
-        pool = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
-        pools[pool] = {**({"os": system} if system else {}), "gpu": {"model": model, "count": count}}
-        members += [{"name": name, "pool": pool} for name in names]
-    return pools, sorted(members, key=lambda member: member["name"])
+def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> None:
+    """Take values that the schema refuses out of the inventory, each with a finding at its place in the source."""
+    document, _ = parse(Source("inventory", FilePath(), draft.text, ""))
+    for error in find_schema_errors(document.data):
+        begin = max((each for each in origins if error.path[: len(each)] == each), key=len)
+        source, below = origins[begin], error.path[len(begin) if begin[:1] == ("pools",) else 0 :]
+        if field := _field_of(below):
+            finding, place = to_finding(document, error), source.where(tuple(field.split(".")))
+            what = _NO_ENV if field.endswith("env") and error.keyword == "type" else finding.what
+            draft.refused.append(not_carried_over(place, what, evidence=finding.evidence, fix=finding.fix))
+            _remove(draft.data, _setting_path(error.path))
 
 
-def _gpu_model(node: NodeFacts) -> str:
-    """Return the model's inventory name, without GPU Feature Discovery's suffixes for sharing and MIG."""
-    product = node.labels.get(labels.GPU_PRODUCT, "")
-    bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
-    known = hardware.find_model(bare)
-    return known.name if known else bare or "unknown"
+def _field_of(path: KeyPath) -> str:
+    """Return the field of the reference that a path in an inventory, or in a pool, was derived from."""
+    keys = {carried.key: name for name, carried in reference.carried_fields().items()}
+    keys |= {f"{key}.{part}": f"{name}.{part}" for name, key in reference.image_sections().items() for part in IMAGE}
+    keys |= {
+        row.key.removeprefix(POOL): f"driver.{name}"
+        for name, row in reference.rows_of(reference.DRIVER).items()
+        if row.key.startswith(POOL)
+    }
+    names = [name for name in reference.prefixes(".".join(map(str, path))) if name in keys]
+    return keys[names[-1]] if names else ""
 
 
-def _gpu_count(node: NodeFacts) -> int:
-    counted = node.labels.get(labels.GPU_COUNT, "")
-    count = int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
-    size = node.labels.get(SLICES, "")
-    if size.isdigit() and int(size):  # ``count`` is of MIG devices of this size
-        on_one = max(1, (_A30_SLICES if "A30" in node.labels.get(labels.GPU_PRODUCT, "") else _SLICES) // int(size))
-        count = -(-count // on_one)
-    return count
+def _setting_path(path: KeyPath) -> KeyPath:
+    """Return a path without what is inside a list: a list is carried over as a whole."""
+    return path[: next((place for place, step in enumerate(path) if isinstance(step, int)), len(path))]
+
+
+def _remove(data: dict[str, Any], path: KeyPath) -> None:
+    """Remove the value at a path, and mappings that are empty then."""
+    holders: list[Any] = [data]
+    for step in path[:-1]:
+        if not isinstance(holders[-1], dict) or step not in holders[-1]:
+            return
+        holders.append(holders[-1][step])
+    for holder, step in zip(reversed(holders), reversed(path), strict=True):
+        holder.pop(step, None)
+        if holder:
+            return

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_provision.adopt import checks
 from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
-from gpu_provision.adopt.inventory import read_table
+from gpu_provision.adopt.reference import read_table
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, index_by_ref, ref_of

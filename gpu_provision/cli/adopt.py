@@ -15,11 +15,11 @@ import gpu_provision
 from gpu_provision import files
 from gpu_provision.cli import options, output
 from gpu_provision.cli.display import show_progress
+from gpu_provision.cli.imports import check_new_file, save_inventory
 from gpu_provision.cli.options import StackOptions
 from gpu_provision.cli.output import Output, report_write_errors, write
-from gpu_provision.model import codes
 from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import Finding, RunFailedError, UsageError
+from gpu_provision.model.findings import RunFailedError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
@@ -97,30 +97,22 @@ def _show(adoption: StackAdoption, out: Output, run: StackRun | None) -> ExitCod
 
 def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     """Write an inventory of the installation, and print its findings. Raises UsageError for an unwritable file."""
-    import yaml
-
     from gpu_provision.adopt.checks import check_policy, nothing_to_adopt_finding
     from gpu_provision.adopt.discovery import discover
-    from gpu_provision.adopt.inventory import derive_inventory
+    from gpu_provision.adopt.inventory import derive_inventory, settings_of_install
     from gpu_provision.inventory import check
     from gpu_provision.kube.client import connect
 
-    if files.path_exists(path):
-        what = "the inventory was not written: the file exists"
-        raise UsageError(Finding(code=codes.NOT_WRITABLE, where=str(path), what=what, fix="name another file"))
-    with report_write_errors(path, *_UNWRITABLE):
-        files.check_writable(path)
+    check_new_file(path)
     kubeconfig, context = stack.kubeconfig or "", stack.context or ""
     installation = discover(connect(kubeconfig, context))
     if installation.policy is None:
         raise RunFailedError(nothing_to_adopt_finding(installation.cluster))
     cluster = {"kubeconfig": kubeconfig and str(Path(kubeconfig).resolve()), "context": context}
-    declared = derive_inventory(installation, name=path.stem, cluster=cluster)
+    draft = derive_inventory(settings_of_install(installation), name=path.stem, cluster=cluster, install=installation)
     text = f"# Written by gpu-provision adopt: the GPU Operator's installation in {installation.cluster}.\n"
-    text += yaml.safe_dump(declared, sort_keys=False, width=118)
-    with report_write_errors(path, *_UNWRITABLE):
-        path.write_text(text, encoding="utf-8")
-    findings = (*check_policy(installation), *check(path).all)
+    save_inventory(path, text + draft.text)
+    findings = (*check_policy(installation), *draft.refused, *check(path).all)
     parts = {"cluster": installation.cluster, "inventory_file": str(path)}
     out.result(document("adopt", findings, **parts), f"{path} declares the GPU Operator's installation")
     out.findings(findings)
@@ -128,7 +120,6 @@ def _write_inventory(path: Path, stack: StackOptions, out: Output) -> ExitCode:
     return ExitCode.FAILED if has_errors(findings) else ExitCode.OK
 
 
-_UNWRITABLE = ("the inventory was not written", "name another file")
 # Set by the API server. The garbage collector would delete a restored object with a missing owner.
 _SERVERS = frozenset(
     {"creationTimestamp", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}

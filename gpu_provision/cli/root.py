@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import gc
+import keyword
 import os
 import signal
 import sys
@@ -52,7 +53,8 @@ class SuggestingGroup(click.Group):
         """Return a command; import it on first use."""
         if cmd_name in self.lazy_commands and cmd_name not in self.commands:
             module = import_module(f"gpu_provision.cli.{self.lazy_commands[cmd_name].module}")
-            self.add_command(getattr(module, cmd_name), cmd_name)
+            attribute = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+            self.add_command(getattr(module, attribute), cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -102,7 +104,7 @@ EXIT_CODES = {
     ExitCode.FAILED: "something failed: a host, the cluster, a validation",
     ExitCode.DIFFERENCES: "only with --detailed-exitcode: something differs or is not ready",
     ExitCode.USAGE: "wrong usage",
-    ExitCode.INVALID_INVENTORY: "the inventory is invalid",
+    ExitCode.INVALID_INVENTORY: "the inventory is invalid; of import, a file",
     ExitCode.UNREACHABLE: "the API server or sandbox does not answer; of verify, also a host",
     ExitCode.LOCKED: "another run holds the lock, or wrote during planning: try again",
     ExitCode.INTERRUPTED: "interrupted",
@@ -128,6 +130,7 @@ _COMMANDS = {
     "explain": LazyCommand("validate", "Print the meaning, cause and remedy of a finding."),
     "history": LazyCommand("history", "List the recorded runs, the newest first."),
     "destroy": LazyCommand("apply", "Uninstall an inventory's stack from cluster and hosts."),
+    "import": LazyCommand("imports", "Print an inventory of the GPU Operator's settings."),
     "operator": LazyCommand("operator", "Install and run the controller that reconciles GPUStacks."),
     "plan": LazyCommand("apply", "Show what apply would change; read-only."),
     "preflight": LazyCommand("apply", "Check hosts and cluster before a run; read-only."),

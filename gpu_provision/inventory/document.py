@@ -7,6 +7,7 @@ import json
 import os.path
 import re
 import stat
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -171,6 +172,14 @@ def read_source(path: str | Path) -> Source:
         _refuse("GP102", name, what, "Rename the file or directory.")
     data = _read_bytes(name, file)
     return Source(name, file.absolute(), _decode(name, data), hashlib.sha256(data).hexdigest())
+
+
+def read_stdin() -> Source:
+    """Return the text of standard input. Raises SourceError."""
+    name, data = "standard input", sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        _refuse("GP103", name, f"The text is larger than {MAX_BYTES >> 20} MiB.", "Name a smaller file.")
+    return Source(name, Path("stdin").absolute(), _decode(name, data), hashlib.sha256(data).hexdigest())
 
 
 def _refuse(code: str, where: str, what: str, fix: str, seen: str = "") -> NoReturn:

@@ -48,6 +48,16 @@ def parse(source: Source) -> tuple[Document, list[Problem]]:
     return Document(source.name, root, to_plain(root)), composer.problems
 
 
+def parse_documents(source: Source) -> tuple[list[Document], list[Problem]]:
+    """Return the documents of a stream, such as Kubernetes resources, and problems of its YAML. Raises SourceError."""
+    composer = _Composer(source)
+    try:
+        roots = list(composer.documents())
+    except yaml.YAMLError as error:
+        raise SourceError(syntax_finding(source, error)) from error
+    return [Document(source.name, root, to_plain(root)) for root in roots], composer.problems
+
+
 class _Composer:
     """Builds items from events. One per document."""
 
@@ -78,6 +88,14 @@ class _Composer:
             what = f"The top level is {kind}; an inventory is a mapping of keys to values."
             self._stop("GP108", root.line, what, evidence=root.raw[:80], fix=_START)
         return root
+
+    def documents(self) -> Iterator[YamlNode]:
+        """Yield the top-level value of each document."""
+        next(self._events)  # the stream's start
+        while not isinstance(next(self._events), yaml.StreamEndEvent):
+            self._anchors.clear()
+            yield self._item(next(self._events), depth=0)
+            next(self._events)  # the document's end
 
     def _item(self, event: _Event, *, depth: int) -> YamlNode:
         line = event.start_mark.line + 1

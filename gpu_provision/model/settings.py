@@ -2,7 +2,7 @@
 
 The schema of inventories, docs/inventory.md and the CustomResourceDefinition are generated from these declarations
 (`tools/inventory_schema.py`). The import of a ClusterPolicy reads the reference's names from them
-(`adopt/inventory.py`), and the components the fields of their pods (`components/operands.py`).
+(`adopt/reference.py`), and the components the fields of their pods (`components/operands.py`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from gpu_provision.adopt.discovery import OperatorInstall
-from gpu_provision.adopt.inventory import derive_inventory, release_of, unsupported_settings
+from gpu_provision.adopt.inventory import derive_inventory, release_of, settings_of_install
+from gpu_provision.adopt.unsupported import unsupported_settings
 from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.inventory import check
@@ -20,7 +21,7 @@ CLUSTER = {"kubeconfig": "", "context": "any"}
 
 
 def derive(cluster: OperatorInstall) -> dict[str, Any]:
-    return derive_inventory(cluster, name="gpu", cluster=CLUSTER)
+    return derive_inventory(settings_of_install(cluster), name="gpu", cluster=CLUSTER, install=cluster).data
 
 
 def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_what_the_policy_says_is_declared_or_reported(tmp_path: Path, case: dict
     cluster = operator_install(policies=(policy(**case["policy"]),))
     made = derive(cluster)
     assert made == derive(operator_install()) | case.get("inventory", {})
-    notes = {note.path: note.is_needed for note in unsupported_settings(cluster.policies[0]["spec"])}
+    notes = {note.path: note.is_needed for note in unsupported_settings(settings_of_install(cluster))}
     assert notes == REPORTED | case.get("reported", {})
     file = tmp_path / "gpu.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
@@ -89,8 +90,10 @@ def test_a_foreign_node_feature_discovery_stays() -> None:
     assert derive(operator_install(objects=kept))["nfd"] == {"enabled": False}
 
 
-def test_the_release_is_the_charts() -> None:
-    """Else the newest release, with every differing image."""
-    assert release_of(operator_install()) == "26.7.0"
-    assert release_of(operator_install(objects={}, policies=(policy(validator={"version": "v25.10.1"}),))) == "25.10.1"
-    assert release_of(operator_install(objects={}, policies=(policy(validator={"version": "v0.0.1"}),))) == "26.7.0"
+@pytest.mark.parametrize(("validator", "release"), [("v25.10.1", "25.10.1"), ("v0.0.1", "26.7.0")])
+def test_the_release_is_the_charts(validator: str, release: str) -> None:
+    """Else the validator's, else the newest one, with every differing image."""
+    assert release_of(settings_of_install(operator_install())) == "26.7.0"
+    bare = policy(validator={"version": validator})
+    bare["metadata"] = {"name": "cluster-policy"}
+    assert release_of(settings_of_install(operator_install(objects={}, policies=(bare,)))) == release

@@ -40,6 +40,7 @@ def test_a_forbidden_folder_is_a_missing_file(run: Run) -> None:
         ("plan --limit t4-1,h100", {"t4-1,h100-1"}),
         ("explain gp50", {f"GP50{last}" for last in (0, 1, 2, 3, 4, 5, 6, 8, 9)}),
         ("plan -i missing --target d", set()),
+        ("import --release 26.7", {"26.7.0"}),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(run: Run, words: str, expected: set[str]) -> None:

@@ -78,6 +78,12 @@ def cluster(opening: Open, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield made
 
 
+def test_import_prints_what_adopt_writes(cluster: Cluster) -> None:
+    """Of the same cluster, with nothing but reads."""
+    ran = cluster.world.cli("import", "--kubeconfig", str(cluster.world.kubeconfig), check=True)
+    assert yaml.safe_load(ran.out) == yaml.safe_load(cluster.inventory.read_text())
+
+
 def test_the_running_operator_reverts_edits_of_its_objects(cluster: Cluster) -> None:
     """Therefore it is stopped first: it makes its DaemonSet again, which takes the drivers back."""
     before = cluster.drivers()

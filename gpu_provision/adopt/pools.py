@@ -1,0 +1,138 @@
+"""Pools of an inventory, from the nodes of a cluster and from NVIDIADriver resources. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_provision.adopt import reference
+from gpu_provision.adopt.reference import DRIVER, POOL
+from gpu_provision.adopt.settings import OperatorSettings, value_at
+from gpu_provision.components import labels
+from gpu_provision.components.gpu_resources import SLICES
+from gpu_provision.components.targets import observed_os
+from gpu_provision.inventory import hardware
+from gpu_provision.inventory.json_schema import resolve_ref, schema
+from gpu_provision.model.cluster import NodeFacts
+
+HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
+"""Labels of nodes that Node Feature Discovery sees a GPU on."""
+
+_SLICES, _A30_SLICES = 7, 4  # compute slices of a GPU with MIG: NVIDIA MIG user guide
+_NO_DRIVER = {"driver": {"enabled": False}}
+_SELECTOR = "node_selector"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverPool:
+    """The nodes of one NVIDIADriver."""
+
+    source: OperatorSettings
+    part: Mapping[str, Any]  # of the inventory: the driver, and other keys of a pool
+
+    @property
+    def name(self) -> str:
+        """The pool's name."""
+        return pool_name(self.source.name)
+
+    @property
+    def selector(self) -> Mapping[str, str]:
+        """Labels of its nodes; empty for the driver of all other nodes."""
+        return self.part.get(_SELECTOR) or {}
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether the pool needs nothing but a driver."""
+        return not self.part.keys() - {"driver"}
+
+
+def driver_pool(source: OperatorSettings, driver: Mapping[str, Any]) -> DriverPool:
+    """Return the pool of an NVIDIADriver with these settings of the driver."""
+    keys = {field: reference.row_of(DRIVER, field).key for field in reference.field_names(DRIVER)}
+    of_pool = {
+        key.removeprefix(POOL): value
+        for field, key in keys.items()
+        if key.startswith(POOL) and reference.has_key(key) and (value := value_at(source.spec, f"driver.{field}"))
+    }
+    return DriverPool(source=source, part={**of_pool, **({"driver": driver} if driver else {})})
+
+
+def pool_name(text: str) -> str:
+    """Return a text as the name of a pool."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "gpus"
+
+
+def pools_of_drivers(pools: Iterable[DriverPool]) -> tuple[dict[str, Any], dict[str, DriverPool]]:
+    """Return a pool for each driver, and which driver each has; one pool for all nodes without any driver."""
+    found = {each.name: each for each in pools}
+    parts = {
+        name: {**each.part, _SELECTOR: {**HAS_GPU, **each.selector}, "gpu": any_gpu()} for name, each in found.items()
+    }
+    return parts or {"gpus": {_SELECTOR: dict(HAS_GPU), "gpu": any_gpu()}}, found
+
+
+def any_gpu() -> dict[str, Any]:
+    """Return the `gpu` of a pool whose nodes tell what GPUs they have; a guess, if it has to name them."""
+    required = resolve_ref(schema()["$defs"]["pool"]["properties"]["gpu"]).get("required", ())
+    guess = {"model": "unknown", "count": 1}
+    return {key: guess[key] for key in required}
+
+
+def pools_of_nodes(
+    nodes: Iterable[NodeFacts], drivers: Iterable[DriverPool] = ()
+) -> tuple[dict[str, Any], list[dict[str, str]], dict[str, DriverPool]]:
+    """Group nodes with equal GPUs, systems and drivers into pools, named after their differences.
+
+    Returns pools, nodes, and the driver of each pool that has one of its own.
+    """
+    drivers = list(drivers)
+    kinds: dict[tuple[str, int, str, str], list[str]] = {}
+    for node in nodes:
+        if labels.has_gpu(node.labels):
+            os = observed_os(node)
+            kind = _gpu_model(node), _gpu_count(node), f"{os.id}{os.version}" if os else "", _driver_of(node, drivers)
+            kinds.setdefault(kind, []).append(node.name)
+    pools: dict[str, Any] = {}
+    members: list[dict[str, str]] = []
+    by_name = {each.name: each for each in drivers}
+    found: dict[str, DriverPool] = {}
+    for kind, names in sorted(kinds.items()):
+        model, count, system, driver = kind
+        alike = [each for each in kinds if each[0] == model]
+        parts = [model]
+        parts += [f"x{count}"] if len({each[1] for each in alike}) > 1 else []
+        parts += [system] if len({each[2] for each in alike}) > 1 else []
+        parts += [driver] if len({each[3] for each in alike}) > 1 else []
+        pool = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+        own = by_name[driver].part if driver else (_NO_DRIVER if drivers else {})
+        rest = {key: value for key, value in own.items() if key != _SELECTOR}
+        pools[pool] = {**({"os": system} if system else {}), "gpu": {"model": model, "count": count}, **rest}
+        found |= {pool: by_name[driver]} if driver else {}
+        members += [{"name": name, "pool": pool} for name in names]
+    return pools, sorted(members, key=lambda member: member["name"]), found
+
+
+def _driver_of(node: NodeFacts, drivers: Iterable[DriverPool]) -> str:
+    """Return the name of the driver that selects a node, else of the one without a selector."""
+    selecting = [each.name for each in drivers if each.selector and each.selector.items() <= node.labels.items()]
+    return next(iter((*selecting, *(each.name for each in drivers if not each.selector))), "")
+
+
+def _gpu_model(node: NodeFacts) -> str:
+    """Return the model's inventory name, without GPU Feature Discovery's suffixes for sharing and MIG."""
+    product = node.labels.get(labels.GPU_PRODUCT, "")
+    bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
+    known = hardware.find_model(bare)
+    return known.name if known else bare or "unknown"
+
+
+def _gpu_count(node: NodeFacts) -> int:
+    counted = node.labels.get(labels.GPU_COUNT, "")
+    count = int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
+    size = node.labels.get(SLICES, "")
+    if size.isdigit() and int(size):  # ``count`` is of MIG devices of this size
+        on_one = max(1, (_A30_SLICES if "A30" in node.labels.get(labels.GPU_PRODUCT, "") else _SLICES) // int(size))
+        count = -(-count // on_one)
+    return count
