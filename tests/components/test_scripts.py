@@ -140,6 +140,9 @@ def test_a_validator_waits_for_no_module_of_others(machine: Machine) -> None:
     ready = machine.validations / "driver-ready"
     ready.write_text("IS_HOST_DRIVER=true\n")
     assert machine.run(script("wait-for-modules")).returncode == 0
+    ready.rename(machine.validations / "host-driver-ready")  # as validators before 24.6.0
+    assert machine.run(script("wait-for-modules")).returncode == 0
+    (machine.validations / "host-driver-ready").unlink()
     ready.write_text("IS_HOST_DRIVER=false\n")
     (machine.validations / ".driver-ctr-ready").write_text("GDS_ENABLED: false\nGDRCOPY_ENABLED: false\n")
     assert machine.run(script("wait-for-modules")).returncode == 0

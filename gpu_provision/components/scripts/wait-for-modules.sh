@@ -1,9 +1,11 @@
 # The device plugin looks for the devices of these modules when it starts, so it has to start after them. The startup
 # probe of the driver container writes which ones the containers beside it load; a host driver has no such containers.
-. /run/nvidia/validations/driver-ready
-announced=/run/nvidia/validations/.driver-ctr-ready
-is_starting() { [ "${IS_HOST_DRIVER:-}" != true ] && [ ! -f "$announced" ]; }
-is_missing() { [ "${IS_HOST_DRIVER:-}" != true ] && grep -q "^$1: true" "$announced" && [ ! -d "/sys/module/$2" ]; }
+status=/run/nvidia/validations
+announced="$status/.driver-ctr-ready"
+# The driver validation has written one of both; validators before 24.6.0 write the second one.
+is_on_host() { grep -q '^IS_HOST_DRIVER=true' "$status/driver-ready" || [ -f "$status/host-driver-ready" ]; }
+is_starting() { [ ! -f "$announced" ] && ! is_on_host; }
+is_missing() { grep -q "^$1: true" "$announced" && [ ! -d "/sys/module/$2" ] && ! is_on_host; }
 while is_starting; do echo "waiting for $announced"; sleep 5; done
 while is_missing GPU_DIRECT_RDMA_ENABLED nvidia_peermem; do echo "waiting for module nvidia_peermem"; sleep 5; done
 while is_missing GDS_ENABLED nvidia_fs; do echo "waiting for module nvidia_fs"; sleep 5; done
