@@ -253,6 +253,9 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
     for container in (manager, driver):
         container["env"] += pods.environment(settings)
+    # Where NVIDIA's runtime is the default one, its hook would look for the driver that this container brings. It came
+    # after the digest, so that no driver was installed again for it.
+    driver["env"] += [] if "NVIDIA_VISIBLE_DEVICES" in spec.env else pods.environment(driver_side_cars.VOID)
     return operands.pod(
         spec,
         serviceAccountName=_ACCOUNT,

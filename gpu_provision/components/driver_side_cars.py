@@ -2,7 +2,7 @@
 
 The startup probes of those that build a module see it. That of nvidia-peermem passes also as long as no network driver
 is loaded (NVIDIA/gpu-driver-container, probe_nvidia_peermem), and the device plugin has to start after all modules. So
-the validator waits for them, see `wait_for_modules`.
+the validator waits for them, see `wait_for_driver_container`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 from gpu_provision.components import operands, pods
 from gpu_provision.model.cluster import RenderContext, Target
-from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.specs import ContainerSpec, DriverSpec, Image, Specs
 
 _Mounts = Sequence[Mapping[str, Any]]
 
-_VOID = {"NVIDIA_VISIBLE_DEVICES": "void"}  # a default runtime of NVIDIA would wait for the driver
+VOID = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""Keeps the hook of NVIDIA's runtime off a container, where that runtime is the default one."""
+
 _LOGS = [pods.mount("var-log", "/var/log"), pods.mount("dev-log", "/dev/log", read_only=True)]
 _PEERMEM_MOUNTS = [
     pods.mount("run-nvidia", "/run/nvidia", pods.BOTH_WAYS),
@@ -35,12 +36,6 @@ _STARTUP = {
     "successThreshold": 1,
 }
 _LIVENESS = {**_STARTUP, "initialDelaySeconds": 30, "periodSeconds": 30, "failureThreshold": 1}
-
-
-def has_side_cars(inventory: Inventory) -> bool:
-    """Whether a driver container of the inventory may have a container beside it."""
-    drivers = [pool.driver for pool in inventory.pools.values() if pool.gpu and pool.driver.enabled]
-    return any(module_environment(driver, inventory.specs) for driver in drivers)
 
 
 def module_environment(spec: DriverSpec, specs: Specs) -> dict[str, str]:
@@ -117,7 +112,7 @@ def _peermem(spec: DriverSpec, image: str, parameters: _Mounts) -> dict[str, Any
         image=image,
         command=["nvidia-driver"],
         args=["reload_nvidia_peermem"],
-        env=pods.environment({**_VOID, **host}),
+        env=pods.environment({**VOID, **host}),
         startupProbe={**is_loaded, **_STARTUP},
         livenessProbe={**is_loaded, **_LIVENESS},
         securityContext=pods.PRIVILEGED_S0,
@@ -139,7 +134,7 @@ def _builder(
         image=tagged_image(own.image, target),
         command=["sh", "-c", script],
         args=[command, *own.args] if own.args else [],  # the first one is the name of the script
-        env=pods.environment(_VOID, own.env),
+        env=pods.environment(VOID, own.env),
         envFrom=variables_from(spec.secret_env),
         startupProbe={"exec": {"command": ["test", "-d", f"/sys/module/{module}"]}, **_STARTUP},
         securityContext=pods.PRIVILEGED_S0,
@@ -148,18 +143,22 @@ def _builder(
     )
 
 
-def wait_for_modules(context: RenderContext) -> dict[str, Any]:
-    """Return the validator's init container that waits for the modules beside the driver.
+def wait_for_driver_container(context: RenderContext) -> list[dict[str, Any]]:
+    """Return the validator's init container that waits for the driver container and the modules beside it.
 
-    The GPU Operator's validator does that only for driver DaemonSets of a ClusterPolicy or an NVIDIADriver. What the
-    driver container itself has announced counts: nodes of a fleet differ, also during a rollout.
+    The GPU Operator's validator does that only for driver DaemonSets of a ClusterPolicy or an NVIDIADriver; for others
+    it is enough that nvidia-smi answers, while daemons such as the fabric manager may not run yet. What the driver
+    container itself has announced counts: nodes of a fleet differ, also during a rollout.
     """
+    if not any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values()):
+        return []
     spec = context.inventory.specs.validator
-    return pods.container(
-        "modules-validation",
+    wait = pods.container(
+        "driver-container-validation",
         spec,
-        **pods.shell(pods.script("wait-for-modules")),
+        **pods.shell(pods.script("wait-for-driver-container")),
         securityContext=pods.PRIVILEGED_ROOT,
         resources=dict(spec.resources),
         volumeMounts=[operands.MOUNT_VALIDATIONS_BOTH_WAYS],
     )
+    return [wait]

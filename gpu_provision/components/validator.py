@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.driver_side_cars import has_side_cars, wait_for_modules
+from gpu_provision.components.driver_side_cars import wait_for_driver_container
 from gpu_provision.components.objects import rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory
@@ -82,7 +82,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
         imagePullSecrets=pods.pull_secrets(spec),
         initContainers=[
             operands.driver_validation(context),
-            *([wait_for_modules(context)] if has_side_cars(context.inventory) else []),
+            *wait_for_driver_container(context),
             operands.validation(context, "toolkit", {"NVIDIA_VISIBLE_DEVICES": "all", "WITH_WAIT": "false"}),
             operands.vector_add(
                 context,

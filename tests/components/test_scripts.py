@@ -128,7 +128,7 @@ def test_a_validator_waits_for_the_modules_announced(machine: Machine, variable:
     # The first pause brings the announcement, the second one the module.
     load = f"if [ -f {announced} ]; then mkdir {machine.modules}/{module}; fi"
     machine.command("sleep", f'{load}; echo "{variable}: true" > {announced}')
-    result = machine.run(script("wait-for-modules"))
+    result = machine.run(script("wait-for-driver-container"))
     assert result.stdout.splitlines()[:2] == [f"waiting for {announced}", f"waiting for module {module}"]
     assert (machine.modules / module).is_dir()
     assert result.returncode == 0
@@ -139,13 +139,13 @@ def test_a_validator_waits_for_no_module_of_others(machine: Machine) -> None:
     machine.command("sleep", "kill $PPID")
     ready = machine.validations / "driver-ready"
     ready.write_text("IS_HOST_DRIVER=true\n")
-    assert machine.run(script("wait-for-modules")).returncode == 0
+    assert machine.run(script("wait-for-driver-container")).returncode == 0
     ready.rename(machine.validations / "host-driver-ready")  # as validators before 24.6.0
-    assert machine.run(script("wait-for-modules")).returncode == 0
+    assert machine.run(script("wait-for-driver-container")).returncode == 0
     (machine.validations / "host-driver-ready").unlink()
     ready.write_text("IS_HOST_DRIVER=false\n")
     (machine.validations / ".driver-ctr-ready").write_text("GDS_ENABLED: false\nGDRCOPY_ENABLED: false\n")
-    assert machine.run(script("wait-for-modules")).returncode == 0
+    assert machine.run(script("wait-for-driver-container")).returncode == 0
 
 
 def test_a_module_is_built_after_the_driver(machine: Machine) -> None:

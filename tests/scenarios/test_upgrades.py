@@ -121,7 +121,7 @@ def test_a_cluster_of_the_earlier_version_lacks_its_validations(provisioned: Rev
     Access objects that are needed no more go, and so do the pods of validations.
     """
     drivers = provisioned.drivers()
-    assert "0 to create, 3 to update, 6 to delete, 6 to validate" in provisioned.on_cluster("plan").out
+    assert "0 to create, 5 to update, 6 to delete, 6 to validate" in provisioned.on_cluster("plan").out
     provisioned.on_cluster("apply", "--yes")
     assert provisioned.drivers() == drivers
     written = {each.path.partition("/namespaces/")[2] for each in provisioned.writes()}
@@ -135,9 +135,9 @@ def test_a_cluster_of_the_earlier_version_lacks_its_validations(provisioned: Rev
 
 _OWN = re.compile(
     r"/pods(/nvidia-[a-z-]+-validation-[^/]+)?$|/leases|/configmaps(/sandbox-(validations|history))?$"
-    r"|/(roles|daemonsets)/nvidia-operator-validator$"
+    r"|/(roles|daemonsets)/nvidia-operator-validator$|/daemonsets/nvidia-driver-daemonset-[^/]+$"
 )
-"""The validator, validation pods, and what a run writes for itself."""
+"""The validator, driver DaemonSets whose pods stay, validation pods, and what a run writes for itself."""
 
 
 def test_a_rollback_goes_to_a_run_of_the_earlier_version(provisioned: Revived) -> None:
@@ -178,7 +178,7 @@ def _marks(metadata: dict[str, Any], prefix: str = "") -> set[str]:
 
 def test_a_stack_of_the_earlier_version_lacks_its_validations(stack: Revived) -> None:
     """With its resource, and without it: it can be released although no controller works."""
-    lacks = "0 to create, 3 to update, 6 to delete, 4 to validate"
+    lacks = "0 to create, 4 to update, 6 to delete, 4 to validate"
     plan = stack.on_cluster("plan").out
     assert "is already up to date" in plan
     assert lacks in plan

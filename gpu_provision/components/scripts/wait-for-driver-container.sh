@@ -1,5 +1,6 @@
-# The device plugin looks for the devices of these modules when it starts, so it has to start after them. The startup
-# probe of the driver container writes which ones the containers beside it load; a host driver has no such containers.
+# nvidia-smi answers before the driver container has started its daemons, such as the fabric manager; its startup probe
+# writes this file after them, with the modules that the containers beside it load. The device plugin looks for the
+# devices of these when it starts, so it has to start after them. A host driver has no such containers.
 status=/run/nvidia/validations
 announced="$status/.driver-ctr-ready"
 # The driver validation has written one of both; validators before 24.6.0 write the second one.
@@ -10,4 +11,4 @@ while is_starting; do echo "waiting for $announced"; sleep 5; done
 while is_missing GPU_DIRECT_RDMA_ENABLED nvidia_peermem; do echo "waiting for module nvidia_peermem"; sleep 5; done
 while is_missing GDS_ENABLED nvidia_fs; do echo "waiting for module nvidia_fs"; sleep 5; done
 while is_missing GDRCOPY_ENABLED gdrdrv; do echo "waiting for module gdrdrv"; sleep 5; done
-echo "all modules beside the driver are loaded"
+echo "the driver and the modules beside it are ready"
