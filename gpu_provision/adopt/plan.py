@@ -26,6 +26,7 @@ _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
 _DRIVER = "nvidia-driver-ctr"
 # Variables about the pod's node, and the GPU Operator's own digest.
+_VOID = ("NVIDIA_VISIBLE_DEVICES", "void")  # the container's runtime looks for a driver without it, the driver does not
 _OF_NO_EFFECT = frozenset({"NODE_NAME", "NODE_IP", "DRIVER_CONFIG_DIGEST"})
 _PROBE = "nvidia-driver-startup-probe"
 _TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - mount path of tokens, which come from a Secret before 1.21
@@ -313,7 +314,7 @@ def _command(container: Mapping[str, Any]) -> tuple[str, ...]:
 def _environment(container: Mapping[str, Any]) -> dict[str, Any]:
     variables = {each["name"]: each.get("valueFrom", each.get("value", "")) for each in container.get("env") or ()}
     variables |= {f"envFrom {number}": each for number, each in enumerate(container.get("envFrom") or ())}
-    return {name: value for name, value in variables.items() if name not in _OF_NO_EFFECT}
+    return {name: value for name, value in variables.items() if name not in _OF_NO_EFFECT and (name, value) != _VOID}
 
 
 def _mounted_sources(pod: Manifest, container: Mapping[str, Any]) -> set[str]:
