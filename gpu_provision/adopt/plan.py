@@ -36,6 +36,7 @@ OPERANDS: Mapping[str, str] = {
     DRIVER_APP: "driver",
     "nvidia-container-toolkit-daemonset": "toolkit",
     "nvidia-operator-validator": "validator",
+    "nvidia-mig-manager": "mig_manager",
     "nvidia-device-plugin-daemonset": "device_plugin",
     "nvidia-device-plugin-mps-control-daemon": "mps_control_daemon",
     "gpu-feature-discovery": "gfd",

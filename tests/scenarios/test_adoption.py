@@ -112,7 +112,7 @@ def test_a_dry_run_writes_nothing_and_lists_every_object(cluster: Cluster) -> No
     assert fates["DaemonSet nvidia-driver-daemonset"] == "replace"
     assert fates["DaemonSet nvidia-container-toolkit-daemonset"] == "take over"
     assert fates["DaemonSet gpu-operator-node-feature-discovery-worker"] == "remove"
-    assert fates["DaemonSet nvidia-mig-manager"] == fates["ServiceAccount nvidia-mig-manager"] == "leave"
+    assert fates["DaemonSet nvidia-mig-manager"] == fates["ServiceAccount nvidia-mig-manager"] == "take over"
     live = cluster.world.json(_KINDS, "-n", NAMESPACE)["items"]
     own = {
         f"{item['kind']} {item['metadata']['name']}"
