@@ -40,6 +40,7 @@ from gpu_provision.model.findings import Finding
 
 _NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
 _NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
+_MIG_FILE = "config.yaml"  # the only key of the MIG manager's ConfigMap
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
@@ -236,6 +237,8 @@ def _without_defaults(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
 def _convert(key: str, value: Any) -> Any:
     if isinstance(value, dict) and key.endswith(".config.data") and reference.holds_mappings(key):
         return {name: _parse_text(text) for name, text in value.items()}
+    if isinstance(value, dict) and value.keys() == {_MIG_FILE}:
+        return _parse_text(value[_MIG_FILE])
     if key.endswith("max_unavailable") and str(value).isdecimal():
         return int(value)
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it

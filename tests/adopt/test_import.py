@@ -14,7 +14,7 @@ from gpu_provision.adopt.pools import HAS_GPU, any_gpu
 from gpu_provision.adopt.sources import read_files
 from gpu_provision.inventory import check
 from gpu_provision.model.findings import InvalidInventoryError, Severity
-from tests.adopt.builders import node, operator_install
+from tests.adopt.builders import OF_THE_CHART, node, operator_install
 from tests.data_file import document
 
 DATA: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def pool(**settings: Any) -> dict[str, Any]:
 def test_the_charts_own_values_are_the_inventorys(tmp_path: Path) -> None:
     """Nothing is written twice, and nothing is named but the MIG manager, as long as there is none."""
     draft = derived(VALUES)
-    assert draft.data == {**BASE, "pools": {"gpus": pool()}}
+    assert draft.data == {**BASE, **OF_THE_CHART, "pools": {"gpus": pool()}}
     assert {finding.where.split()[-1] for finding in draft.unsupported} <= {"migManager.enabled"}
     assert draft.refused == []
     file = tmp_path / "gpu.yaml"
@@ -58,7 +58,8 @@ def test_an_inventory_means_what_the_files_do(tmp_path: Path, case: dict[str, An
     """What it does not carry over is named with its file and line."""
     draft = derived(*written(tmp_path, case["files"]), **case.get("options", {}))
     pools = {name: pool(**section) for name, section in case.get("pools", {"gpus": {}}).items()}
-    assert draft.data == {**BASE, **case.get("inventory", {}), "pools": pools}
+    of_chart = OF_THE_CHART if "driver.yaml" not in case["files"] else {}
+    assert draft.data == {**BASE, **of_chart, **case.get("inventory", {}), "pools": pools}
     findings = (*draft.unsupported, *draft.refused)
     places = {finding.where.removeprefix(f"{tmp_path}/"): finding for finding in findings}
     named = case.get("named", {})
