@@ -75,7 +75,12 @@ def test_what_cannot_be_kept_is_not_begun(run: Run, fake: Fake, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("adoption", "code"),
     [
-        (lambda folder: adoption_of(folder, operator_install(policies=(policy(gds={"enabled": True}),))), 1),
+        (
+            lambda folder: adoption_of(
+                folder, operator_install(policies=(policy(sandboxWorkloads={"enabled": True}),))
+            ),
+            1,
+        ),
         (lambda folder: adoption_of(folder, operator_install(policies=(), objects={}, pods=())), 0),
     ],
     ids=["something stands against it", "there is nothing to take over"],
