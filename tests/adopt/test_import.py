@@ -136,11 +136,14 @@ def test_nodes_belong_to_the_driver_that_selects_them(tmp_path: Path) -> None:
     assert [member["pool"] for member in made["nodes"]] == ["t4-old", "t4-new", "t4"]
 
 
-def test_drivers_that_differ_in_what_they_share_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", [{"gdrcopy": {"enabled": False}}, {}])
+def test_drivers_that_differ_in_what_they_share_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
     """Such as GDRCopy, which an NVIDIADriver has for itself and an inventory once."""
     from gpu_provision.adopt import inventory  # noqa: PLC0415  the module, to replace a function of it
 
-    shared = iter([{"gdrcopy": {"enabled": True}}, {"gdrcopy": {"enabled": False}}])
+    shared = iter([{"gdrcopy": {"enabled": True}}, other])
     original = inventory.carried_settings
 
     def carried(source: Any, release: str) -> dict[str, Any]:
