@@ -15,7 +15,19 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.adopt.reference import DRIVER, KINDS, POLICY, VALUES, Coverage, FieldCoverage, parity, version
+from gpu_provision.adopt.reference import (
+    DRIVER,
+    KINDS,
+    POLICY,
+    VALUES,
+    Coverage,
+    FieldCoverage,
+    field_names,
+    parity,
+    rows_of,
+    status_of,
+    version,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
 _OPAQUE = frozenset({"nodeAffinity", "podSecurityContext", "resources"})  # Kubernetes' own types
@@ -70,6 +82,16 @@ def _row(each: FieldCoverage) -> str:
     return f"| `{each.field}` | {each.status} | {f'`{each.key}`' if each.key else ''} | {each.reason} |"
 
 
+def replaced_rows() -> Iterator[str]:
+    """Yield the rows of reference.yaml whose fields are all carried by settings of their own names."""
+    for kind in (POLICY, DRIVER):
+        for name, row in rows_of(kind).items():
+            fields = [field for field in field_names(kind) if f"{field}.".startswith(f"{name}.")]
+            counts = row.lacks or row.quiet or row.key
+            if name and fields and not counts and all(status_of(kind, each).key for each in fields):
+                yield f"{kind} {name}"
+
+
 def field_list(definition: Mapping[str, Any]) -> str:
     """Return the fields of a CustomResourceDefinition's newest version as an entry of reference_fields.yaml."""
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -101,3 +123,5 @@ if __name__ == "__main__":
         sys.stdout.write(field_list(yaml.safe_load(Path(definition).read_text(encoding="utf-8"))) + "\n")
     if not sys.argv[1:]:
         PAGE.write_text(page(), encoding="utf-8")
+        for row in replaced_rows():
+            sys.stderr.write(f"a setting has replaced this row of reference.yaml: {row}\n")

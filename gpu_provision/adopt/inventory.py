@@ -29,7 +29,7 @@ from gpu_provision.adopt.settings import (
     settings_of_policy,
     value_at,
 )
-from gpu_provision.adopt.unsupported import defaults_of, not_carried_over, report_unsupported
+from gpu_provision.adopt.unsupported import LOST, defaults_of, import_warning, report_unsupported
 from gpu_provision.components import labels
 from gpu_provision.inventory.document import KeyPath, Source, format_path
 from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref, schema
@@ -40,6 +40,7 @@ from gpu_provision.model.findings import Finding
 
 _NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
 _NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
+_MIG_FILE = "config.yaml"  # the only key of the MIG manager's ConfigMap
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
@@ -76,7 +77,8 @@ def derive_inventory(
     if source.drivers:  # what the operator takes without a value is not of these drivers
         _remove(settings, ("driver", "upgrade_policy"))
     draft = Draft(data={}, unsupported=[item for each in (main, *source.drivers) for item in report_unsupported(each)])
-    drivers = [_read_driver(each, settings, release, draft) for each in source.drivers]
+    drivers, differences = _read_drivers(source.drivers, settings, release)
+    draft.unsupported += differences
     origins: dict[KeyPath, OperatorSettings] = {(): main}
     if len(drivers) == 1 and drivers[0].selects_all:
         settings["driver"] = {**settings.get("driver", {}), **drivers[0].part.get("driver", {})}
@@ -107,15 +109,20 @@ def _without_driver(source: OperatorSettings) -> OperatorSettings:
     return replace(source, spec={**source.spec, "driver": {"enabled": value_at(source.spec, "driver.enabled")}})
 
 
-def _read_driver(source: OperatorSettings, settings: dict[str, Any], release: str, draft: Draft) -> DriverPool:
-    """Return the pool of an NVIDIADriver, and add what all drivers share to the settings."""
-    own = carried_settings(source, release)
-    pool = driver_pool(source, own.pop("driver", {}))
-    for key, section in own.items():
-        if settings.setdefault(key, section) != section:
-            what = "The NVIDIADriver resources differ in it, and an inventory has it once."
-            draft.unsupported.append(not_carried_over(source.where((key,)), what))
-    return pool
+def _read_drivers(
+    sources: list[OperatorSettings], settings: dict[str, Any], release: str
+) -> tuple[list[DriverPool], list[Finding]]:
+    """Return the pools of NVIDIADriver resources; what an inventory has once for all is added to the settings."""
+    own = [carried_settings(each, release) for each in sources]
+    pools = [driver_pool(each, mine.pop("driver", {})) for each, mine in zip(sources, own, strict=True)]
+    findings = []
+    for key in dict.fromkeys(key for mine in own for key in mine):
+        source, section = next((each, mine[key]) for each, mine in zip(sources, own, strict=True) if key in mine)
+        settings[key] = section
+        if any(mine.get(key) != section for mine in own):
+            what = "An inventory has this setting once, for all drivers, and the NVIDIADriver resources differ in it."
+            findings.append(import_warning(source.where((key,)), what, fix="Check whether each driver may have it."))
+    return pools, findings
 
 
 def _add_cluster_facts(settings: Mapping[str, Any], install: OperatorInstall) -> dict[str, Any]:
@@ -236,6 +243,8 @@ def _without_defaults(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
 def _convert(key: str, value: Any) -> Any:
     if isinstance(value, dict) and key.endswith(".config.data") and reference.holds_mappings(key):
         return {name: _parse_text(text) for name, text in value.items()}
+    if isinstance(value, dict) and value.keys() == {_MIG_FILE}:
+        return _parse_text(value[_MIG_FILE])
     if key.endswith("max_unavailable") and str(value).isdecimal():
         return int(value)
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
@@ -314,7 +323,8 @@ def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> 
         if field := _field_of(below):
             finding, place = to_finding(document, error), source.where(tuple(field.split(".")))
             what = _NO_ENV if field.endswith("env") and error.keyword == "type" else finding.what
-            draft.refused.append(not_carried_over(place, what, evidence=finding.evidence, fix=finding.fix))
+            warning = import_warning(place, f"{LOST} {what}", evidence=finding.evidence, fix=finding.fix)
+            draft.refused.append(warning)
             _remove(draft.data, _setting_path(error.path))
 
 

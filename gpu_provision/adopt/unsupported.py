@@ -14,6 +14,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.text import did_you_mean
 
+LOST = "This setting is not carried over."
 _FIX = "Nothing, if no workload needs it."
 _MAX_SHOWN = 100  # characters of a value
 _NAMES_OF_SECRETS = frozenset({"imagePullSecrets", "secretEnv", "secretName"})
@@ -103,19 +104,14 @@ def _shown(path: Path, value: Any) -> str:
     return HIDDEN if is_secret else quote_unprintable(hide_users(text))[:_MAX_SHOWN]
 
 
-def not_carried_over(where: str, reason: str, *, evidence: str = "", fix: str = _FIX) -> Finding:
-    """Return the warning about a setting that an import does not carry over."""
+def import_warning(where: str, what: str, *, evidence: str = "", fix: str = _FIX) -> Finding:
+    """Return the warning about a setting that an import does not carry over as it is."""
     return Finding(
-        code=codes.NOT_CARRIED_OVER,
-        where=where,
-        what=f"This setting is not carried over. {reason}",
-        evidence=evidence,
-        fix=fix,
-        severity=Severity.WARNING,
+        code=codes.NOT_CARRIED_OVER, where=where, what=what, evidence=evidence, fix=fix, severity=Severity.WARNING
     )
 
 
 def report_unsupported(source: OperatorSettings) -> Iterator[Finding]:
     """Yield a warning for each setting that an inventory lacks."""
     for each in unsupported_settings(source):
-        yield not_carried_over(source.where(each.steps), each.meaning, evidence=each.value)
+        yield import_warning(source.where(each.steps), f"{LOST} {each.meaning}", evidence=each.value)

@@ -9,6 +9,7 @@ import yaml
 
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.plan import Adoption, plan_adoption
+from gpu_provision.adopt.reference import has_key
 from gpu_provision.inventory import load
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, index_by_ref
@@ -23,6 +24,10 @@ INVENTORY: dict[str, Any] = {
     "pools": {"t4": {"gpu": {"model": "T4", "count": 1}}},
     "nodes": [{"name": "gpu-1", "pool": "t4"}],
 }
+
+
+OF_THE_CHART: dict[str, Any] = {"mig_manager": {"enabled": True}} if has_key("mig_manager.enabled") else {}
+"""What every inventory of the chart's own settings declares, as the inventory has another default."""
 
 
 def node(name: str = "gpu-1", **labels: str) -> Manifest:

@@ -11,13 +11,15 @@ import yaml
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.inventory import Draft, derive_inventory
 from gpu_provision.adopt.pools import HAS_GPU, any_gpu
+from gpu_provision.adopt.reference import has_key
 from gpu_provision.adopt.sources import read_files
 from gpu_provision.inventory import check
 from gpu_provision.model.findings import InvalidInventoryError, Severity
-from tests.adopt.builders import node, operator_install
+from tests.adopt.builders import OF_THE_CHART, node, operator_install
 from tests.data_file import document
 
 DATA: dict[str, list[dict[str, Any]]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CASES = [case for case in DATA["carried"] if has_key(case.get("requires", "name"))]
 VALUES = Path(__file__).with_name("chart-values-26.7.0.yaml")
 BASE = {
     "name": "gpu",
@@ -45,7 +47,7 @@ def pool(**settings: Any) -> dict[str, Any]:
 def test_the_charts_own_values_are_the_inventorys(tmp_path: Path) -> None:
     """Nothing is written twice, and nothing is named but the MIG manager, as long as there is none."""
     draft = derived(VALUES)
-    assert draft.data == {**BASE, "pools": {"gpus": pool()}}
+    assert draft.data == {**BASE, **OF_THE_CHART, "pools": {"gpus": pool()}}
     assert {finding.where.split()[-1] for finding in draft.unsupported} <= {"migManager.enabled"}
     assert draft.refused == []
     file = tmp_path / "gpu.yaml"
@@ -53,12 +55,13 @@ def test_the_charts_own_values_are_the_inventorys(tmp_path: Path) -> None:
     assert check(file).errors == ()
 
 
-@pytest.mark.parametrize("case", DATA["carried"], ids=lambda case: str(case["id"]))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
 def test_an_inventory_means_what_the_files_do(tmp_path: Path, case: dict[str, Any]) -> None:
     """What it does not carry over is named with its file and line."""
     draft = derived(*written(tmp_path, case["files"]), **case.get("options", {}))
     pools = {name: pool(**section) for name, section in case.get("pools", {"gpus": {}}).items()}
-    assert draft.data == {**BASE, **case.get("inventory", {}), "pools": pools}
+    of_chart = OF_THE_CHART if "driver.yaml" not in case["files"] else {}
+    assert draft.data == {**BASE, **of_chart, **case.get("inventory", {}), "pools": pools}
     findings = (*draft.unsupported, *draft.refused)
     places = {finding.where.removeprefix(f"{tmp_path}/"): finding for finding in findings}
     named = case.get("named", {})
@@ -133,11 +136,14 @@ def test_nodes_belong_to_the_driver_that_selects_them(tmp_path: Path) -> None:
     assert [member["pool"] for member in made["nodes"]] == ["t4-old", "t4-new", "t4"]
 
 
-def test_drivers_that_differ_in_what_they_share_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", [{"gdrcopy": {"enabled": False}}, {}])
+def test_drivers_that_differ_in_what_they_share_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
     """Such as GDRCopy, which an NVIDIADriver has for itself and an inventory once."""
     from gpu_provision.adopt import inventory  # noqa: PLC0415  the module, to replace a function of it
 
-    shared = iter([{"gdrcopy": {"enabled": True}}, {"gdrcopy": {"enabled": False}}])
+    shared = iter([{"gdrcopy": {"enabled": True}}, other])
     original = inventory.carried_settings
 
     def carried(source: Any, release: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gpu_provision.adopt.unsupported import unsupported_settings
 from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.inventory import check
-from tests.adopt.builders import node, operator_install, policy
+from tests.adopt.builders import OF_THE_CHART, node, operator_install, policy
 from tests.data_file import document
 
 CLUSTER = {"kubeconfig": "", "context": "any"}
@@ -33,6 +33,7 @@ def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
         "release": "26.7.0",
         "host_prerequisites": {"enabled": False},
         "dcgm_exporter": {"service_monitor": {"enabled": False}},
+        **OF_THE_CHART,
         "pools": {"t4": {"os": "ubuntu24.04", "gpu": {"model": "T4", "count": 1}}},
         "nodes": [{"name": "gpu-1", "pool": "t4"}],
     }
@@ -42,7 +43,7 @@ def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
 
 
 CASES: list[dict[str, Any]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-REPORTED = {"migManager.enabled": False}
+REPORTED = {} if OF_THE_CHART else {"migManager.enabled": False}
 """What the chart's own ClusterPolicy says and no inventory can; no workload needs it."""
 
 

@@ -41,6 +41,11 @@ def test_a_row_is_about_a_field_of_its_kind(kind: str) -> None:
     assert [name for name in rows if name not in sections and name.rpartition(".")[0] not in sections] == []
 
 
+def test_no_row_is_about_a_field_that_a_setting_carries() -> None:
+    """Such a row says nothing any more."""
+    assert [*page.replaced_rows()] == []
+
+
 def test_a_declared_setting_wins_over_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a setting that is added is here before its row is gone; only what it lacks counts."""
     late = reference.ReferenceRow(later="Not yet.")

@@ -37,7 +37,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(gpu_provision, "adoption", lambda _: StackAdoption.copy_of(made.adoption))
     monkeypatch.setattr(gpu_provision, "adopt", made.adopt)
     monkeypatch.setattr(client, "connect", lambda *_: None)
-    monkeypatch.setattr(discovery, "discover", lambda *_: operator_install())
+    monkeypatch.setattr(discovery, "discover", lambda *_: operator_install(policies=(policy(psp={"enabled": True}),)))
     monkeypatch.setenv("GPU_PROVISION_INVENTORY", str(tmp_path / "gpu.yaml"))
     return made
 
@@ -75,7 +75,12 @@ def test_what_cannot_be_kept_is_not_begun(run: Run, fake: Fake, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("adoption", "code"),
     [
-        (lambda folder: adoption_of(folder, operator_install(policies=(policy(gds={"enabled": True}),))), 1),
+        (
+            lambda folder: adoption_of(
+                folder, operator_install(policies=(policy(sandboxWorkloads={"enabled": True}),))
+            ),
+            1,
+        ),
         (lambda folder: adoption_of(folder, operator_install(policies=(), objects={}, pods=())), 0),
     ],
     ids=["something stands against it", "there is nothing to take over"],
@@ -101,7 +106,7 @@ def test_an_inventory_of_what_is_there_is_written_once(run: Run, fake: Fake, tmp
     file = tmp_path / "new.yaml"
     ran = run("adopt", "--json", "--inventory-out", file)
     assert (ran.code, ran.document["inventory_file"]) == (0, str(file))
-    assert "migManager.enabled" in ran.document["warnings"][0]["evidence"]
+    assert "psp.enabled" in ran.document["warnings"][0]["evidence"]
     assert check(file).errors == ()
     before = file.read_text(encoding="utf-8")
     assert run("adopt", "--inventory-out", file).code == 64

@@ -95,10 +95,11 @@ def test_the_nodes_are_those_of_the_cluster(run: Run, values: Path, monkeypatch:
 
 def test_without_a_file_the_settings_are_the_clusters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As adopt writes them; a cluster without a ClusterPolicy has none."""
-    with_cluster(monkeypatch, operator_install(policies=(policy(driver={"version": "570.211.01"}),)))
+    set_by_user = policy(driver={"version": "570.211.01"}, psp={"enabled": True})
+    with_cluster(monkeypatch, operator_install(policies=(set_by_user,)))
     ran = run("import")
     assert yaml.safe_load(ran.out)["driver"] == {"version": "570.211.01"}
-    assert "GP368 ClusterPolicy cluster-policy spec.migManager.enabled" in ran.err
+    assert "GP368 ClusterPolicy cluster-policy spec.psp.enabled" in ran.err
     with_cluster(monkeypatch, operator_install(policies=()))
     assert run("import").code == 1
 
