@@ -14,7 +14,6 @@ from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
-from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.model.cluster import NodeFacts
 
 HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
@@ -67,17 +66,8 @@ def pool_name(text: str) -> str:
 def pools_of_drivers(pools: Iterable[DriverPool]) -> tuple[dict[str, Any], dict[str, DriverPool]]:
     """Return a pool for each driver, and which driver each has; one pool for all nodes without any driver."""
     found = {each.name: each for each in pools}
-    parts = {
-        name: {**each.part, _SELECTOR: {**HAS_GPU, **each.selector}, "gpu": any_gpu()} for name, each in found.items()
-    }
-    return parts or {"gpus": {_SELECTOR: dict(HAS_GPU), "gpu": any_gpu()}}, found
-
-
-def any_gpu() -> dict[str, Any]:
-    """Return the `gpu` of a pool whose nodes tell what GPUs they have; a guess, if it has to name them."""
-    required = resolve_ref(schema()["$defs"]["pool"]["properties"]["gpu"]).get("required", ())
-    guess = {"model": "unknown", "count": 1}
-    return {key: guess[key] for key in required}
+    parts = {name: {**each.part, _SELECTOR: {**HAS_GPU, **each.selector}, "gpu": {}} for name, each in found.items()}
+    return parts or {"gpus": {_SELECTOR: dict(HAS_GPU), "gpu": {}}}, found
 
 
 def pools_of_nodes(

@@ -9,7 +9,6 @@ import yaml
 
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.plan import Adoption, plan_adoption
-from gpu_provision.adopt.reference import has_key
 from gpu_provision.inventory import load
 from gpu_provision.kube.observe import node_facts
 from gpu_provision.model.cluster import ClusterFacts, Manifest, index_by_ref
@@ -26,7 +25,7 @@ INVENTORY: dict[str, Any] = {
 }
 
 
-OF_THE_CHART: dict[str, Any] = {"mig_manager": {"enabled": True}} if has_key("mig_manager.enabled") else {}
+OF_THE_CHART: dict[str, Any] = {"mig_manager": {"enabled": True}}
 """What every inventory of the chart's own settings declares, as the inventory has another default."""
 
 

@@ -43,8 +43,6 @@ def test_what_is_as_the_release_says_is_not_said_again(tmp_path: Path) -> None:
 
 
 CASES: list[dict[str, Any]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-REPORTED = {} if OF_THE_CHART else {"migManager.enabled": False}
-"""What the chart's own ClusterPolicy says and no inventory can; no workload needs it."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["policy"]))
@@ -54,7 +52,7 @@ def test_what_the_policy_says_is_declared_or_reported(tmp_path: Path, case: dict
     made = derive(cluster)
     assert made == derive(operator_install()) | case.get("inventory", {})
     notes = {note.path: note.is_needed for note in unsupported_settings(settings_of_install(cluster))}
-    assert notes == REPORTED | case.get("reported", {})
+    assert notes == case.get("reported", {})
     file = tmp_path / "gpu.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
     assert check(file).errors == ()
