@@ -34,6 +34,12 @@ def with_object(cluster: OperatorInstall, kind: str, name: str, **metadata: Any)
     }
 
 
+def with_a_daemonset_that_stays(**metadata: Any) -> OperatorInstall:
+    """Return an installation with a DaemonSet that no component replaces: the MIG manager under another label."""
+    labelled = {"labels": {"app": "nvidia-vfio-manager"}, **metadata}
+    return operator_install(objects=with_object(operator_install(), "DaemonSet", "nvidia-mig-manager", **labelled))
+
+
 _INSTALL = operator_install()
 _OLM = {"kind": "ClusterServiceVersion", "name": "gpu-operator-certified", "uid": "1"}
 
@@ -49,7 +55,7 @@ def test_every_object_of_operator_and_chart_has_a_fate(tmp_path: Path) -> None:
 
 def test_what_a_daemonset_that_stays_needs_stays_with_it(tmp_path: Path) -> None:
     """Its account, RBAC and files stay; the operator's own objects are removed."""
-    found_fates = dispositions(adoption_of(tmp_path, operator_install()))
+    found_fates = dispositions(adoption_of(tmp_path, with_a_daemonset_that_stays(), mig_manager={"enabled": False}))
     kinds = ("DaemonSet", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     assert {found_fates[f"{kind} nvidia-mig-manager"] for kind in kinds} == {Disposition.LEFT}
     assert found_fates["ConfigMap default-mig-parted-config"] is Disposition.LEFT
@@ -58,8 +64,8 @@ def test_what_a_daemonset_that_stays_needs_stays_with_it(tmp_path: Path) -> None
 
 def test_it_stays_also_when_only_half_of_them_were_let_go(tmp_path: Path) -> None:
     """An interrupted run has removed the owner of the DaemonSet, but not of its account."""
-    objects = with_object(operator_install(), "DaemonSet", "nvidia-mig-manager", ownerReferences=[])
-    found_fates = dispositions(adoption_of(tmp_path, operator_install(objects=objects)))
+    cluster = with_a_daemonset_that_stays(ownerReferences=[])
+    found_fates = dispositions(adoption_of(tmp_path, cluster, mig_manager={"enabled": False}))
     assert found_fates.get("DaemonSet nvidia-mig-manager") is None
     assert found_fates["ServiceAccount nvidia-mig-manager"] is Disposition.LEFT
 
@@ -143,7 +149,8 @@ def test_where_no_policy_is_there_is_nothing_to_do(tmp_path: Path) -> None:
 
 def test_the_text_says_what_happens_first_and_to_whom(tmp_path: Path) -> None:
     """In the order of the steps, without gpu-provision's marks and the server's defaults."""
-    text = view.adoption_text(adoption_of(tmp_path, operator_install(), driver={"version": "580.126.20"}))
+    changes: dict[str, Any] = {"driver": {"version": "580.126.20"}, "mig_manager": {"enabled": False}}
+    text = view.adoption_text(adoption_of(tmp_path, with_a_daemonset_that_stays(), **changes))
     places = [
         text.index(part)
         for part in (
