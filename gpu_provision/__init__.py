@@ -49,8 +49,8 @@ _NAMES = {
     "model.specs": (
         "DaemonSetSettings DcgmExporterSpec DcgmSpec DevicePluginSpec DriverSpec GfdSpec HostPaths HpcJobMapping "
         "Image MetricsConfig NfdDeployment NfdGarbageCollector NfdPart NfdSpec NodeStatusExporterSpec OperandSpec "
-        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidationSettings "
-        "ValidatorSpec"
+        "OperatorMetrics OperatorServiceMonitor SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec "
+        "ToolkitSpec ValidationSettings ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

@@ -118,6 +118,8 @@ from gpu_provision.model.specs import NfdPart as NfdPart
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import NodeStatusExporterSpec as NodeStatusExporterSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
+from gpu_provision.model.specs import OperatorMetrics as OperatorMetrics
+from gpu_provision.model.specs import OperatorServiceMonitor as OperatorServiceMonitor
 from gpu_provision.model.specs import SecretKey as SecretKey
 from gpu_provision.model.specs import ServiceMonitorSpec as ServiceMonitorSpec
 from gpu_provision.model.specs import Specs as Specs

@@ -202,6 +202,7 @@ def _build_specs(data: Data, release: Release) -> specs.Specs:
         nri_plugin_enabled=_build_section("cdi", data).nri_plugin_enabled,
         mig_strategy=_build_section("mig", data).strategy,
         runtime_class=_build_section("operator", data).runtime_class,
+        operator_metrics=_build_section("operator", data).metrics,
     )
 
 
