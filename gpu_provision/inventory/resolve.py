@@ -361,6 +361,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
         toolkit_drop_in=_first_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
+        toolkit_source=_first_setting(toolkit, ("RUNTIME_CONFIG_SOURCE",)),
         toolkit_config=_first_setting(toolkit, _CONFIGS),
         toolkit_socket=_first_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,
