@@ -50,9 +50,9 @@ _NAMES = {
         "ContainerSpec DaemonSetSettings DashboardSpec DcgmExporterSpec DcgmSpec DevicePluginSpec "
         "DriverManagerSpec DriverSpec GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HostPaths "
         "HpcJobMapping Image MetricsConfig MigManagerConfig MigManagerSpec MpsSection NfdDeployment "
-        "NfdGarbageCollector NfdPart NfdSpec NodeStatusExporterSpec OperandSpec PluginConfigs PrometheusRuleSpec "
-        "SecretKey ServiceMonitorSpec Specs StartupProbe StartupTaintSpec ToolkitSpec ValidationSettings "
-        "ValidatorSpec VirtualTopology"
+        "NfdGarbageCollector NfdPart NfdSpec NodeStatusExporterSpec OperandSpec OperatorMetrics "
+        "OperatorServiceMonitor PluginConfigs PrometheusRuleSpec SecretKey ServiceMonitorSpec Specs StartupProbe "
+        "StartupTaintSpec ToolkitSpec ValidationSettings ValidatorSpec VirtualTopology"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

@@ -130,6 +130,8 @@ from gpu_provision.model.specs import NfdPart as NfdPart
 from gpu_provision.model.specs import NfdSpec as NfdSpec
 from gpu_provision.model.specs import NodeStatusExporterSpec as NodeStatusExporterSpec
 from gpu_provision.model.specs import OperandSpec as OperandSpec
+from gpu_provision.model.specs import OperatorMetrics as OperatorMetrics
+from gpu_provision.model.specs import OperatorServiceMonitor as OperatorServiceMonitor
 from gpu_provision.model.specs import PluginConfigs as PluginConfigs
 from gpu_provision.model.specs import PrometheusRuleSpec as PrometheusRuleSpec
 from gpu_provision.model.specs import SecretKey as SecretKey

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.components import dcgm, labels, monitoring, operands, pods
 from gpu_provision.components.host_paths import kubelet_root_dir
-from gpu_provision.components.objects import config_map, manifest, role, rule
+from gpu_provision.components.objects import config_map, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.specs import HOST_NETWORK, DcgmExporterSpec
 
@@ -47,6 +47,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in served
     with_rule = spec.prometheus_rule.enabled and _PROMETHEUS_RULES in served
     place = _NAME, namespace, _LABELS
+    monitor = operands.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
@@ -67,7 +68,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             pod=_pod(spec, context),
             gpu_containers=[_NAME],
         ),
-        *([_service_monitor(spec, context)] if with_monitor else []),
+        *([monitor] if with_monitor else []),
         *([config_map(_metrics_config(spec), namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
         *([monitoring.prometheus_rule(*place, spec.prometheus_rule)] if with_rule else []),
         *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
@@ -141,28 +142,4 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
             *([pods.mount(_JOBS, jobs.directory, read_only=True)] if jobs.enabled else []),
             *(own if _metrics_config(spec) else []),
         ],
-    )
-
-
-def _service_monitor(spec: DcgmExporterSpec, context: RenderContext) -> Manifest:
-    monitor = spec.service_monitor
-    endpoint = {
-        "port": "gpu-metrics",
-        "path": "/metrics",
-        "interval": monitor.interval,
-        "scrapeTimeout": monitor.scrape_timeout,
-        "honorLabels": monitor.honor_labels,
-        **({"relabelings": [dict(each) for each in monitor.relabelings]} if monitor.relabelings else {}),
-    }
-    return manifest(
-        ("monitoring.coreos.com/v1", "ServiceMonitor"),
-        _NAME,
-        namespace=context.namespace,
-        labels={**monitor.additional_labels, **_LABELS},
-        spec={
-            "jobLabel": labels.APP,
-            "selector": {"matchLabels": _LABELS},
-            "namespaceSelector": {"matchNames": [context.namespace]},
-            "endpoints": [endpoint],
-        },
     )

@@ -11,7 +11,7 @@ from gpu_provision.components.objects import compact, digest, is_at_least, manif
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec, ValidationSettings
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec, ServiceMonitorSpec, ValidationSettings
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
@@ -160,6 +160,32 @@ def service(  # noqa: PLR0913 -- keyword-only: just the parts in which Services 
     spec = {"type": kind, **fields, "selector": own, "ports": ports}
     metadata: dict[str, Any] = {"namespace": context.namespace, "labels": own, "annotations": annotations}
     return manifest(("v1", "Service"), name, **metadata, spec=spec)
+
+
+def service_monitor(
+    name: str, namespace: str, own_labels: Mapping[str, str], spec: ServiceMonitorSpec, *, port: str
+) -> Manifest:
+    """Return the ServiceMonitor of a Service that has the labels ``own_labels``."""
+    endpoint = {
+        "port": port,
+        "path": "/metrics",
+        "interval": spec.interval,
+        "scrapeTimeout": spec.scrape_timeout,
+        "honorLabels": spec.honor_labels,
+        **({"relabelings": [dict(each) for each in spec.relabelings]} if spec.relabelings else {}),
+    }
+    return manifest(
+        ("monitoring.coreos.com/v1", "ServiceMonitor"),
+        name,
+        namespace=namespace,
+        labels={**spec.additional_labels, **own_labels},
+        spec={
+            "jobLabel": next(iter(own_labels)),
+            "selector": {"matchLabels": dict(own_labels)},
+            "namespaceSelector": {"matchNames": [namespace]},
+            "endpoints": [endpoint],
+        },
+    )
 
 
 def config_annotation(*data: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from gpu_provision.components.toolkit_runtimes import (
     additional_runtimes,
     main_runtime,
     runtime_of,
+    shows_newest_schema,
     supports_cdi,
     supports_nri,
 )
@@ -32,7 +33,6 @@ REQUIRES: tuple[str, ...] = ("driver",)
 _ACCOUNT = "nvidia-container-toolkit"
 _APP = "nvidia-container-toolkit-daemonset"
 _ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
-_ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "toolkit")}
 
 _DROP_IN = "RUNTIME_DROP_IN_CONFIG"
 _DEFAULT_HANDLER = "nvidia"  # the toolkit's own
@@ -45,9 +45,16 @@ def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
     runtimes = (main_runtime(context.targets), *additional_runtimes(context.targets))
     return [
         *operands.access(_ACCOUNT, context.namespace, _LIST_DAEMON_SETS),
-        config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
+        config_map(_ENTRYPOINT, context.namespace, _entrypoint_files(context), {labels.APP: _APP}),
         *(_daemon_set(spec, RUNTIMES[name], context) for name in runtimes),
     ]
+
+
+def _entrypoint_files(context: RenderContext) -> dict[str, str]:
+    """Return the entrypoint; where a containerd may show a newer schema than its file has, each node compares them."""
+    compares = any(map(shows_newest_schema, context.targets)) and not context.inventory.specs.nri_plugin_enabled
+    names = ("wait-for-driver", *(["config-source"] if compares else []), "toolkit")
+    return {"entrypoint.sh": pods.script(*names)}
 
 
 def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:
@@ -113,7 +120,7 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> 
         selector={labels.APP: _APP} | ({} if is_main else by_runtime),
         switch="container-toolkit",
         node_labels=by_runtime if additional_runtimes(context.targets) else {},
-        pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES),
+        pod_annotations=operands.config_annotation(_entrypoint_files(context)),
         pod=_pod(spec, runtime, context),
     )
 

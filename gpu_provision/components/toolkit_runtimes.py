@@ -107,6 +107,16 @@ def supports_cdi(target: Target) -> bool:
     return is_at_least(version, RUNTIMES[runtime_of(target)].cdi_since)
 
 
+_NEWEST_SCHEMA_SINCE = (2, 3)
+
+
+def shows_newest_schema(target: Target) -> bool:
+    """Whether ``config dump`` of a node's containerd shows a newer schema than the file may have."""
+    version = target.facts.container_runtime_version if target.facts else ""
+    is_containerd = RUNTIMES[runtime_of(target)].toolkit_name == CONTAINERD
+    return is_containerd and bool(version) and is_at_least(version, _NEWEST_SCHEMA_SINCE)
+
+
 def supports_nri(target: Target) -> bool:
     """Whether a node's runtime has NRI, which may be turned off; an unknown version counts as new."""
     version, since = (

@@ -119,6 +119,7 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
         ("proxy", "credentials_file"),  # a file on the user's machine
         ("host_prerequisites",),  # the controller does not connect to hosts
         ("preflight",),
+        ("operator", "metrics"),  # who installs the controller decides
         ("connect",),
         ("helper_pod",),
         ("ssh",),

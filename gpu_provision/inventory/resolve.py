@@ -215,6 +215,7 @@ def _build_specs(data: Data, release: Release) -> specs.Specs:
         nri_plugin_enabled=_build_section("cdi", data).nri_plugin_enabled,
         mig_strategy=_build_section("mig", data).strategy,
         runtime_class=_build_section("operator", data).runtime_class,
+        operator_metrics=_build_section("operator", data).metrics,
     )
 
 
@@ -384,6 +385,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         toolkit_version=toolkit.image.version,
         toolkit_dir=toolkit.install_dir if toolkit.enabled else "",
         toolkit_drop_in=_first_setting(toolkit, ("RUNTIME_DROP_IN_CONFIG",)),
+        toolkit_source=_first_setting(toolkit, ("RUNTIME_CONFIG_SOURCE",)),
         toolkit_config=_first_setting(toolkit, _CONFIGS),
         toolkit_socket=_first_setting(toolkit, _SOCKETS),
         cdi=inventory.specs.cdi_enabled,

@@ -125,7 +125,7 @@ NOT_INSTALLED = "GP800"
 NOT_RUN = "GP801"
 NO_LOGIN = "GP802"
 
-_PREFLIGHT = (411, 412, *range(609, 617), *range(620, 633), *range(640, 645), *range(650, 658), *range(660, 665))
+_PREFLIGHT = (411, 412, *range(609, 617), *range(620, 633), *range(640, 647), *range(650, 658), *range(660, 665))
 PREFLIGHT = frozenset(f"GP{number}" for number in _PREFLIGHT)
 """Codes of preflight; ``preflight.ignore`` or --ignore downgrades them to warnings."""
 

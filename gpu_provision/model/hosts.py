@@ -70,6 +70,7 @@ class Expectation:
     toolkit_version: str = ""  # version of its image, or a digest
     toolkit_dir: str = ""  # directory that it is installed in; empty if the stack does not install it
     toolkit_drop_in: str = ""  # drop-in file that the toolkit writes for the runtime; empty for its default
+    toolkit_source: str = ""  # where the toolkit reads the runtime's configuration; empty for its default
     toolkit_config: str = ""  # runtime's configuration that the toolkit changes; empty for its default
     toolkit_socket: str = ""  # runtime's socket that the toolkit uses; empty for its default
     cdi: bool = True  # whether GPUs reach containers through CDI

@@ -637,10 +637,25 @@ class MigSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorServiceMonitor(ServiceMonitorSpec):
+    """The ServiceMonitor of the controller's metrics, with its Service: docs/operator.md."""
+
+    enabled: bool = setting(False, "Whether `operator install` and `operator render` with `-i` make them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorMetrics:
+    """Metrics of the controller."""
+
+    service_monitor: OperatorServiceMonitor = setting(OperatorServiceMonitor())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSection:
     """Settings with the GPU Operator's names."""
 
     runtime_class: str = setting("nvidia", "Name of the RuntimeClass for GPU containers.", "object_name")
+    metrics: OperatorMetrics = setting(OperatorMetrics())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -666,3 +681,4 @@ class Specs:
     nri_plugin_enabled: bool = CdiSection().nri_plugin_enabled
     mig_strategy: str = MigSection().strategy
     runtime_class: str = OperatorSection().runtime_class
+    operator_metrics: OperatorMetrics = field(default_factory=OperatorMetrics)

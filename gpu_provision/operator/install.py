@@ -40,11 +40,14 @@ MANAGER = "gpu-provision-operator"  # field manager, distinct from a stack's: bo
 _UNKNOWN_KEY = "GP120"
 _LABEL_SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _RBAC = "rbac.authorization.k8s.io/v1"
+SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "ServiceMonitor")
 _CONTROLLER_KINDS = (
     Kind("policy/v1", "PodDisruptionBudget"),
     Kind("policy/v1beta1", "PodDisruptionBudget"),
     Kind("apps/v1", "Deployment"),
     Kind("networking.k8s.io/v1", "NetworkPolicy"),
+    Kind("v1", "Service"),
+    SERVICE_MONITOR,
 )
 _RBAC_KINDS = (
     *(Kind(_RBAC, kind) for kind in ("ClusterRoleBinding", "RoleBinding", "ClusterRole", "Role")),
@@ -75,6 +78,10 @@ def install(  # noqa: PLR0913 - objects and options
     if lost := [*_lost_keys(cluster)]:
         raise RunFailedError(*lost)
     wanted[0], warnings = strip_refused_rules(cluster, wanted[0], MANAGER)
+    if "servicemonitors" not in cluster.served_resources(SERVICE_MONITOR.api_version):
+        lacking = [ref_of(item) for item in wanted if ref_of(item).type == SERVICE_MONITOR]
+        wanted = [item for item in wanted if ref_of(item) not in lacking]
+        warnings = (*warnings, *map(_absent_kind_finding, lacking))
     if not take_over and (conflicts := [*_conflicts(cluster, wanted)]):
         raise RunFailedError(*conflicts)
     written = []
@@ -91,6 +98,16 @@ def install(  # noqa: PLR0913 - objects and options
         deployment = ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
         _await_object(cluster, deployment, _is_available, until, say)
     return tuple(written), warnings
+
+
+def _absent_kind_finding(ref: ObjectRef) -> Finding:
+    return Finding(
+        code="GP414",
+        what=f"{ref} is not created: the cluster has no kind {ref.kind} of {ref.api_version}",
+        where=str(ref),
+        fix="install the Prometheus Operator, and run this again; or turn operator.metrics.service_monitor off",
+        severity=Severity.WARNING,
+    )
 
 
 def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:

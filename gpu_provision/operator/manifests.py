@@ -9,11 +9,13 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.components.objects import compact, is_at_least, service_account
+from gpu_provision.components.objects import compact, is_at_least, manifest, service_account
+from gpu_provision.components.operands import service_monitor
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import member_kinds, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.specs import ServiceMonitorSpec
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, inventory_of, stack_of
@@ -87,6 +89,8 @@ _FILE_OF = {
     "Deployment": "controller.yaml",
     "NetworkPolicy": "controller.yaml",
     "PodDisruptionBudget": "controller.yaml",
+    "Service": "monitoring.yaml",
+    "ServiceMonitor": "monitoring.yaml",
 }
 
 
@@ -102,14 +106,18 @@ class InstallOptions:
 
 def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     """Return all objects, in the order to apply them; for ``stacks`` see `stack_permissions`."""
+    declared = [*stacks]
     account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
-    rights = roles(CONTROLLER_NAME, {*stack_permissions(stacks), *controller_permissions()}, [account])
+    rights = roles(CONTROLLER_NAME, {*stack_permissions(declared), *controller_permissions()}, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
     objects = [definition(rules=crd.supports_cel_rules(shape.kubernetes))]
     objects += [_add_labels(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
     objects.append(service_account(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS))
     objects += [_add_labels(item) for item in rights if item["kind"] != "Namespace"]
-    return [*objects, *(_controller_objects(shape) if shape.image else ())]
+    monitors = (each.specs.operator_metrics.service_monitor for each in declared)
+    monitor = next((each for each in monitors if each.enabled), None)
+    objects += _controller_objects(shape) if shape.image else ()
+    return [*objects, *(_monitor(monitor) if shape.image and monitor else ())]
 
 
 def group_by_file(objects: Iterable[Manifest]) -> dict[str, list[Manifest]]:
@@ -127,6 +135,17 @@ def kustomization(files: Sequence[str]) -> Manifest:
 
 def _add_labels(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
+
+
+def _monitor(spec: ServiceMonitorSpec) -> tuple[Manifest, Manifest]:
+    """Return the Service of the controller's metrics, and its ServiceMonitor; each replica is a target."""
+    metadata: dict[str, Any] = {"namespace": CONTROLLER_NAMESPACE, "labels": LABELS}
+    ports = [{"name": "metrics", "port": 8080, "targetPort": "metrics", "protocol": "TCP"}]
+    service = {"type": "ClusterIP", "clusterIP": "None", "selector": dict(LABELS), "ports": ports}
+    return (
+        manifest(("v1", "Service"), CONTROLLER_NAME, **metadata, spec=service),
+        service_monitor(CONTROLLER_NAME, CONTROLLER_NAMESPACE, LABELS, spec, port="metrics"),
+    )
 
 
 def _controller_objects(shape: InstallOptions) -> Iterator[Manifest]:

@@ -47,7 +47,12 @@ def test_editing_a_configuration_restarts_its_readers(component: str, named: str
 
 def test_an_nri_plugin_takes_the_place_of_every_runtime_class() -> None:
     """An operand without its annotation would see no GPU."""
-    plain = {"dcgm": {"enabled": True}}
+    shared = {"version": "v1", "sharing": {"mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2}]}}}
+    plain = {
+        "dcgm": {"enabled": True},
+        "device_plugin": {"config": {"data": {"mps": shared}}},
+        "pools": {"t4": {"device_plugin": {"config": "mps"}}, "h100": {"mig": {"config": "all-1g.10gb"}}},
+    }
     on_class, on_plugin = (
         {
             item["metadata"]["name"]: item["spec"]["template"]
@@ -62,7 +67,7 @@ def test_an_nri_plugin_takes_the_place_of_every_runtime_class() -> None:
         for name, template in on_plugin.items()
         if any(key.startswith("nvidia.cdi.k8s.io/") for key in template["metadata"].get("annotations", {}))
     }
-    assert len(with_class) >= 5
+    assert len(with_class) >= 7
     assert annotated == with_class
     assert not [name for name, template in on_plugin.items() if "runtimeClassName" in template["spec"]]
 

@@ -155,3 +155,31 @@ def test_a_module_is_built_after_the_driver(machine: Machine) -> None:
     text = script("after-driver").replace("/run/nvidia/driver/usr/src", str(machine.commands))
     result = machine.run(f'{text}exec build install "$@"', "--own")
     assert result.stdout.splitlines() == ["waiting for the driver", "install --own"]
+
+
+@pytest.mark.parametrize(
+    ("root", "dump", "preset", "expected"),
+    [
+        ("# version 9\nversion = 2\n[plugins]\n", "disabled_plugins = []\nversion = 4\n[a]", "", "file"),
+        ("version=3", "version = 3", "", ""),
+        ("version = 4\nimports = ['*']", "version = 4", "", ""),
+        ("[plugins]\nversion = 4", "version = 3", "", "file"),  # without a version it is of schema 1
+        ("version = 2", "version = 4", "command", "command"),
+        ("version = 2", "", "", ""),  # containerd is not there, such as on k0s
+    ],
+)
+def test_the_toolkit_reads_the_file_of_an_older_schema(
+    machine: Machine, root: str, dump: str, preset: str, expected: str
+) -> None:
+    """A drop-in of a newer schema than the root file's keeps containerd from starting."""
+    (machine.validations / "driver-ready").write_text("")
+    config, shown = machine.modules / "config.toml", machine.modules / "dump"
+    config.write_text(root)
+    shown.write_text(dump)
+    machine.command("chroot", f"[ -s {shown} ] && cat {shown}")
+    machine.command("nvidia-toolkit", 'echo "source: $RUNTIME_CONFIG_SOURCE"')
+    given = f"export RUNTIME=containerd RUNTIME_CONFIG={config} RUNTIME_CONFIG_SOURCE={preset}\n"
+    result = machine.run(given + script("wait-for-driver", "config-source", "toolkit"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == f"source: {expected}"
+    assert result.stderr == ""

@@ -20,6 +20,7 @@ from gpu_provision.operator.stack import DEFAULT_LEASE, LEASE_ANNOTATION, NAMESP
 from gpu_provision.sandbox.apiserver.errors import Cause
 from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
+from tests.components import builders
 
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "", "gpu-provision-operator")
 ACCOUNT = ObjectRef("v1", "ServiceAccount", "gpu-operator", "gpu-provision-operator")
@@ -38,6 +39,16 @@ def test_a_conflict_is_reported_before_any_write(cluster: KubeClient) -> None:
     assert (finding.code, finding.where) == ("GP396", str(ROLE))
     assert ".rules" in finding.evidence
     assert cluster.get(ACCOUNT) is None
+
+
+def test_a_monitor_waits_for_its_kind(cluster: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_provision.operator.install._is_available", lambda _: True)  # nothing runs pods here
+    settings = {"operator": {"metrics": {"service_monitor": {"enabled": True}}}}
+    shape = InstallOptions(image="registry.example.com/gpu-provision:0.1.0", replicas=1)
+    written, (finding,) = install(cluster, shape, [builders.inventory_with(settings)], seconds=30)
+    assert (finding.code, finding.severity) == ("GP414", Severity.WARNING)
+    assert {ref.kind for ref in written} >= {"Service", "Deployment"}
+    assert "ServiceMonitor" not in {ref.kind for ref in written}
 
 
 TOO_DEAR = Cause(

@@ -17,6 +17,7 @@ from gpu_provision.operator.stack import inventory_of
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.permissions import for_destroy
 from gpu_provision.rbac.roles import grants
+from tests.components import builders
 from tests.operator.conftest import a_stack
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
@@ -93,6 +94,22 @@ def test_controllers_have_what_they_need(shape: dict[str, Any], kinds: set[str])
     assert found.keys() & {"Deployment", "NetworkPolicy", "PodDisruptionBudget"} == kinds
     assert found.get("PodDisruptionBudget") in {None, "policy/v1beta1" if "kubernetes" in shape else "policy/v1"}
     assert {"CustomResourceDefinition", "ClusterRole", "ServiceAccount", "Namespace"} <= found.keys()
+
+
+def test_a_monitor_of_the_controller_is_made_for_an_inventory_that_wants_it() -> None:
+    """A stack has no such key: who installs the controller decides."""
+    settings = {"enabled": True, "interval": "1m", "additional_labels": {"release": "prometheus"}}
+    declared = builders.inventory_with({"operator": {"metrics": {"service_monitor": settings}}})
+    found = group_by_file(render(declared))["monitoring.yaml"]
+    service, monitor = found
+    assert (service["kind"], service["spec"]["clusterIP"]) == ("Service", "None")
+    assert service["spec"]["selector"].items() <= monitor["spec"]["selector"]["matchLabels"].items()
+    assert service["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["interval"]) == (service["spec"]["ports"][0]["name"], "1m")
+    assert "monitoring.yaml" not in group_by_file(render(builders.inventory()))
+    assert "monitoring.yaml" not in group_by_file(render(declared, image=""))
 
 
 def test_the_example_is_what_is_rendered() -> None:

@@ -60,7 +60,7 @@ def test_spec_leaves_out_hosts_and_connections() -> None:
     _, left = spec_of(data_of(Path(__file__).parents[1] / "inventory/good/complete.yaml"))
     kinds = {path.rsplit(".", 1)[-1] for path in left}
     expected = {"name", "kubeconfig", "context", "address", "ssh", "connect", "helper_pod", "host_prerequisites"}
-    assert kinds == expected | {"preflight"}
+    assert kinds == expected | {"preflight", "metrics"}
     assert {"cluster.kubeconfig", "nodes[0].ssh", "pools.gpu.connect"} & set(left)
 
 

@@ -64,6 +64,20 @@ def test_an_nri_plugin_gives_gpus_to_operands(new_world: Callable[..., World]) -
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+def test_a_toolkit_beside_the_newest_containerd_comes_up(new_world: Callable[..., World]) -> None:
+    """Its entrypoint compares schemas first."""
+    *nodes, h100 = default_fleet()["nodes"]
+    world = new_world(nodes=[*nodes, {**h100, "runtime": "containerd://2.3.2"}])
+    world.apply("--cluster-only", check=True)
+    (entrypoint,) = (
+        item
+        for item in world.json("configmaps", "-n", OPERANDS)["items"]
+        if item["metadata"]["name"] == "nvidia-container-toolkit-entrypoint"
+    )
+    assert "config dump" in entrypoint["data"]["entrypoint.sh"]
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
 def test_operands_are_replaced_by_hand_on_delete(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.settings(daemonsets={"update_strategy": "OnDelete"})

@@ -41,6 +41,8 @@ RULES: tuple[Rule, ...] = (
     machine.runtime_old,
     machine.runtime_paths,
     machine.runtime_schema,
+    machine.config_source,
+    machine.runtime_down,
     machine.cri_disabled,
     machine.cgroup_drivers,
     images.driver_image,

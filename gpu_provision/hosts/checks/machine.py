@@ -126,8 +126,31 @@ def runtime_schema(subject: CheckedHost) -> Iterator[Finding]:
     runtime = subject.host.cri
     if runtime is None or runtime.kind != CONTAINERD or runtime.branch[0] < _CONTAINERD_2 or not runtime.has_config:
         return
-    if runtime.schema < _SCHEMA_OF_2:
+    if runtime.schema < _SCHEMA_OF_2 and runtime.dump_schema <= _SCHEMA_OF_2:  # `config_source` says the others
         yield subject.finding("runtime_schema", runtime=runtime)
+
+
+def config_source(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield containerd whose ``config dump`` has a newer schema than its file: a drop-in made from it is refused."""
+    runtime, source = subject.host.cri, subject.expected.toolkit_source
+    if runtime is None or runtime.kind != CONTAINERD or not (subject.expected.toolkit and runtime.has_config):
+        return
+    if runtime.dump_schema <= max(runtime.schema, _SCHEMA_OF_2) or source.startswith("file"):
+        return
+    severity, why = "warning", "the toolkit reads the file by itself"
+    if source:
+        severity, why = "error", f"toolkit.env has RUNTIME_CONFIG_SOURCE: {source}, by which the drop-in gets the newer"
+    elif not runtime.has_handlers:
+        severity, why = "error", "the file has no table of a runtime, from which the toolkit makes its own"
+    yield subject.finding("config_source", severity=severity, runtime=runtime, why=why)
+
+
+def runtime_down(subject: CheckedHost) -> Iterator[Finding]:
+    """Yield a node of Kubernetes whose containerd is there and does not run."""
+    runtimes = subject.host.runtimes
+    dead = next((each for each in runtimes if each.kind == CONTAINERD and each.has_config), None)
+    if dead and subject.host.kubernetes.running and not any(each.running for each in runtimes):
+        yield subject.finding("runtime_down", runtime=dead, drop_ins=", ".join(dead.drop_ins) or "none")
 
 
 def cri_disabled(subject: CheckedHost) -> Iterator[Finding]:

@@ -97,6 +97,8 @@ class ContainerRuntime:
     target: str = ""  # the file that this path leads to; empty if it is that file, or leads nowhere
     has_config: bool = False  # whether that file is there and readable
     schema: int = 0  # ``version`` of containerd's configuration file; 1 where it names none, 0 without a file
+    dump_schema: int = 0  # ``version`` of ``containerd config dump``; 0 if unknown
+    has_handlers: bool = False  # whether containerd's configuration file has tables of runtimes, such as of runc
     imports: tuple[str, ...] = ()  # patterns of files that the configuration takes in
     drop_ins: tuple[str, ...] = ()  # files that these patterns find, or that lie in the runtime's drop-in directory
     socket: str = ""  # path of its socket; empty if there is none
@@ -163,6 +165,8 @@ def _runtime(block: SectionOutput, kind: str, *, running: bool) -> ContainerRunt
         target=block.first("target"),
         has_config=has_config,
         schema=(1 if schema is None else schema) if has_config and kind == CONTAINERD else 0,
+        dump_schema=number(block.first("dump")) or 0,
+        has_handlers=block.has("handlers"),
         imports=tuple(re.findall(r"[\"']([^\"']+)[\"']", " ".join(block.all("imports")))),
         drop_ins=tuple(dict.fromkeys(block.all("drop-in"))),
         socket=block.first("socket"),

@@ -253,10 +253,13 @@ read_runtimes() {
     [ -n "$4" ] && echo "config $4"
     target=$(readlink -f "$4") && [ "$target" != "$4" ] && echo "target $target"
     [ "$1" = run ] && echo "unit $(unit_of "$process")"
+    [ "$1 $2" = "run containerd" ] && [ -x "$3" ] && $bounded "$3" --config "$4" config dump |
+      sed -nE 's/^version *= *([0-9]+).*/dump \1/p' | head -n 1
     [ -r "$4" ] && {
       echo "readable $4"
       sed -nE '/^[[:space:]]*imports[[:space:]]*=/,/\]/s/^/imports /p' "$4"
       grep -E "$keys" "$4" | sed 's/^/key /'
+      grep -qE '^[[:space:]]*\[.*[.]runtimes[.]' "$4" && echo "handlers "
       grep -oE '"(default-runtime|native.cgroupdriver)[^,}]*' "$4" | sed 's/^/json /'
       for pattern in $(sed -nE '/^[[:space:]]*imports[[:space:]]*=/,/\]/p' "$4" | grep -oE '"[^"]+"' | tr -d '"'); do
         case $pattern in /*) ;; *) pattern=${4%/*}/$pattern ;; esac

@@ -115,7 +115,8 @@ def test_a_kernel_parameter_is_no_shell_command(tmp_path: Path) -> None:
 
 def test_host_without_a_runtime_fails_and_is_left_alone(fresh: tuple[Inventory, Path]) -> None:
     declared, root = fresh
-    (root / "proc/812/comm").write_text("gone\n")
+    for process in ("812", "977"):  # with the kubelet; without the runtime alone, preflight says more (GP646)
+        (root / "proc" / process / "comm").write_text("gone\n")
     outcome = only(with_settings(declared, limits={"memlock": "unlimited"}))
     assert [finding.code for finding in outcome.errors] == ["GP667"]
     assert not list(root.glob("etc/systemd/system/*/90-gpu-provision-limits.conf"))
