@@ -148,8 +148,29 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
     ]
-    own = (*_without_kernel(served, context), *_without_network_card(served, context))
+    own = (
+        *_without_kernel(served, context),
+        *_without_network_card(served, context),
+        *_without_licence(served, context),
+    )
     return (*unknown, *without_image, *own)
+
+
+def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
+    """Yield licence Secrets without a file that the driver's pod mounts: the kubelet would not start the pod."""
+    for spec in {target.pool.driver.licensing_config: target.pool.driver for target in served}.values():
+        keys = context.facts.secret_keys.get(spec.licensing_config)
+        lacking = [key for key, _ in _licence_files(spec) if keys is not None and key not in keys]
+        if lacking:
+            otherwise = "; of a licence without one, set driver.licensing_nls_enabled: false"
+            yield Finding(
+                code="GP422",
+                what=f"the licence has no {' and no '.join(lacking)}",
+                where=f"Secret {context.namespace}/{spec.licensing_config}",
+                evidence=f"its keys: {', '.join(sorted(keys or ())) or 'none'}",
+                consequence="the driver's pods would wait for the file and never start",
+                fix=f"add the file to the Secret{otherwise if lacking == [_LICENSE_TOKEN[0][0]] else ''}",
+            )
 
 
 def _without_kernel(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
@@ -357,6 +378,11 @@ class _Inputs(NamedTuple):
     parameters: list[dict[str, Any]]  # those of parameters of the kernel modules
 
 
+def _licence_files(spec: DriverSpec) -> tuple[tuple[str, str], ...]:
+    """Return the keys of the Secret of a licence, and where the driver expects each."""
+    return (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
+
+
 def _inputs(target: Target, context: RenderContext) -> _Inputs:
     """Return the optional inputs of the driver container of a target's group.
 
@@ -379,7 +405,7 @@ def _inputs(target: Target, context: RenderContext) -> _Inputs:
         files[directory] = each_key or [pods.mount(name, directory, read_only=True)]
     mounts = [mount for found in files.values() for mount in found]
     if spec.licensing_config:
-        license_files = (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
+        license_files = _licence_files(spec)
         items = [{"key": key, "path": key} for key, _ in license_files]
         secret = {"secretName": spec.licensing_config, "items": items}
         volumes.append({"name": _LICENSING, "secret": secret})

@@ -161,6 +161,7 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
         resources=resources,
         config_maps=config_maps_of(filter(None, config_maps)),
         secrets=secrets_of(filter(None, secrets)),
+        secret_keys={item["metadata"]["name"]: frozenset(item.get("data") or {}) for item in filter(None, secrets)},
         unverified="" if cluster.api.configuration.verify_ssl else cluster.server,
     )
 

@@ -97,6 +97,7 @@ class ClusterFacts:
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Digest of each Secret there that the inventory names; the content itself is not stored.
     secrets: Mapping[str, str] = field(default_factory=dict)
+    secret_keys: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of the same Secrets
     # Node -> version of a usable host driver, as the host phase read it; empty for none. Nodes whose hosts were
     # not read are missing.
     host_drivers: Mapping[str, str] = field(default_factory=dict)

@@ -229,3 +229,21 @@ def test_a_precompiled_driver_downloads_no_packages() -> None:
     mounts = {each["mountPath"]: each for each in pod["containers"][0]["volumeMounts"]}
     assert mounts["/run/host/lib/modules"]["readOnly"]
     assert not any("/etc/zypp" in path or "/etc/pki" in path or "SUSEConnect" in path for path in mounts)
+
+
+@pytest.mark.parametrize(
+    ("keys", "nls", "lacking"),
+    [
+        ({"gridd.conf", "client_configuration_token.tok"}, True, ""),
+        ({"gridd.conf"}, True, "the licence has no client_configuration_token.tok"),
+        ({"gridd.conf"}, False, ""),
+        ({"token"}, True, "the licence has no gridd.conf and no client_configuration_token.tok"),
+        (None, True, ""),  # it could not be read
+    ],
+)
+def test_a_licence_has_the_files_that_the_driver_mounts(keys: set[str] | None, lacking: str, *, nls: bool) -> None:
+    """The kubelet waits for them, without an end."""
+    chosen = builders.with_spec("driver", licensing_config="licence", licensing_nls_enabled=nls)
+    facts = replace(builders.fleet(), secret_keys={} if keys is None else {"licence": frozenset(keys)})
+    found = [each for each in problems(builders.context(chosen, facts)) if each.code == "GP422"]
+    assert [(each.what, each.severity) for each in found] == ([(lacking, Severity.ERROR)] if lacking else [])
