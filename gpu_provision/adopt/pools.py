@@ -14,6 +14,7 @@ from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
+from gpu_provision.inventory.mig import ALL_DISABLED
 from gpu_provision.model.cluster import NodeFacts
 
 HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
@@ -78,30 +79,39 @@ def pools_of_nodes(
     Returns pools, nodes, and the driver of each pool that has one of its own.
     """
     drivers = list(drivers)
-    kinds: dict[tuple[str, int, str, str], list[str]] = {}
+    kinds: dict[tuple[str, int, str, str, str], list[str]] = {}
     for node in nodes:
         if labels.has_gpu(node.labels):
             os = observed_os(node)
-            kind = _gpu_model(node), _gpu_count(node), f"{os.id}{os.version}" if os else "", _driver_of(node, drivers)
+            system, driver = f"{os.id}{os.version}" if os else "", _driver_of(node, drivers)
+            kind = _gpu_model(node), _gpu_count(node), system, driver, _mig_of(node)
             kinds.setdefault(kind, []).append(node.name)
     pools: dict[str, Any] = {}
     members: list[dict[str, str]] = []
     by_name = {each.name: each for each in drivers}
     found: dict[str, DriverPool] = {}
     for kind, names in sorted(kinds.items()):
-        model, count, system, driver = kind
+        model, count, system, driver, mig = kind
         alike = [each for each in kinds if each[0] == model]
         parts = [model]
         parts += [f"x{count}"] if len({each[1] for each in alike}) > 1 else []
         parts += [system] if len({each[2] for each in alike}) > 1 else []
         parts += [driver] if len({each[3] for each in alike}) > 1 else []
+        parts += [mig] if len({each[4] for each in alike}) > 1 else []
         pool = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
         own = by_name[driver].part if driver else (_NO_DRIVER if drivers else {})
         rest = {key: value for key, value in own.items() if key != _SELECTOR}
-        pools[pool] = {**({"os": system} if system else {}), "gpu": {"model": model, "count": count}, **rest}
+        gpu = {"gpu": {"model": model, "count": count}, **({"mig": {"config": mig}} if mig else {})}
+        pools[pool] = {**({"os": system} if system else {}), **gpu, **rest}
         found |= {pool: by_name[driver]} if driver else {}
         members += [{"name": name, "pool": pool} for name in names]
     return pools, sorted(members, key=lambda member: member["name"]), found
+
+
+def _mig_of(node: NodeFacts) -> str:
+    """Return the MIG configuration of a node; empty without one, and for the chart's default, which divides nothing."""
+    config = node.labels.get(labels.MIG_CONFIG, "")
+    return "" if config == ALL_DISABLED else config
 
 
 def _driver_of(node: NodeFacts, drivers: Iterable[DriverPool]) -> str:

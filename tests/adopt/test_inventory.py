@@ -77,6 +77,17 @@ def test_nodes_that_are_alike_are_a_pool() -> None:
     ]
 
 
+def test_a_mig_configuration_is_that_of_its_pool() -> None:
+    product = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
+    nodes = [
+        node(name, **product, **{"nvidia.com/mig.config": config})
+        for name, config in (("a", "all-1g.10gb"), ("b", "all-disabled"))
+    ]
+    made = derive(operator_install(nodes=tuple(nodes)))
+    assert made["pools"]["h100-all-1g-10gb"]["mig"] == {"config": "all-1g.10gb"}
+    assert "mig" not in made["pools"]["h100"]
+
+
 def test_a_driver_of_the_hosts_own_is_left_to_each_host() -> None:
     made = derive(operator_install(nodes=(node(**{labels.DEPLOY_DRIVER: "pre-installed"}),)))
     assert made["driver"] == {"enabled": "auto"}
