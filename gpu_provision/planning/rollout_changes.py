@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from gpu_provision import components
-from gpu_provision.components import labels
+from gpu_provision.components import labels, mig_manager
 from gpu_provision.components.node_labels import NAME, leaving_nodes
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
@@ -24,7 +24,7 @@ from gpu_provision.planning.plan import (
 )
 from gpu_provision.planning.prune import emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import ClusterState, vector_add_of
-from gpu_provision.planning.upgrades import DRIVER, NO_DRIVER_RESTART, STACK_KEPT
+from gpu_provision.planning.upgrades import DRIVER, GEOMETRY_PENDING, NO_DRIVER_RESTART, STACK_KEPT
 from gpu_provision.planning.verdicts import VALIDATIONS, NodePatch
 from gpu_provision.rollout import states as upgrade
 
@@ -98,7 +98,8 @@ def with_rollout_changes(
     later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes} | kept
     going = {*schedule.under_way, *(outlook.node for outlook in schedule.nodes)}
     unproven = kept.intersection(outdated)
-    changes = [_limit_restarts(each, kept) for each in plan.changes if not _is_moot(each, unproven)]
+    named = frozenset(going | kept)
+    changes = [_limit_restarts(each, kept) for each in plan.changes if not _is_moot(each, unproven, named)]
     changes += _repeated_validations(changes, going.difference(proven), seen)
     changes = [*_with_group_labels(changes, going, seen)]
     known = {change.ref for change in changes}
@@ -118,8 +119,13 @@ def _limit_restarts(change: Change, kept: Collection[str]) -> Change:
     return replace(change, nodes=nodes, effects=change.effects if nodes else (*change.effects, NO_DRIVER_RESTART))
 
 
-def _is_moot(change: Change, unproven: Collection[str]) -> bool:
-    """Whether a change is dropped, or computed again: a validation that does not run, and its label."""
+def _is_moot(change: Change, unproven: Collection[str], named: frozenset[str]) -> bool:
+    """Whether a change is dropped, or computed again: a validation that does not run, its label, what a rollout says.
+
+    ``named``: the nodes that the rollout names.
+    """
+    if change.component == mig_manager.NAME and change.action is Action.WAIT:
+        return named.issuperset(change.nodes) and change.effects[0].startswith(GEOMETRY_PENDING)
     if change.component == verdicts.STARTUP_TAINT:
         return change.ref.name in unproven or not change.fields
     is_run = change.action is Action.RUN

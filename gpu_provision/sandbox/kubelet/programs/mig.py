@@ -38,9 +38,12 @@ async def _run(container: Container) -> int:
 async def _apply(container: Container, wanted: str) -> str:
     """Divide the GPUs; return why that failed."""
     machine, api = container.machine, container.simulation.api
-    made = _read_devices(container, wanted)
-    if made is None:
+    devices = _read_devices(container, wanted)
+    if devices is None:
         return f"Error validating values: selected mig-config not present: {wanted}"
+    if len(devices) > 1:
+        return f"the sandbox makes MIG devices of one kind only, {wanted} is of {len(devices)}"
+    made = next(iter(devices), "")
     if made == (f"{machine.mig.devices}x{machine.mig.profile}" if machine.mig else ""):
         return ""
     labels = objects.labels(await api.get(NODES, machine.name))
@@ -61,15 +64,15 @@ async def _apply(container: Container, wanted: str) -> str:
     return ""
 
 
-def _read_devices(container: Container, wanted: str) -> str | None:
-    """Return what a configuration makes of each GPU: ``7x1g.10gb``, or an empty text; None if it does not exist."""
+def _read_devices(container: Container, wanted: str) -> list[str] | None:
+    """Return what a configuration makes of each GPU, such as ``7x1g.10gb``; None if it does not exist."""
     file = container.env.get("CONFIG_FILE") or container.env.get("DEFAULT_CONFIG_FILE", "")
     entries: list[Mapping[str, Any]] = (yaml.safe_load(container.files.read(file)) or {})["mig-configs"].get(wanted, [])
     gpu = container.machine.spec.gpu
     for entry in entries:
         devices = entry.get("device-filter")
         if gpu and (not devices or f"0x{gpu.device}10DE".upper() in map(str.upper, devices)):
-            return next((f"{count}x{profile}" for profile, count in entry.get("mig-devices", {}).items()), "")
+            return [f"{count}x{profile}" for profile, count in entry.get("mig-devices", {}).items()]
     return None
 
 
