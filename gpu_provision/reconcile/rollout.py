@@ -49,6 +49,7 @@ from gpu_provision.rollout.snapshot import (
     FleetNode,
     RemoveLabels,
     Restart,
+    RestartMigManager,
     RollBack,
     Snapshot,
     StackPresence,
@@ -272,6 +273,10 @@ class RolloutController:
                     yield EvictPod(key, ObjectRef(*POD, action.namespace, action.name), action, self._budgets_seen)
                 case Restart():
                     yield from _restart_steps(key, action, seen)
+                case RestartMigManager():
+                    manager = mig_manager.NAME, action.node
+                    pods = (each for each in seen.pods.get(manager, ()) if each["metadata"]["uid"] == action.uid)
+                    yield from (RemovePod(manager, ref_of(pod), action.uid) for pod in pods)
                 case RemoveLabels():
                     yield from _remove_labels(key, action, seen)
                 case Validate():

@@ -198,11 +198,13 @@ def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
     marks = {states.CANARY: canary} if canary is not None else {}
+    # A MIG manager repeats a failed configuration only after a restart, or after another value of the label, which it
+    # may miss: see `_change_geometry`.
+    is_failed = node.desired.mig and node.labels.get(labels.MIG_STATE) == labels.MIG_FAILED
+    marks |= {states.MIG_MANAGER: node.mig_manager} if is_failed else {}
     move = transition_to(
         node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also | marks
     )
-    # The MIG manager repeats a failed configuration only after another value of the label.
-    is_failed = node.desired.mig and node.labels.get(labels.MIG_STATE) == labels.MIG_FAILED
     return replace(move, labels=_NO_REQUEST) if is_failed else move
 
 
@@ -325,12 +327,15 @@ def _change_geometry(node: FleetNode, until: float, now: float) -> NodeDecision:
     """
     if not node.desired.mig:
         return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
-    if not node.has_mig_manager:
+    if not node.mig_manager:
         return _wait_until(node, "the MIG manager is not ready", until, now)
     if predicates.requests_other_geometry(node):
         if predicates.gpu_pods(node):
             since, reason = node.state_since() or now, "GPU pods have come to the node"
             return act(transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason=reason))
+        if node.annotations.get(states.MIG_MANAGER) == node.mig_manager:
+            restart_manager = snapshot.RestartMigManager(node=node.name, uid=node.mig_manager)
+            return NodeDecision((restart_manager,), "the MIG manager to restart", until)
         move = transition_to(node, node.state, now, reason=predicates.geometry_reason(node))
         return act(replace(move, labels=((labels.MIG_CONFIG, node.desired.mig), (labels.MIG_STATE, None))))
     return _await_geometry(node, until, now)

@@ -183,7 +183,7 @@ def _fleet_node(
         driver=_driver_pod(own, others),
         validation_result=proof,
         pods=others,
-        has_mig_manager=not desired.mig_manager or _has_mig_manager(own, desired.mig_manager),
+        mig_manager=_ready_mig_manager(own, desired.mig_manager) if desired.mig_manager else "",
         offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own, desired.devices),
         exclusion_reason=desired.left_out,
         is_template_observed=desired.is_template_observed,
@@ -205,10 +205,11 @@ def _offers_gpus(node: Manifest, own: Iterable[Manifest], devices: Mapping[str, 
     return any(name.startswith("nvidia.com/") and amount != "0" for name, amount in offered.items())
 
 
-def _has_mig_manager(own: Iterable[Manifest], template: Manifest) -> bool:
+def _ready_mig_manager(own: Iterable[Manifest], template: Manifest) -> str:
     content = template["metadata"]["labels"].get(labels.DIGEST)
-    pods = (pod for pod in _component_pods("mig_manager", own) if pod_view.is_ready(pod))
-    return any(pod["metadata"]["labels"].get(labels.DIGEST) == content for pod in pods)
+    pods = (pod["metadata"] for pod in _component_pods("mig_manager", own) if pod_view.is_ready(pod))
+    current = (each for each in pods if each["labels"].get(labels.DIGEST) == content)
+    return next((str(each["uid"]) for each in current if not each.get("deletionTimestamp")), "")
 
 
 def _component_pods(component: str, pods: Iterable[Manifest]) -> list[Manifest]:

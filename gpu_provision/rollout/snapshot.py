@@ -137,7 +137,7 @@ class FleetNode:
     offers_gpus: bool = True  # whether pods can request its GPUs; true without a device plugin of the stack
     exclusion_reason: str = ""  # why this run does not change the node, which still counts in limits
     is_template_observed: bool = True
-    has_mig_manager: bool = True  # whether a MIG manager that knows the desired configuration is ready
+    mig_manager: str = ""  # uid of the pod of a ready MIG manager that knows the desired configuration
     stack: StackPresence = StackPresence.STAYS
     state: UpgradeState = field(init=False, repr=False, compare=False)  # computed once, for speed
     is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
@@ -264,6 +264,14 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartMigManager:
+    """Delete the pod of the MIG manager of a node, by its uid; the next one applies what the node requests."""
+
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Validate:
     """Run a validation on the node for this driver pod."""
 
@@ -286,7 +294,7 @@ class RemoveLabels:
     node: str
 
 
-Action = StateTransition | Evict | Restart | Validate | RollBack | RemoveLabels
+Action = StateTransition | Evict | Restart | RestartMigManager | Validate | RollBack | RemoveLabels
 
 
 def transition_to(

@@ -80,6 +80,7 @@ FORCED = "gpu-provision.io/upgrade-forced"  # "true": that pod is replaced altho
 CORDONED = "gpu-provision.io/upgrade-cordoned"  # field manager of a cordon that the rollout may lift
 CORDONED_BY = "gpu-provision.io/upgrade-cordoned-by"  # field manager of an earlier cordon, if known
 CANARY = "gpu-provision.io/upgrade-canary"  # digest of the fleet's content for which the node was a canary
+MIG_MANAGER = "gpu-provision.io/upgrade-mig-manager"  # uid of the MIG manager's pod that failed before the upgrade
 REASON = "gpu-provision.io/upgrade-reason"  # why the upgrade failed
 FAILED_IN = "gpu-provision.io/upgrade-failed-in"  # the state in which it failed
 FAILED_WITH = "gpu-provision.io/upgrade-failed-with"  # uid of the driver pod with which it failed
@@ -87,7 +88,7 @@ FAILED_WITH = "gpu-provision.io/upgrade-failed-with"  # uid of the driver pod wi
 STATE_ANNOTATIONS = (JOBS_SINCE, VALIDATION_SINCE, REASON, FAILED_IN, FAILED_WITH)
 """Annotations of a single state."""
 
-UPGRADE_ANNOTATIONS = (*STATE_ANNOTATIONS, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, CORDONED, CORDONED_BY)
+UPGRADE_ANNOTATIONS = (*STATE_ANNOTATIONS, WAS_CORDONED, TARGET, BEGAN_WITH, FORCED, MIG_MANAGER, CORDONED, CORDONED_BY)
 """Annotations that are removed at the end of an upgrade."""
 
 ALL_ANNOTATIONS = (*UPGRADE_ANNOTATIONS, ENABLED, REQUESTED, SINCE, CANARY)

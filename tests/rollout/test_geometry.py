@@ -15,11 +15,12 @@ from gpu_provision.rollout.snapshot import (
     FleetNode,
     GpuUse,
     Pod,
+    RestartMigManager,
     StateTransition,
     ValidationResult,
 )
 from gpu_provision.rollout.state_machine import decide_node
-from gpu_provision.rollout.states import BEGAN_WITH, CORDONED, SINCE, STATE, TARGET
+from gpu_provision.rollout.states import BEGAN_WITH, CORDONED, MIG_MANAGER, SINCE, STATE, TARGET
 
 CONFIG, RESULT = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 TRAINING = Pod(namespace="default", name="training", uid="7", owner="ReplicaSet training", use=GpuUse.REQUEST)
@@ -42,6 +43,7 @@ def node(state: str, config: str = "old", result: str = "success", *, on_host: b
         cordoned_by="gpu-provision",
         driver=None if on_host else DRIVER,
         validation_result=ValidationResult(passed=True),
+        mig_manager="9",
     )
 
 
@@ -83,8 +85,8 @@ def test_a_node_gets_its_mig_devices(
 def test_mig_devices_wait_for_pods_and_for_the_manager() -> None:
     found = node("pod-restart-required")
     assert outcome(replace(found, pods=(TRAINING,)))[0] == "pod-deletion-required"
-    assert outcome(replace(found, has_mig_manager=False))[2] == "the MIG manager is not ready"
-    assert outcome(replace(found, has_mig_manager=False), now=9999)[0] == "upgrade-failed"
+    assert outcome(replace(found, mig_manager=""))[2] == "the MIG manager is not ready"
+    assert outcome(replace(found, mig_manager=""), now=9999)[0] == "upgrade-failed"
 
 
 def test_a_driver_comes_before_the_mig_devices() -> None:
@@ -94,7 +96,13 @@ def test_a_driver_comes_before_the_mig_devices() -> None:
     assert outcome(replace(found, driver=replace(DRIVER, is_ready=False)))[2].startswith("the driver is not ready")
 
 
-def test_a_start_withdraws_a_failed_request() -> None:
-    """The MIG manager acts on another value of the label only."""
-    assert dict(start(node("upgrade-required", "new", "failed"), 100, None).labels) == {CONFIG: None, RESULT: None}
+def test_a_failed_request_is_withdrawn_and_made_to_another_manager() -> None:
+    """The one that failed acts on another value of the label only, and may miss it."""
+    move = start(node("upgrade-required", "new", "failed"), 100, None)
+    assert dict(move.labels) == {CONFIG: None, RESULT: None}
+    assert dict(move.annotations)[MIG_MANAGER] == "9"
+    found = node("pod-restart-required", "", "")
+    found = replace(found, annotations={**found.annotations, MIG_MANAGER: "9"})
+    assert decide_node(found, BudgetDomain(), 110).actions == (RestartMigManager(node="n1", uid="9"),)
+    assert outcome(replace(found, mig_manager="10")) == ("pod-restart-required", REQUEST, "")
     assert start(node("upgrade-required", "old", "success"), 100, None).labels == ()
