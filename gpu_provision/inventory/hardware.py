@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -154,12 +155,36 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     for path in paths:
         section = context.mapping_at(path)
         version = section.get("version", "")
-        if "." in version and _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
+        if problem := _check_suffix(context, path, version):
+            yield problem
+        elif "." in version and _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
             same_branch = [each for each in known if _branch(each) == _branch(version)]
             distances = {each: abs(_branch(each) - _branch(version)) for each in known}
             near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+
+
+_SUFFIXES_OF_NVIDIA = frozenset({"", "grid"})  # of vGPU guests
+
+
+def _check_suffix(context: CheckContext, path: KeyPath, version: str) -> Problem | None:
+    """Return the problem of a version that ends in a word: only images of the user have others than NVIDIA's.
+
+    As in the GPU Operator, the operating system's suffix follows it.
+    """
+    number, _, suffix = version.partition("-")
+    word = suffix.rpartition("-")[2]
+    system = re.match(r"[a-z-]+(?=\d)", word)
+    if system and system[0] in images():
+        what = f"{version} ends in an operating system, which is added for each node."
+        return context.error("GP124", (*path, "version"), what, f"Write {version.removesuffix(f'-{word}')}.")
+    section = {**context.data.get("driver", {}), **context.mapping_at(path)}
+    if suffix in _SUFFIXES_OF_NVIDIA or _OWN_IMAGE & section.keys():
+        return None
+    what = f"NVIDIA has no driver images whose versions end in {suffix}."
+    fix = f"Write {number}, or set repository or image of the driver to images of your own."
+    return context.error("GP124", (*path, "version"), what, fix)
 
 
 def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
