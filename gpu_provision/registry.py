@@ -122,6 +122,8 @@ _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.d
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _ACCEPT = ", ".join((*_INDEXES, *_MANIFESTS))
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _OK = 401, 403, 404, 200
+_REDIRECT = 3  # first digit of the statuses
+_MOST = "amd64"
 
 
 def look_up_image(image: str, architecture: str) -> ImageLookup:
@@ -131,8 +133,7 @@ def look_up_image(image: str, architecture: str) -> ImageLookup:
 
     def fetch() -> None:
         try:
-            response = _manifest(reference, time.monotonic() + SECONDS)
-            answers.append(_answer(image, reference, architecture, response))
+            answers.append(_ask(image, reference, architecture, time.monotonic() + SECONDS))
         except _NoAnswerError as silence:
             answers.append(ImageLookup(image, ImageAvailability.UNREACHABLE, str(silence)))
 
@@ -166,20 +167,49 @@ class _EveryStatus(urllib.request.HTTPErrorProcessor):
         return response
 
 
-def _manifest(reference: ImageReference, deadline: float) -> _Response:
-    """Return the answer about a manifest; only an index, which names platforms, is read, too."""
+def _ask(image: str, reference: ImageReference, architecture: str, deadline: float) -> ImageLookup:
+    """Return the answer about an image. Its manifest is read only for platforms: that counts as a pull.
+
+    An index names them. The manifest of one image, such as a copy in a mirror, does not, but its configuration does;
+    amd64, which most of these are for, is not looked up. Raises _NoAnswerError.
+    """
     headers = {"Accept": _ACCEPT}
     response = _request(reference.manifest, headers, deadline, method="HEAD")
     if response.status == _UNAUTHORIZED:
         known = find_credentials(reference.registry)
         authorization = _authorization(response.headers.get("WWW-Authenticate", ""), reference, known, deadline)
-        if not authorization:
-            return response
-        headers["Authorization"] = authorization
-        response = _request(reference.manifest, headers, deadline, method="HEAD")
+        if authorization:
+            headers["Authorization"] = authorization
+            response = _request(reference.manifest, headers, deadline, method="HEAD")
     kind = response.headers.get("Content-Type", "").partition(";")[0]
-    is_index = response.status == _OK and kind in _INDEXES
-    return _request(reference.manifest, headers, deadline) if is_index else response
+    found = []
+    if response.status == _OK and kind in _INDEXES:
+        response = _request(reference.manifest, headers, deadline)
+        found = _architectures(response)
+    elif response.status == _OK and kind in _MANIFESTS and architecture not in {"", _MOST}:
+        found = _architecture_of_config(reference, headers, deadline)
+    return _answer(image, reference, architecture, response, found)
+
+
+def _architectures(index: _Response) -> list[str]:
+    named = (_mapping(_mapping(each).get("platform")).get("architecture") for each in _items(index, "manifests"))
+    return sorted({name for name in named if isinstance(name, str) and name not in {"", "unknown"}})
+
+
+def _architecture_of_config(reference: ImageReference, headers: dict[str, str], deadline: float) -> list[str]:
+    """Return the architecture of the configuration that a manifest names; nothing if it is not to be had."""
+    with suppress(_NoAnswerError):
+        manifest = _request(reference.manifest, headers, deadline)
+        digest = _mapping(manifest.content.get("config")).get("digest")
+        if not isinstance(digest, str) or not re.fullmatch(r"[a-z0-9]+:[0-9a-f]+", digest):
+            return []
+        config = _request(f"https://{reference.host}/v2/{reference.name}/blobs/{digest}", headers, deadline)
+        target = config.headers.get("Location", "")
+        if config.status // 100 == _REDIRECT and target.startswith("https://"):
+            config = _request(target, {}, deadline)  # a server of another owner: it gets no credentials
+        found = config.content.get("architecture")
+        return [found] if isinstance(found, str) and found else []
+    return []
 
 
 def _authorization(challenge: str, reference: ImageReference, known: Credentials | None, deadline: float) -> str:
@@ -222,18 +252,17 @@ def _request(
         raise _NoAnswerError(message) from None
 
 
-def _answer(image: str, reference: ImageReference, architecture: str, response: _Response) -> ImageLookup:
+def _answer(
+    image: str, reference: ImageReference, architecture: str, response: _Response, found: list[str]
+) -> ImageLookup:
     said = f"{reference.host}: HTTP {response.status}{_reason(response)}"
     if response.status == _NOT_FOUND:
         return ImageLookup(image, ImageAvailability.ABSENT, said)
     if response.status in {_UNAUTHORIZED, _FORBIDDEN}:
         return ImageLookup(image, ImageAvailability.REFUSED, said)
     if response.status != _OK:
-        redirected = 300 <= response.status < 400  # noqa: PLR2004 - the class of statuses
+        redirected = response.status // 100 == _REDIRECT
         return ImageLookup(image, ImageAvailability.PRESENT if redirected else ImageAvailability.UNREACHABLE, said)
-    # Only an index names architectures.
-    named = (_mapping(_mapping(each).get("platform")).get("architecture") for each in _items(response, "manifests"))
-    found = sorted({name for name in named if isinstance(name, str) and name not in {"", "unknown"}})
     lacks = bool(found) and bool(architecture) and architecture not in found
     state = ImageAvailability.OTHER_ARCHITECTURE if lacks else ImageAvailability.PRESENT
     return ImageLookup(image, state, f"{reference.host}: {', '.join(found) or 'one manifest'}")

@@ -27,6 +27,7 @@ from tests.kube.conftest import QuietHandler, serving
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 DATA = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
+CONFIG = "sha256:c0ffee"
 TOKEN = "token-of-the-test"  # noqa: S105 - the test's own
 
 
@@ -37,6 +38,8 @@ class Registry:
     port: int = 0
     # ``name:version`` -> the architectures that it exists for; none for a bare manifest
     images: dict[str, list[str]] = field(default_factory=dict)
+    config: Any = None  # the configuration of a bare manifest
+    storage: str = ""  # where it redirects for configurations, as a path of its own
     wants: str = ""  # ``bearer`` or ``basic``
     user: str = ""  # ``name:password`` that it lets in; empty for everybody
     realm: str = ""  # where it sends for tokens; empty for itself
@@ -64,6 +67,8 @@ class _Handler(QuietHandler):
         found = registry.images.get(f"{name}:{version}")
         if registry.status:
             self._say(registry.status, {}, {"Location": "https://elsewhere.invalid/"})
+        elif registry.storage and url.path == registry.storage:
+            self._say(200, registry.config)
         elif url.path == "/token":
             assert parse_qs(url.query)["scope"] == ["repository:nvidia/driver:pull"]
             self._say(401, {}) if registry.user and given != basic else self._say(200, {"token": TOKEN})
@@ -72,11 +77,16 @@ class _Handler(QuietHandler):
             bearer = f'Bearer realm="{realm}",service="the-registry",scope="repository:nvidia/driver:pull"'
             challenge = bearer if registry.wants == "bearer" else 'Basic realm="x"'
             self._say(401, {"errors": [{"code": "UNAUTHORIZED"}]}, {"WWW-Authenticate": challenge})
+        elif url.path == f"/v2/nvidia/driver/blobs/{CONFIG}" and registry.storage:
+            self._say(307, {}, {"Location": f"https://{registry.host}{registry.storage}"})
+        elif url.path == f"/v2/nvidia/driver/blobs/{CONFIG}":
+            self._say(200, registry.config)
         elif found is None:
             self._say(404, {"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no"}]})
         else:
             manifests = [{"platform": {"architecture": each, "os": "linux"}} for each in found]
-            self._say(200, {"manifests": manifests}, {"Content-Type": INDEX if found else MANIFEST})
+            one = {"config": {"digest": CONFIG}}
+            self._say(200, {"manifests": manifests} if found else one, {"Content-Type": INDEX if found else MANIFEST})
 
     do_HEAD = do_GET = _answer  # noqa: N815 - the names that http.server calls
 
@@ -202,6 +212,37 @@ def test_image_that_is_there(registry: Registry, wants: str, architectures: list
     # HEAD counts as no pull where pulls are counted; only an index, which names platforms, is read.
     asked = [method for method, path, _ in registry.asked if "/manifests/" in path]
     assert asked == ["HEAD"] * (2 if wants else 1) + ["GET"] * bool(architectures)
+
+
+@pytest.mark.parametrize("storage", ["", "/storage"])
+@pytest.mark.parametrize(
+    ("config", "wanted", "state"),
+    [
+        ({"architecture": "amd64"}, "arm64", "OTHER_ARCHITECTURE"),
+        ({"architecture": "arm64"}, "arm64", "PRESENT"),
+        ({"architecture": ["amd64"]}, "arm64", "PRESENT"),
+        ([], "arm64", "PRESENT"),
+        ({"architecture": "arm64"}, "amd64", "PRESENT"),
+        ({"architecture": "amd64"}, "", "PRESENT"),
+    ],
+)
+def test_copy_of_one_platform(registry: Registry, config: Any, wanted: str, state: str, storage: str) -> None:
+    """Its configuration names the architecture. Reading it counts as a pull, so amd64 is not looked up."""
+    registry.wants, registry.config, registry.storage = "bearer", config, storage
+    registry.images[f"nvidia/driver:{TAG}"] = []
+    assert look_up_image(image(registry), wanted).state is ImageAvailability[state]
+    read = [(path, given) for method, path, given in registry.asked if method == "GET" and path != "/token"]
+    assert bool([path for path, _ in read if "/blobs/" in path]) is (wanted == "arm64")
+    # A redirect leads to the server of another owner, which gets no credentials.
+    assert [given for path, given in read if path == "/storage"] == ([""] if storage and wanted == "arm64" else [])
+
+
+@pytest.mark.parametrize("content", DATA["manifests"])
+def test_one_manifest_of_any_shape_is_an_image(registry: Registry, content: str) -> None:
+    """Nothing is known of its architecture."""
+    registry.images[f"nvidia/driver:{TAG}"] = []
+    registry.content = f'{{"config": {content}}}'
+    assert look_up_image(image(registry), "arm64").state is ImageAvailability.PRESENT
 
 
 def test_image_that_is_not_there(registry: Registry) -> None:

@@ -23,12 +23,6 @@ _UNWRITABLE = ("the inventory was not written", "name another file")
 _NAME = "gpu"
 
 
-def _complete_releases(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    from gpu_provision import releases
-
-    return [name for name in releases.names() if name.startswith(incomplete)]
-
-
 @click.command("import")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(allow_dash=True))
 @click.option("--cluster", "with_nodes", is_flag=True, help="Read the nodes from the cluster, too.")
@@ -36,7 +30,7 @@ def _complete_releases(_context: click.Context, _parameter: click.Parameter, inc
 @click.option(
     "--release",
     metavar="VERSION",
-    shell_complete=_complete_releases,
+    shell_complete=options.complete_releases,
     help="Version of the GPU Operator's chart. Default: as labels or the validator's image name it, else the newest.",
 )
 @click.option("--name", metavar="NAME", help=f"Name of the stack. Default: that of --inventory-out, else {_NAME}.")
@@ -84,7 +78,7 @@ def import_(  # noqa: PLR0913 - one argument per option
         source,
         name=name or (path.stem if path else _NAME),
         cluster={"kubeconfig": file, "context": context or "", "namespace": namespace or ""},
-        release=_known_release(release) if release else "",
+        release=options.find_release(release, "--release").name if release else "",
         install=install,
     )
     origin = ", ".join(files) or f"the GPU Operator's installation in {install.cluster if install else ''}"
@@ -123,17 +117,6 @@ def _read(
     if install.policy is None:
         raise RunFailedError(nothing_to_adopt_finding(install.cluster))
     return settings_of_install(install), install, ()
-
-
-def _known_release(name: str) -> str:
-    """Return the name of a release. Raises UsageError for another one."""
-    from gpu_provision import releases
-
-    try:
-        return releases.release(name).name
-    except releases.UnknownReleaseError as error:
-        fix = f"name one of {', '.join(releases.names()[-5:])}"
-        raise UsageError(Finding(code=codes.USAGE, where=f"--release {name}", what=str(error), fix=fix)) from error
 
 
 def _check(text: str, path: Path | None) -> tuple[Finding, ...]:

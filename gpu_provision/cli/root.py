@@ -135,6 +135,7 @@ _COMMANDS = {
     "plan": LazyCommand("apply", "Show what apply would change; read-only."),
     "preflight": LazyCommand("apply", "Check hosts and cluster before a run; read-only."),
     "rbac": LazyCommand("validate", "Print the minimal RBAC roles for an inventory."),
+    "releases": LazyCommand("releases", "List the known releases, or what changes between two."),
     "render": LazyCommand("validate", "Print the manifests of all components; makes no API calls."),
     "report": LazyCommand("report", "Write an HTML report of a run."),
     "rollback": LazyCommand("history", "Apply the component versions of an earlier run."),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from gpu_provision import releases
 from gpu_provision.components import (
+    architectures,
     dcgm,
     dcgm_exporter,
     device_plugin,
@@ -27,6 +29,7 @@ from gpu_provision.components import (
     toolkit,
     validator,
 )
+from gpu_provision.components.architectures import UsedImage
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.inventory import Inventory
@@ -95,6 +98,8 @@ _MODULES = (
 COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 """All components in dependency order."""
 
+_WITH_IMAGE = frozenset(releases.COMPONENTS) - {driver.NAME}  # whose image is the same on all nodes
+
 
 def render_manifests(context: RenderContext) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on and needed, in dependency order."""
@@ -112,7 +117,21 @@ def problems(context: RenderContext) -> tuple[Finding, ...]:
         for component, spec in _enabled_components(context.inventory)
         for finding in component.problems(spec, context)
     )
-    return (*targets.problems(context), *own, *_collisions(context))
+    return (
+        *targets.problems(context),
+        *own,
+        *architectures.problems(images_of_other_architectures(context)),
+        *_collisions(context),
+    )
+
+
+def images_of_other_architectures(context: RenderContext) -> Iterator[UsedImage]:
+    """Yield the images of each node that is not amd64, those beside its driver included."""
+    enabled = _enabled_components(context.inventory)
+    own = {each.name: spec.image.reference for each, spec in enabled if each.name in _WITH_IMAGE}
+    for target in architectures.other_than_amd64(context.targets):
+        by_key = {**own, **driver.images_of(target, context.inventory.specs)}
+        yield from (UsedImage(target, key, image) for key, image in by_key.items())
 
 
 def _collisions(context: RenderContext) -> tuple[Finding, ...]:

@@ -225,6 +225,16 @@ def image_of(target: Target) -> str:
     return driver_side_cars.tagged_image(spec.image, target, kernel) if target.driver_group else ""
 
 
+def images_of(target: Target, specs: Specs) -> dict[str, str]:
+    """Return the images of a node's driver pod by the section that chooses each; empty without a driver container."""
+    if not target.driver_group:
+        return {}
+    key, spec = f"pools.{target.pool.name}.driver", target.pool.driver
+    builders = {name: getattr(specs, name) for name in ("gds", "gdrcopy") if getattr(specs, name).enabled}
+    beside = {name: driver_side_cars.tagged_image(each.image, target) for name, each in builders.items()}
+    return {key: image_of(target), f"{key}.manager": spec.manager.image.reference, **beside}
+
+
 def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     """Return the DaemonSet of a group, all of whose nodes have the needs of ``target``."""
     spec, by_group = target.pool.driver, {labels.DRIVER_GROUP: group}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,7 +14,7 @@ from gpu_provision.inventory.checks import CheckContext
 from gpu_provision.inventory.document import KeyPath, Problem
 from gpu_provision.model.inventory import NodePool, OperatingSystem
 from gpu_provision.model.text import did_you_mean, find_nearest
-from gpu_provision.releases import COMPONENTS
+from gpu_provision.releases import COMPONENTS, platforms
 
 _OWN_IMAGE = frozenset({"image", "repository"})  # keys of a section with an image of the user
 _MODULE_TYPE = "kernel_module_type"
@@ -37,6 +38,7 @@ class Model:
     family: Family
     first_branch: int
     board: str = _PCIE  # its form factor, which limits the number per machine
+    architecture: str = ""  # of its machines, if they are all of one
     aliases: tuple[str, ...] = ()
 
 
@@ -116,6 +118,7 @@ def check_versions(context: CheckContext) -> Iterator[Problem]:
                     other = "proprietary" if wanted == "open" else "open"
                     what = f"{model.name} ({model.family.name}) runs with the {other} kernel modules only."
                     yield context.error("GP136", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: auto")
+                yield from _check_architecture(context, name, pool, model)
                 if _is_driver_known(context, pool):
                     yield from _check_driver_for_gpu(context, name, pool, model)
 
@@ -152,12 +155,36 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     for path in paths:
         section = context.mapping_at(path)
         version = section.get("version", "")
-        if "." in version and _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
+        if problem := _check_suffix(context, path, version):
+            yield problem
+        elif "." in version and _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
             same_branch = [each for each in known if _branch(each) == _branch(version)]
             distances = {each: abs(_branch(each) - _branch(version)) for each in known}
             near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+
+
+_SUFFIXES_OF_NVIDIA = frozenset({"", "grid"})  # of vGPU guests
+
+
+def _check_suffix(context: CheckContext, path: KeyPath, version: str) -> Problem | None:
+    """Return the problem of a version that ends in a word: only images of the user have others than NVIDIA's.
+
+    As in the GPU Operator, the operating system's suffix follows it.
+    """
+    number, _, suffix = version.partition("-")
+    word = suffix.rpartition("-")[2]
+    system = re.match(r"[a-z-]+(?=\d)", word)
+    if system and system[0] in images():
+        what = f"{version} ends in an operating system, which is added for each node."
+        return context.error("GP124", (*path, "version"), what, f"Write {version.removesuffix(f'-{word}')}.")
+    section = {**context.data.get("driver", {}), **context.mapping_at(path)}
+    if suffix in _SUFFIXES_OF_NVIDIA or _OWN_IMAGE & section.keys():
+        return None
+    what = f"NVIDIA has no driver images whose versions end in {suffix}."
+    fix = f"Write {number}, or set repository or image of the driver to images of your own."
+    return context.error("GP124", (*path, "version"), what, fix)
 
 
 def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
@@ -298,6 +325,22 @@ def _check_driver_for_system(context: CheckContext, name: str, pool: NodePool) -
         known = [each for each in known_tags() if each.startswith(system)]
         fix = did_you_mean(tag, known, f"Known: {', '.join(system + each for each in images()[system])}")
         yield context.warning("GP153", path, f"No driver images are known for {tag}.", fix)
+
+
+def _check_architecture(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:
+    """Yield a pool whose machines have no driver image of NVIDIA for their operating system."""
+    driver = pool.driver
+    if pool.os is None or not platforms.is_of_nvidia(driver.image.reference):
+        return
+    kernel = "kernel" if driver.use_precompiled else ""  # any
+    image = driver.image.reference_with_tag("-".join(filter(None, (driver.image.version, kernel, pool.os.tag))))
+    if platforms.why_absent(image, model.architecture):
+        kind = "precompiled driver" if driver.use_precompiled else "driver image"
+        what = f"{model.name} is in {model.architecture} machines, and NVIDIA has no {kind} for {pool.os.tag} there."
+        built = f"Set pools.{name}.driver.use_precompiled: false, with a whole version"
+        own = f"Install the driver on the hosts, and set pools.{name}.driver.enabled: false"
+        problem = context.warning if driver.prefer_host else context.error  # each host may have a driver of its own
+        yield problem("GP194", ("pools", name, "os"), what, built if driver.use_precompiled else own)
 
 
 def _check_gpus(context: CheckContext) -> Iterator[Problem]:

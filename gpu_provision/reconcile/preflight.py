@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from gpu_provision import components
+from gpu_provision.components.architectures import architecture_of
 from gpu_provision.components.driver import image_of
 from gpu_provision.components.targets import context
 from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
@@ -18,11 +21,15 @@ from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.hosts import ImageAvailability
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
+from gpu_provision.model.text import join_limited
 from gpu_provision.planning.prepare import inventory_findings
 from gpu_provision.reconcile.session import Session
 from gpu_provision.registry import look_up_image
+
+_MANY = 10  # nodes that a finding names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +53,7 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
     unread = (_unread_host_finding(host) for host in hosts.failed if not host.errors)
-    own = (*unread, *_image_findings(inventory, known, read))
+    own = (*unread, *_image_findings(inventory, known, read), *_operand_image_findings(inventory, known))
     of_cluster = inventory_findings(known)
     of_hosts = (*hosts.errors, *hosts.findings)  # without ignored findings already
     found = (
@@ -78,6 +85,33 @@ def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) 
         image = image_of(target)
         if target.name in read or not image or not expected.ask_registry:
             continue
-        machine = target.facts.architecture if target.facts else ""
+        machine = architecture_of(target)
         host = HostFacts(kernel=Kernel(architecture=machine))
         yield from driver_image(CheckedHost(expected, host, look_up_image(image, machine)))
+
+
+def _operand_image_findings(inventory: Inventory, known: RenderContext) -> Iterator[Finding]:
+    """Yield images of operands that lack the architecture of nodes which are not amd64, such as copies in a mirror.
+
+    Each host's driver image is checked for itself.
+    """
+    if not inventory.preflight.registry or inventory.cluster.sandbox:
+        return
+    nodes: dict[tuple[str, str], dict[str, str]] = {}
+    for target, key, image in components.images_of_other_architectures(known):
+        if not key.endswith(".driver"):
+            nodes.setdefault((image, architecture_of(target)), {})[target.name] = key
+    with ThreadPoolExecutor(max_workers=8) as pool:  # a registry may take its time to say nothing
+        answers = pool.map(look_up_image, *zip(*nodes, strict=True)) if nodes else iter(())
+    for answer, ((image, architecture), keys) in zip(answers, nodes.items(), strict=True):
+        if answer.state is ImageAvailability.OTHER_ARCHITECTURE:
+            names, is_one = join_limited(list(keys), _MANY), len(keys) == 1
+            yield Finding(
+                code=codes.OTHER_ARCHITECTURE,
+                what=f"the image {image} does not exist for {architecture}, which {names} {'is' if is_one else 'are'}",
+                where=f"{'Node' if is_one else 'Nodes'} {names}",
+                evidence=answer.evidence,
+                consequence='its containers fail with "no match for platform" or "exec format error"',
+                fix="mirror all platforms of the image, as with skopeo copy --all or crane copy; or set "
+                f"{next(iter(keys.values()))}.version to one that exists for {architecture}",
+            )

@@ -37,6 +37,7 @@ class Release:
     """One installable release."""
 
     name: str  # such as ``26.7.0``
+    kubernetes: str  # the oldest version of Kubernetes that the release's chart accepts, such as ``1.16``
     images: Mapping[str, Image]  # by component; those of drivers without the operating system's suffix
 
     def image(self, component: str) -> Image:
@@ -76,6 +77,37 @@ def release(name: str) -> Release:
     return known
 
 
+def previous(name: str) -> Release | None:
+    """Return the installable release before one; None for the oldest. Raises UnknownReleaseError."""
+    known = names()
+    position = known.index(release(name).name)
+    return release(known[position - 1]) if position else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseDifference:
+    """The images of a component in two releases; None where a release does not have it."""
+
+    component: str
+    before: Image | None
+    after: Image | None
+
+    @property
+    def is_change(self) -> bool:
+        """Whether they differ."""
+        return self.before != self.after
+
+
+def compare(before: Release, after: Release) -> tuple[ReleaseDifference, ...]:
+    """Return the images of every component that one of two releases has, also of those that do not change."""
+    pairs = ((key, _known(before.images[key]), _known(after.images[key])) for key in after.images)
+    return tuple(ReleaseDifference(*pair) for pair in pairs if any(pair[1:]))
+
+
+def _known(image: Image) -> Image | None:
+    return image if image.version else None
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all installable releases, oldest first."""
     return tuple(_installable())
@@ -112,7 +144,11 @@ def _facts() -> dict[str, Any]:
 def _installable() -> dict[str, Release]:
     keys = (*COMPONENTS, "driver_manager")
     return {
-        entry["name"]: Release(entry["name"], {key: _image(entry.get(_PROGRAMS_OF.get(key, key), "")) for key in keys})
+        entry["name"]: Release(
+            name=entry["name"],
+            kubernetes=entry["kubernetes"],
+            images={key: _image(entry.get(_PROGRAMS_OF.get(key, key), "")) for key in keys},
+        )
         for entry in _facts()["installable"]
     }
 

@@ -27,7 +27,7 @@ KERNELS = {
     "rocky9.4": "5.14.0-427.el9.x86_64",
     "debian12": "6.1.0-26-amd64",
 }
-"""The kernel that a machine runs if the fleet does not say."""
+"""The kernel that a machine runs if the fleet does not say; on arm64, its name says so."""
 
 _MAX_MACHINES = 5000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -334,6 +334,8 @@ class _Reader:
             self.add_problem("GP703", (*path, "name"), "a node's name is a DNS name", repr(bad), fix)
             return []
         kernel = KERNELS.get(good.get("os", "ubuntu22.04"), "6.1.0-generic")
+        if good.get("architecture") == "arm64":
+            kernel = kernel.replace("x86_64", "aarch64").replace("amd64", "arm64")
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in good.items()}
         spec = MachineSpec(name="", **{"kernel": kernel, **plain, **self.gpu(gpu, (*path, "gpu"))})
         return [replace(spec, name=name) for name in names]

@@ -102,6 +102,8 @@ GPU_MODELS = (
     GpuModel("NVIDIA H100 80GB HBM3", ("H100", "H100 80GB HBM3"), "2330", "0302", 81559, "9.0", "hopper", 525),
     GpuModel("NVIDIA H100 PCIe", ("H100 PCIe",), "2331", "0302", 81559, "9.0", "hopper", 520),
     GpuModel("NVIDIA H200", ("H200",), "2335", "0302", 143771, "9.0", "hopper", 550),
+    GpuModel("NVIDIA GH200 480GB", ("GH200",), "2342", "0302", 97871, "9.0", "hopper", 535, open_modules_only=True),
+    GpuModel("NVIDIA GB200", ("GB200",), "2941", "0302", 189471, "10.0", "blackwell", 570, open_modules_only=True),
     GpuModel("NVIDIA B200", ("B200",), "2901", "0302", 183359, "10.0", "blackwell", 570, open_modules_only=True),
 )
 

@@ -41,6 +41,9 @@ def test_a_forbidden_folder_is_a_missing_file(run: Run) -> None:
         ("explain gp50", {f"GP50{last}" for last in (0, 1, 2, 3, 4, 5, 6, 8, 9)}),
         ("plan -i missing --target d", set()),
         ("import --release 26.7", {"26.7.0"}),
+        ("releases 26.7", {"26.7.0"}),
+        ("releases 26.7.0 25.10", {"25.10.0", "25.10.1"}),
+        ("rel", {"releases"}),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(run: Run, words: str, expected: set[str]) -> None:

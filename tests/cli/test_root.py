@@ -29,7 +29,8 @@ def _hosts(*hosts: HostOutcome) -> HostsResult:
 
 
 COMMANDS = """validate, render, rbac, plan --offline --cluster-only, plan, apply, destroy, destroy --dry-run, preflight,
-status, drift, history, history show 3, diff 3, rollback 3, unlock, sandbox status, sandbox kubeconfig"""
+status, drift, history, history show 3, diff 3, rollback 3, unlock, releases, releases 23.9.0,
+releases 25.10.1 26.7.0, sandbox status, sandbox kubeconfig"""
 
 
 @pytest.mark.parametrize("command", re.split(r",\s", COMMANDS))

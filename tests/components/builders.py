@@ -58,6 +58,12 @@ def node(name: str, os: OperatingSystem | None = UBUNTU_22, **fields: Any) -> No
     return NodeFacts(**{"name": name, **defaults} | fields)
 
 
+def system(tag: str) -> OperatingSystem:
+    """Return the operating system of a word such as ``sles15.5``."""
+    name = tag.rstrip("0123456789.")
+    return OperatingSystem(name, tag.removeprefix(name))
+
+
 def nfd_labels(os: OperatingSystem = UBUNTU_22, *, gpu: bool = True) -> dict[str, str]:
     result = {NFD_GPU[0]: "true"} if gpu else {}
     return {NFD_OS_ID: os.id, NFD_OS_VERSION: os.version, **result}

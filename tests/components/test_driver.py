@@ -104,6 +104,14 @@ def test_a_system_without_driver_images_is_a_warning() -> None:
     assert "nvcr.io/nvidia/driver:595.91.07-debian12" in result[0].evidence
 
 
+def test_an_own_build_gets_the_suffix_of_the_system() -> None:
+    """As in the GPU Operator: repository, image, version, and the operating system of the node."""
+    own = {"driver": {"repository": "registry.example.com/gpu", "version": "570.86.15-custom"}}
+    images = {image_of(target) for target in builders.context(builders.inventory_with(own), builders.fleet()).targets}
+    prefix = "registry.example.com/gpu/driver:570.86.15-custom"
+    assert images == {f"{prefix}-ubuntu22.04", f"{prefix}-ubuntu24.04"}
+
+
 DIRECTORIES = {
     OperatingSystem("ubuntu", "22.04"): ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates"),
     OperatingSystem("rhel", "9.4"): ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem"),

@@ -26,11 +26,13 @@ class World:
         self.hosts = HostsResult()
         self.nodes: tuple[NodeFacts, ...] = (NODE,)
         self.image = ImageAvailability.PRESENT
+        self.lacking = ""  # a part of the names of images that exist for another architecture
         self.asked: list[tuple[str, str]] = []
 
     def ask(self, image: str, architecture: str) -> ImageLookup:
         self.asked.append((image, architecture))
-        return ImageLookup(image, self.image, "answer of the registry")
+        answer = ImageAvailability.OTHER_ARCHITECTURE if self.lacking and self.lacking in image else self.image
+        return ImageLookup(image, answer, "answer of the registry")
 
 
 @pytest.fixture
@@ -107,3 +109,21 @@ def test_old_runtime_is_reported_once(world: World) -> None:
     assert codes(judged(stack())) == [("GP640", "t4-1")]
     world.nodes = (replace(NODE, container_runtime="containerd", container_runtime_version="1.6.33"),)
     assert codes(judged(stack())) == [("GP407", "Node t4-1")]
+
+
+def test_images_of_operands_are_asked_for_arm64(world: World) -> None:
+    """A mirror may have copies of one platform; each image is one finding, with the nodes."""
+    world.nodes, world.lacking = (replace(NODE, architecture="arm64"),), "container-toolkit"
+    found = judged(stack())
+    assert codes(found) == [("GP661", "Node t4-1")]
+    assert "container-toolkit:v1.20.0" in found.findings[0].what
+    assert "toolkit.version" in found.findings[0].fix
+    assert {architecture for _, architecture in world.asked} == {"arm64"}
+    assert len(world.asked) == len({*world.asked}) > 5
+    assert not judged(stack(ignore=("GP661",))).failed
+
+
+def test_images_of_operands_are_not_asked_offline(world: World) -> None:
+    world.nodes = (replace(NODE, architecture="arm64"),)
+    judged(stack(registry=False))
+    assert not world.asked

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import is_dataclass
+from typing import get_type_hints
 
 import pytest
 
-from gpu_provision import releases
+from gpu_provision import components, releases
+from gpu_provision.model.specs import Specs
 from gpu_provision.releases import COMPONENTS
 
 
@@ -49,6 +52,23 @@ def test_the_newest_release_word_for_word() -> None:
         "dcgm_exporter": "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
         "node_status_exporter": "nvcr.io/nvidia/gpu-operator:v26.7.0",
     }
+
+
+def test_every_component_with_an_image_is_in_the_catalogue() -> None:
+    """A component that is added without versions would have no image in any release."""
+    sections = get_type_hints(Specs).items()
+    with_image = {name for name, spec in sections if is_dataclass(spec) and "image" in get_type_hints(spec)}
+    assert with_image == {*COMPONENTS}
+    assert {component.name for component in components.COMPONENTS} & with_image == with_image - {"gds", "gdrcopy"}
+
+
+def test_releases_are_compared_component_by_component() -> None:
+    """The release before the oldest one does not exist."""
+    before = releases.previous("24.3.0")
+    assert before
+    changed = {each.component for each in releases.compare(before, releases.release("24.3.0")) if each.is_change}
+    assert changed == {*COMPONENTS, "driver_manager"} - {"gds"}
+    assert releases.previous("23.9.0") is None
 
 
 def test_a_leading_v_is_accepted() -> None:
