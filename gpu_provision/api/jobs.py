@@ -164,13 +164,19 @@ class ApplyJob(_Job):
             return NO_HOSTS
         from gpu_provision.hosts.runner import prepare as prepare_hosts
 
-        guard = None
+        guard, for_vms = None, None
         if self.inventory.rebootable_nodes:
             from gpu_provision.nodes.maintenance import NodeMaintenance
 
             guard = NodeMaintenance(self.inventory)
+        if self.cluster:
+            from gpu_provision.nodes.workloads import read_nodes_for_vms
+
+            for_vms = read_nodes_for_vms(self.inventory)
         heard = read_only_listener(listen) if dry_run else listen
-        return prepare_hosts(self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard)
+        return prepare_hosts(
+            self.inventory, limit=self.limit, dry_run=dry_run, listen=heard, maintenance=guard, for_vms=for_vms
+        )
 
     def _record_host_run(self, on_hosts: HostsResult) -> tuple[Finding, ...]:
         """Record a run that skips the cluster; return a warning if the record fails."""

@@ -164,7 +164,7 @@ def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterat
         if lacking:
             otherwise = "; of a licence without one, set driver.licensing_nls_enabled: false"
             yield Finding(
-                code="GP422",
+                code="GP423",
                 what=f"the licence has no {' and no '.join(lacking)}",
                 where=f"Secret {context.namespace}/{spec.licensing_config}",
                 evidence=f"its keys: {', '.join(sorted(keys or ())) or 'none'}",

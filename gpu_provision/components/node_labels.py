@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpu_provision.components import labels, mig_manager
-from gpu_provision.components.targets import node_pools
+from gpu_provision.components.targets import node_pools, nodes_for_vms
 from gpu_provision.components.toolkit_runtimes import runtime_of
 from gpu_provision.model.cluster import DriverBasis, Manifest, NodeFacts, RenderContext, Target
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.plan import FOR_VMS, NOT_IN_INVENTORY
 
 NAME = "node_labels"
 TITLE = "GPU node labels"
@@ -155,6 +156,14 @@ def leaving_nodes(context: RenderContext) -> tuple[NodeFacts, ...]:
     mark, current = context.inventory.name, {target.name for target in (*context.targets, *context.others)}
     marked = (node for node in context.facts.nodes if node.labels.get(labels.INVENTORY) == mark)
     return tuple(node for node in marked if node.name not in current)
+
+
+def departure_reasons(context: RenderContext) -> dict[str, str]:
+    """Return for each leaving node why it loses the stack."""
+    if not (leaving := leaving_nodes(context)):
+        return {}
+    for_vms = nodes_for_vms(context.inventory, context.facts)
+    return {node.name: FOR_VMS if node.name in for_vms else NOT_IN_INVENTORY for node in leaving}
 
 
 def _partial_node(name: str, wanted: Mapping[str, str | None], live: Mapping[str, str]) -> Manifest:

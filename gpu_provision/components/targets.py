@@ -60,15 +60,24 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     cluster that such a pool claims.
     """
     observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
-    claimed = node_pools(inventory, facts)
-    wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu)
-    nodes = ((name, pool, observed.get(name)) for name, pool in wanted)
-    return tuple(_target(name, pool, node, read.get(name)) for name, pool, node in nodes if not is_for_vms(node))
+    claimed, for_vms = node_pools(inventory, facts), nodes_for_vms(inventory, facts)
+    wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu and name not in for_vms)
+    return tuple(_target(name, pool, observed.get(name), read.get(name)) for name, pool in wanted)
 
 
-def is_for_vms(node: NodeFacts | None) -> bool:
-    """Whether a label gives the node's GPUs to virtual machines; there is no stack for these."""
-    return node is not None and node.labels.get(WORKLOAD, "").startswith("vm-")
+def nodes_for_vms(inventory: Inventory, facts: ClusterFacts) -> dict[str, str]:
+    """Return the nodes of pools with GPUs whose GPUs are for virtual machines, which get no stack.
+
+    The value is that of the label `WORKLOAD`, on the node or declared for it in the inventory, as with the GPU Operator
+    (vm-passthrough, vm-vgpu).
+    """
+    live = {node.name: node.labels[WORKLOAD] for node in facts.nodes if WORKLOAD in node.labels}
+    declared = {node.name: node.labels[WORKLOAD] for node in inventory.nodes if WORKLOAD in node.labels}
+    pools = node_pools(inventory, facts).items()
+    values = {
+        name: declared.get(name, pool.labels.get(WORKLOAD, live.get(name, ""))) for name, pool in pools if pool.gpu
+    }
+    return {name: value for name, value in values.items() if value.startswith("vm-")}
 
 
 def node_pools(inventory: Inventory, facts: ClusterFacts) -> dict[str, NodePool]:
@@ -186,17 +195,20 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 fix="list it under nodes, give a pool a node_selector that selects it, or declare a pool with gpu: {}",
                 severity=Severity.WARNING,
             )
-    of_pools = node_pools(inventory, facts)
-    for node in facts.nodes:
-        if is_for_vms(node) and node.name in of_pools and of_pools[node.name].gpu:
-            yield Finding(
-                code="GP413",
-                what=f"the GPUs of {node.name} are for virtual machines, which is not supported; it gets no stack",
-                where=f"Node {node.name}",
-                evidence=f"label {WORKLOAD}={node.labels[WORKLOAD]}",
-                fix=f"kubectl label node {node.name} {WORKLOAD}-, if containers are to use them",
-                severity=Severity.WARNING,
-            )
+    live = {node.name: node.labels for node in facts.nodes}
+    for name, value in sorted(nodes_for_vms(inventory, facts).items()):
+        is_live = live.get(name, {}).get(WORKLOAD) == value
+        remove = (
+            f"kubectl label node {name} {WORKLOAD}-" if is_live else f"remove the label {WORKLOAD} of the inventory"
+        )
+        yield Finding(
+            code="GP413",
+            what=f"the GPUs of {name} are for virtual machines, which is not supported; it gets no stack",
+            where=f"Node {name}",
+            evidence=f"label {WORKLOAD}={value}",
+            fix=f"{remove}, if containers are to use them",
+            severity=Severity.WARNING,
+        )
     for target in context.targets:
         declared, observed = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
         if declared and observed and declared != observed:

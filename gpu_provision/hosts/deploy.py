@@ -40,7 +40,7 @@ from gpu_provision.model.hosts import Expectation, HostPrerequisites, Reboot
 
 
 @deploy("Host prerequisites")
-def host_prerequisites(maintenance: Maintenance | None = None) -> None:
+def host_prerequisites(maintenance: Maintenance | None = None, *, workload_known: bool = False) -> None:
     """Prepare a GPU host for the containers of the stack.
 
     Reads ``host.data.host_prerequisites``, a dict with the keys of the inventory's ``host_prerequisites``;
@@ -52,6 +52,8 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
 
     Args:
         maintenance: Cordons and drains nodes around reboots; without it, no host with a kubelet is rebooted.
+        workload_known: Whether the cluster was asked, and does not give the host's GPUs to virtual machines; otherwise
+            a GPU that is bound to vfio-pci is a warning.
     """
     _isolate_host()
     run_of(host).maintenance = run_of(host).maintenance or maintenance
@@ -59,14 +61,14 @@ def host_prerequisites(maintenance: Maintenance | None = None) -> None:
     judge_only = bool(host.data.get("gpu_judge_only"))
     if not settings.enabled or not (is_gpu_host() or judge_only):
         return
-    if host.data.get("gpu_expected"):
-        preflight(name="Preflight", expected=host.data.gpu_expected)
+    if expected := host.data.get("gpu_expected"):
+        is_asked = workload_known or bool(host.data.get("gpu_workload_known"))
+        preflight(name="Preflight", expected={**expected, "workload_known": is_asked})
     if not is_gpu_host():
         return
     kernel_modules(name="Kernel modules loaded now and at boot", modules=tuple(settings.kernel_modules))
     nouveau(name="nouveau kept away", blacklisted=settings.blacklist_nouveau)
     known = run_of(host).record
-    expected = host.data.get("gpu_expected")
     if settings.kernel_headers is True or known is None or is_compiled_here(known):
         kernel_headers(name="Kernel headers", mode=settings.kernel_headers, expected=expected)
     packages_held(name="Kernel and driver packages held", held=settings.hold_packages)

@@ -39,13 +39,14 @@ _GROUPS = {"prerequisites": "gpu", "judge": "nodes", "teardown": "nodes"}
 """Phase -> pyinfra's group of the hosts that take part."""
 
 
-def prepare(
+def prepare(  # noqa: PLR0913 - all are options of one run
     inventory: Inventory,
     *,
     limit: Iterable[str] = (),
     dry_run: bool = False,
     listen: Listen = lambda _: None,
     maintenance: LocalMaintenance | None = None,
+    for_vms: frozenset[str] | None = None,
 ) -> HostsResult:
     """Run the host phase on the GPU hosts of an inventory, all at the same time, or only plan it.
 
@@ -58,17 +59,33 @@ def prepare(
         listen: Called with the progress of hosts, in the calling thread.
         maintenance: Cordons and drains nodes around reboots (gpu_provision.nodes.maintenance). Without it, no
             host that runs a kubelet is rebooted.
+        for_vms: Nodes that are left out, as the cluster says that their GPUs are for virtual machines; None if it
+            was not asked: a GPU that is bound to vfio-pci is a warning then.
 
     Raises:
         UsageError: A name in ``limit`` is no node of the inventory.
         RunFailedError: pyinfra's process ended unexpectedly.
     """
-    return _run(inventory, "prerequisites", limit=limit, dry_run=dry_run, listen=listen, maintenance=maintenance)
+    return _run(
+        inventory,
+        "prerequisites",
+        limit=limit,
+        dry_run=dry_run,
+        listen=listen,
+        maintenance=maintenance,
+        for_vms=for_vms,
+    )
 
 
-def check_hosts(inventory: Inventory, *, limit: Iterable[str] = (), listen: Listen = lambda _: None) -> HostsResult:
-    """Check every host whose host phase is on, including those without a GPU; raises as `prepare`."""
-    return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen)
+def check_hosts(
+    inventory: Inventory,
+    *,
+    limit: Iterable[str] = (),
+    listen: Listen = lambda _: None,
+    for_vms: frozenset[str] | None = None,
+) -> HostsResult:
+    """Check every host whose host phase is on, including those without a GPU; arguments and errors as of `prepare`."""
+    return _run(inventory, "judge", limit=limit, dry_run=True, listen=listen, for_vms=for_vms)
 
 
 def teardown(
@@ -90,14 +107,17 @@ def _run(  # noqa: PLR0913 - the arguments of the three public functions
     dry_run: bool,
     listen: Listen,
     maintenance: LocalMaintenance | None = None,
+    for_vms: frozenset[str] | None = None,
 ) -> HostsResult:
     declared = groups(inventory)
     selected = _select_nodes(inventory, tuple(limit))
     data = dict(declared["nodes"][0])
-    hosts = [host for host, _ in declared[_GROUPS[phase]][0] if data[host]["gpu_node"] in selected]
+    members = (host for host, _ in declared[_GROUPS[phase]][0] if data[host]["gpu_node"] in selected)
+    hosts = [host for host in members if data[host]["gpu_node"] not in (for_vms or ())]
     if not hosts:
         return HostsResult()
-    declared["nodes"] = ([(host, {**own, "gpu_judge_only": phase == "judge"}) for host, own in data.items()], {})
+    own = {"gpu_judge_only": phase == "judge", "gpu_workload_known": for_vms is not None}
+    declared["nodes"] = ([(host, {**each, **own}) for host, each in data.items()], {})
     shared = {name: members for name, members in declared.items() if name != "cluster"}
     has_maintenance = maintenance is not None
     request = HostPhase(name=phase, groups=shared, hosts=hosts, dry_run=dry_run, has_maintenance=has_maintenance)

@@ -77,6 +77,7 @@ class Expectation:
     blacklist_nouveau: bool = True  # whether the host phase keeps nouveau away
     hold_packages: bool = False  # whether the host phase holds kernel and driver packages
     kernel_modules: tuple[str, ...] = ()  # modules that the host phase loads
+    workload_known: bool = False  # whether the cluster was asked, and does not give the GPUs to virtual machines
     ask_registry: bool = False  # whether preflight may query the registry for the driver image
     ignore: tuple[str, ...] = ()  # codes of findings that do not stop a run
 

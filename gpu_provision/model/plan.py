@@ -32,6 +32,13 @@ class FieldChange:
     new: Any
 
 
+NOT_IN_INVENTORY = "no longer in the inventory"
+"""Why a node loses the stack."""
+
+FOR_VMS = "its GPUs are for virtual machines now"
+"""The other reason: a label gives its GPUs to virtual machines."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
     """What a node that left the inventory loses."""
@@ -39,6 +46,7 @@ class Departure:
     pods: int  # number of the stack's pods that end there
     # Pods of others that lose a GPU, as ``namespace/name``; None if they could not be read.
     users: tuple[str, ...] | None = None
+    why: str = NOT_IN_INVENTORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,16 @@ from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import Action, Change, Departure, FieldChange, NodePreview, Plan, ResourceChange
+from gpu_provision.model.plan import (
+    NOT_IN_INVENTORY,
+    Action,
+    Change,
+    Departure,
+    FieldChange,
+    NodePreview,
+    Plan,
+    ResourceChange,
+)
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
@@ -252,7 +261,7 @@ def _component(name: str, own: list[Change], style: Style) -> str:
 def _group_key(change: Change) -> tuple[object, ...]:
     """Return the key of changes that share a line."""
     if change.departure:
-        return change.certain, change.departure.users is None, bool(change.departure.users)
+        return change.certain, change.departure.users is None, bool(change.departure.users), change.departure.why
     node, name = _node_name(change), change.ref.name
     if node:
         name = _stem(name, node) if change.ref.kind == "Pod" else ""
@@ -311,7 +320,8 @@ def _departure_text(group: list[Departure], nodes: str) -> str:
         parts.append(f"in use by {pluralize(len(users), 'GPU pod')} ({join_first(users, _FEW)})")
     elif group[0].users is not None:
         parts.append("in use by no GPU pod")
-    return f"removes the GPU stack from {'node' if len(group) == 1 else 'nodes'} {nodes}: {', '.join(parts)}"
+    why = "" if group[0].why == NOT_IN_INVENTORY else f"; {group[0].why}"
+    return f"removes the GPU stack from {'node' if len(group) == 1 else 'nodes'} {nodes}: {', '.join(parts)}{why}"
 
 
 def _node_name(change: Change) -> str:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gpu_provision import components
 from gpu_provision.components import labels, mig_manager
-from gpu_provision.components.node_labels import NAME, leaving_nodes
+from gpu_provision.components.node_labels import NAME, departure_reasons, leaving_nodes
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.plan import Action, Change, Departure, FieldChange, Plan, Schedule
 from gpu_provision.planning import verdicts
@@ -51,6 +51,7 @@ def with_departures(
     if not nodes:
         return plan
     kept = {name: why for name, why in schedule.skipped if name in nodes}
+    reasons = departure_reasons(seen.context)
     later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes}
     changes = list[Change]()
     for change in plan.changes:
@@ -61,7 +62,8 @@ def with_departures(
             why = f"{STACK_KEPT}: {kept[name]}"
             changes.append(Change(component=NAME, action=Action.WAIT, ref=change.ref, effects=(why,)))
         else:
-            changes.append(_departure_change(change, nodes[name], seen, users.get(name), certain=name not in later))
+            lost = Departure(pods=0, users=users.get(name), why=reasons[name])
+            changes.append(_departure_change(change, nodes[name], seen, lost, certain=name not in later))
     rollout = replace(schedule, skipped=tuple(each for each in schedule.skipped if each[0] not in nodes))
     moving = {node for change in changes if change.ref.kind == "Node" for node in change.nodes}
     known = {change.ref for change in changes}
@@ -70,13 +72,11 @@ def with_departures(
     return replace(plan, changes=tuple(changes), rollout=None if rollout.is_empty else rollout)
 
 
-def _departure_change(
-    change: Change, node: NodeFacts, seen: ClusterState, users: tuple[str, ...] | None, *, certain: bool
-) -> Change:
+def _departure_change(change: Change, node: NodeFacts, seen: ClusterState, lost: Departure, *, certain: bool) -> Change:
     marks = {label_path(upgrade.STATE): node.labels.get(upgrade.STATE)}
     marks |= {path_of("metadata", "annotations", key): node.annotations.get(key) for key in upgrade.ALL_ANNOTATIONS}
     written = tuple(FieldChange(path, old, None) for path, old in marks.items() if old is not None)
-    departure = Departure(pods=sum(1 for _ in pods_kept_by_labels(node, seen)), users=users)
+    departure = replace(lost, pods=sum(1 for _ in pods_kept_by_labels(node, seen)))
     fields = (*change.fields, *written)
     return replace(change, fields=fields, effects=(), departure=departure, certain=certain)
 

@@ -28,8 +28,6 @@ ComponentNode = tuple[str, str]
 LABELS_PENDING = "labels are not written yet"
 """Reason of a node that NFD has labelled, and that lacks labels of the stack."""
 
-NOT_IN_INVENTORY = "no longer in the inventory"
-"""Beginning of the reason of a node that left the inventory and that the stack is still on."""
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of all states of a node that has not joined the cluster."""
@@ -98,9 +96,10 @@ def evaluate_states(
             if component in own:
                 by_key[component, name] = own[component]
     # Pods of others that use the GPUs of leaving nodes are not known here.
+    why = node_labels.departure_reasons(seen.context)
     for node in node_labels.leaving_nodes(seen.context):
         if node.name in seen.node_labels:
-            reason = ": ".join((NOT_IN_INVENTORY, *upgrades.upgrade_of(node)))
+            reason = ": ".join((why[node.name], *upgrades.upgrade_of(node)))
             leaving = NodeState(component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=reason)
             by_key[node_labels.NAME, node.name] = leaving
     return by_key

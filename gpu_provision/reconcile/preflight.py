@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gpu_provision import components
 from gpu_provision.components.architectures import architecture_of
 from gpu_provision.components.driver import image_of
-from gpu_provision.components.targets import context
+from gpu_provision.components.targets import context, nodes_for_vms
 from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
 from gpu_provision.hosts.checks.images import driver_image
 from gpu_provision.hosts.facts.host import HostFacts
@@ -47,9 +47,10 @@ class PreflightReport:
 
 def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> PreflightReport:
     """Read and check hosts and cluster without a change. Raises the errors of the cluster and of pyinfra."""
-    hosts = check_hosts(inventory, limit=limit, listen=listen)
-    facts = replace(observe_facts(Session(inventory).cluster, inventory), host_drivers=hosts.drivers)
-    known = context(inventory, facts)
+    facts = observe_facts(Session(inventory).cluster, inventory)
+    for_vms = frozenset(nodes_for_vms(inventory, facts))
+    hosts = check_hosts(inventory, limit=limit, listen=listen, for_vms=for_vms)
+    known = context(inventory, replace(facts, host_drivers=hosts.drivers))
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
     unread = (_unread_host_finding(host) for host in hosts.failed if not host.errors)

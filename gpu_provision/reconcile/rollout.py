@@ -155,8 +155,11 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
         nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
     last, part = len(seen.context.inventory.nodes), seen.context.selection
     left_out = {name: "" if part.has_node(name) else LEFT_OUT for name in nodes}
+    why = dict.fromkeys(nodes, "") | node_labels.departure_reasons(seen.context)
     return {
-        name: DesiredDriver(domain=SHARED, position=last, template=None, left_out=left_out[name], stack=stack)
+        name: DesiredDriver(
+            domain=SHARED, position=last, template=None, left_out=left_out[name], stack=stack, leaves_because=why[name]
+        )
         for name, stack in nodes.items()
     }
 

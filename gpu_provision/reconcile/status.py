@@ -7,12 +7,13 @@ from itertools import islice
 
 from gpu_provision import components
 from gpu_provision.components import labels
-from gpu_provision.components.targets import node_pools
+from gpu_provision.components.targets import node_pools, nodes_for_vms
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
+from gpu_provision.model.plan import FOR_VMS, NOT_IN_INVENTORY
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, OutsideState, State, Status
-from gpu_provision.planning.states import NOT_IN_INVENTORY, ClusterState, ComponentNode, cluster_state, evaluate_states
+from gpu_provision.planning.states import ClusterState, ComponentNode, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, state_between_runs
 from gpu_provision.planning.verdicts import RUNS_IN, has_startup_taint, verdict_of
 from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
@@ -104,7 +105,8 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if worst and worst.state is not State.READY:
         return worst.state, reason
     if left and not worst:
-        return State.LEAVING, f"{NOT_IN_INVENTORY}; still has {left}"
+        why = FOR_VMS if node.name in nodes_for_vms(seen.context.inventory, seen.context.facts) else NOT_IN_INVENTORY
+        return State.LEAVING, f"{why}; still has {left}"
     if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return OutsideState.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")

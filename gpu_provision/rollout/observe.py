@@ -13,6 +13,7 @@ from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.label_selectors import Selector, selector_of
+from gpu_provision.model.plan import NOT_IN_INVENTORY
 from gpu_provision.rollout import snapshot
 from gpu_provision.rollout.gpu_use import claims_of, gpu_use_of
 from gpu_provision.rollout.snapshot import FleetNode, GpuUse, Pod, Snapshot, StackPresence, ValidationResult
@@ -99,6 +100,7 @@ class DesiredDriver:
     left_out: str = ""  # see `FleetNode`
     is_template_observed: bool = True  # the same
     stack: StackPresence = StackPresence.STAYS  # the same
+    leaves_because: str = NOT_IN_INVENTORY  # the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +190,7 @@ def _fleet_node(
         exclusion_reason=desired.left_out,
         is_template_observed=desired.is_template_observed,
         stack=desired.stack,
+        leaves_because=desired.leaves_because,
     )
 
 

@@ -40,7 +40,7 @@ def is_forced(node: FleetNode) -> bool:
 
 def upgrade_reason(node: FleetNode) -> str:
     """Return why a node's driver has to be replaced or removed, or its MIG devices; empty if neither."""
-    return "no longer in the inventory" if node.is_leaving else driver_reason(node) or geometry_reason(node)
+    return node.leaves_because if node.is_leaving else driver_reason(node) or geometry_reason(node)
 
 
 def requests_other_geometry(node: FleetNode) -> bool:

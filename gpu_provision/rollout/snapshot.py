@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from math import inf
 
+from gpu_provision.model.plan import NOT_IN_INVENTORY
 from gpu_provision.model.rollout_policy import RolloutPolicy, UpgradePolicy
 from gpu_provision.rollout import states
 from gpu_provision.rollout.states import UpgradeState
@@ -139,6 +140,7 @@ class FleetNode:
     is_template_observed: bool = True
     mig_manager: str = ""  # uid of the pod of a ready MIG manager that knows the desired configuration
     stack: StackPresence = StackPresence.STAYS
+    leaves_because: str = NOT_IN_INVENTORY  # why a leaving node loses the stack
     state: UpgradeState = field(init=False, repr=False, compare=False)  # computed once, for speed
     is_unavailable: bool = field(init=False, repr=False, compare=False)  # the same
 

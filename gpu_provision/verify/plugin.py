@@ -158,10 +158,27 @@ def _nodes(config: pytest.Config, *, in_cluster: bool) -> list[DeclaredNode]:
     return [node for node in nodes if not limit or node.name in limit.split(",")]
 
 
+_FOR_VMS = pytest.StashKey[frozenset[str]]()
+
+
+def _nodes_for_vms(config: pytest.Config) -> frozenset[str]:
+    """Return the nodes whose GPUs are for virtual machines, read once; none if the cluster does not answer."""
+    from gpu_provision.nodes.workloads import read_nodes_for_vms
+
+    if _FOR_VMS not in config.stash:
+        config.stash[_FOR_VMS] = read_nodes_for_vms(_inventory(config)) or frozenset()
+    return config.stash[_FOR_VMS]
+
+
 def _record_node(request: pytest.FixtureRequest) -> DeclaredNode:
-    """Return the test's node, and note its name: JUnit XML has it as a property."""
+    """Return the test's node, and note its name: JUnit XML has it as a property.
+
+    Skip the test if the node's GPUs are for virtual machines: it has no stack, and its host is not prepared.
+    """
     node: DeclaredNode = request.param
     request.node.user_properties.append(("node", node.name))
+    if node.pool.gpu and node.name in _nodes_for_vms(request.config):
+        pytest.skip("its GPUs are for virtual machines")
     return node
 
 

@@ -253,5 +253,5 @@ def test_a_licence_has_the_files_that_the_driver_mounts(keys: set[str] | None, l
     """The kubelet waits for them, without an end."""
     chosen = builders.with_spec("driver", licensing_config="licence", licensing_nls_enabled=nls)
     facts = replace(builders.fleet(), secret_keys={} if keys is None else {"licence": frozenset(keys)})
-    found = [each for each in problems(builders.context(chosen, facts)) if each.code == "GP422"]
+    found = [each for each in problems(builders.context(chosen, facts)) if each.code == "GP423"]
     assert [(each.what, each.severity) for each in found] == ([(lacking, Severity.ERROR)] if lacking else [])

@@ -13,6 +13,7 @@ from gpu_provision.model.findings import Finding
 
 # Drivers that need no finding: NVIDIA's, and those that the host phase removes.
 _EXPECTED_DRIVERS = frozenset({"", "nvidia", *IN_TREE_DRIVERS, "NovaCore"})
+_PASSTHROUGH = "vfio-pci"
 
 
 def gpu_absent(subject: CheckedHost) -> Iterator[Finding]:
@@ -53,12 +54,17 @@ def gpu_model(subject: CheckedHost) -> Iterator[Finding]:
 
 
 def gpu_taken(subject: CheckedHost) -> Iterator[Finding]:
-    """Yield GPUs that are set aside for virtual machines."""
+    """Yield GPUs that another driver holds, such as for virtual machines.
+
+    These are no error if the node's label may say that they are for virtual machines.
+    """
     gpus = subject.host.pci.gpus
-    if held := [gpu for gpu in gpus if gpu.driver not in _EXPECTED_DRIVERS]:
-        addresses, driver = " ".join(gpu.address for gpu in held), held[0].driver
-        counts = {"count": str(len(held)), "all": str(len(gpus))}
-        yield subject.finding("gpu_taken", _describe_gpus(held), driver=driver, addresses=addresses, **counts)
+    held = [gpu for gpu in gpus if gpu.driver not in _EXPECTED_DRIVERS]
+    may_be_meant = not subject.expected.workload_known and all(gpu.driver == _PASSTHROUGH for gpu in held)
+    if held:
+        words = {"count": str(len(held)), "all": str(len(gpus)), "driver": held[0].driver}
+        words["addresses"] = " ".join(gpu.address for gpu in held)
+        yield subject.finding("gpu_passed_through" if may_be_meant else "gpu_taken", _describe_gpus(held), **words)
 
 
 def _describe_gpus(gpus: Iterable[PciDevice]) -> str:
