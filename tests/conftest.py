@@ -17,7 +17,9 @@ from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
 os.environ.pop("COLUMNS", None)  # xdist sets it, and a command would wrap its lines there
 
 
-_ONE_WORKER = frozenset({"tests/real/node", "tests/real/hosts", "tests/real/hosts/machines"})
+_ONE_WORKER = frozenset(
+    {"tests/real/node", "tests/real/node/optional", "tests/real/hosts", "tests/real/hosts/machines"}
+)
 """Folders whose files share a node, or a limit of this machine: inotify instances, and memory for two machines."""
 _LONGEST_FIRST = ("tests/real/hosts/machines/", "tests/real/node/test_", "tests/real/node/", "tests/scenarios/")
 """Paths of tests that take minutes, in order, so that workers end at the same time; for --no-loadscope-reorder."""

@@ -176,6 +176,47 @@ def mig_labels(gpu: GpuModel, count: int, mig: Mig, *, strategy: str, copies: in
     return {f"nvidia.com/{key}": value for key, value in labels.items()}
 
 
+class Offer(NamedTuple):
+    """What a device plugin offers: the resource, the devices of each GPU, how often each is offered, and by what."""
+
+    resource: str
+    devices: int
+    replicas: int
+    sharing: str
+
+
+def find_offer(configuration: Any, mig: Mig | None, *, strategy: str) -> Offer:
+    """Return what a device plugin offers by MIG, and by time slicing or MPS in its configuration."""
+    resource = f"nvidia.com/mig-{mig.profile}" if mig and strategy == "mixed" else GPU_RESOURCE
+    sharing = (configuration.get("sharing") if isinstance(configuration, dict) else None) or {}
+    kind = sharing.get("mps") or sharing.get("timeSlicing") or {}
+    found: dict[str, Any] = next((each for each in kind.get("resources") or () if each.get("name") == resource), {})
+    is_renamed = bool(found) and kind.get("renameByDefault")
+    devices = mig.devices if mig and strategy != "none" else 1
+    by = ("mps" if sharing.get("mps") else "time-slicing") if found else "none"
+    return Offer(f"{resource}.shared" if is_renamed else resource, devices, int(found.get("replicas", 1)), by)
+
+
+# MIG manager
+
+MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
+MIG_CLIENTS = ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm")
+PAUSED_FOR_MIG = "paused-for-mig-change"
+
+
+def find_mig_devices(configurations: Mapping[str, Any], wanted: str, device: str) -> list[str] | None:
+    """Return what a configuration makes of each GPU with this PCI device id, such as ``7x1g.10gb``.
+
+    None if it does not exist.
+    """
+    entries: list[Mapping[str, Any]] = (configurations.get("mig-configs") or {}).get(wanted) or []
+    for entry in entries:
+        filtered = entry.get("device-filter")
+        if not filtered or f"0x{device}10DE".upper() in map(str.upper, filtered):
+            return [f"{count}x{profile}" for profile, count in entry.get("mig-devices", {}).items()]
+    return None
+
+
 # Driver manager
 
 DEPLOY = "nvidia.com/gpu.deploy."

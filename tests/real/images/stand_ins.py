@@ -55,6 +55,14 @@ STAND_INS: Mapping[str, StandIn] = {
     "driver": StandIn(
         programs={"/usr/local/bin/nvidia-driver": "driver"}, environment=_NO_GPU, entrypoint=("nvidia-driver", "init")
     ),
+    "nvidia-fs": StandIn(programs={"/usr/bin/nvidia-gds-driver": "modules:gds"}, environment=_NO_GPU),
+    "gdrdrv": StandIn(programs={"/usr/bin/nvidia-gdrcopy-driver": "modules:gdrcopy"}, environment=_NO_GPU),
+    "k8s-mig-manager": StandIn(
+        programs={"/usr/bin/nvidia-mig-manager": "mig_manager"},
+        packages=("yaml",),
+        environment=_EVERY_GPU,
+        entrypoint=("nvidia-mig-manager",),
+    ),
     "container-toolkit": StandIn(
         programs={"/usr/bin/nvidia-toolkit": "toolkit", "/usr/bin/nvidia-ctk-installer": "toolkit"},
         environment=_NO_GPU | {"NVIDIA_DRIVER_CAPABILITIES": "utility"},
@@ -64,8 +72,13 @@ STAND_INS: Mapping[str, StandIn] = {
         programs={"/usr/bin/nvidia-validator": "validator", "/usr/bin/vectorAdd": "cuda"}, environment=_NO_GPU
     ),
     "k8s-device-plugin": StandIn(
-        programs={"/usr/bin/nvidia-device-plugin": "device_plugin", "/usr/bin/gpu-feature-discovery": "gfd"},
-        packages=("grpc", "google.protobuf", "google._upb", "typing_extensions"),
+        programs={
+            "/usr/bin/nvidia-device-plugin": "device_plugin",
+            "/usr/bin/gpu-feature-discovery": "gfd",
+            "/usr/bin/config-manager": "config_manager",
+            "/usr/bin/mps-control-daemon": "mps",
+        },
+        packages=("grpc", "google.protobuf", "google._upb", "typing_extensions", "yaml"),
         environment=_EVERY_GPU,
         entrypoint=("nvidia-device-plugin",),
     ),

@@ -12,9 +12,10 @@ from gpu_provision.inventory import load
 from tests.real.images import build
 from tests.real.node import hardware, machine
 from tests.real.node.settings import NODE
-from tests.real.node.user import NodeUser
+from tests.real.node.user import INVENTORY, NodeUser
 
 GPUS = 2
+_DEVICES = (hardware.VIRTIO, *[hardware.T4] * GPUS)
 
 
 def missing() -> str:
@@ -23,11 +24,16 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def ready_node(folder: Path) -> Iterator[NodeUser]:
-    """Start a machine with its files in a new folder, and end it with the block. What it came to stays in state.log."""
-    hardware.write_pci(folder / "pci", gpus=GPUS)
+def ready_node(
+    folder: Path, *, devices: tuple[tuple[str, ...], ...] = _DEVICES, inventory: Path = INVENTORY
+) -> Iterator[NodeUser]:
+    """Start a machine with its files in a new folder, and end it with the block. What it came to stays in state.log.
+
+    Its images are those that the inventory needs.
+    """
+    hardware.write_pci(folder / "pci", *devices)
     with machine.machine(folder) as node:
-        user = NodeUser(folder, node)
+        user = NodeUser(folder, node, inventory)
         user.take_rights()
         node.until(lambda: takes_pods(user), what="the node does not get ready")
         _import_images(user)

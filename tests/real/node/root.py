@@ -47,7 +47,7 @@ def enter(directory: Path, *, pci: Path) -> None:
     _show(directory, root)
     _show(directory / "log", root, at="var/log")
     _mount_proc(root / "proc", directory / "sysctl")
-    _mount_sys(root / "sys", pci, directory / "firmware-path")
+    _mount_sys(root / "sys", pci)
     _mount_dev(root / "dev")
     _pivot(root)
 
@@ -93,12 +93,13 @@ def _mount_proc(proc: Path, aside: Path) -> None:
             bind(file, proc / "sys" / name)
 
 
-def _mount_sys(sys: Path, pci: Path, firmware: Path) -> None:
+def _mount_sys(sys: Path, pci: Path) -> None:
+    """Mount our own, with ``pci``, and with a list of kernel modules that stand-ins write."""
     mount("sysfs", sys, kind="sysfs")
     cgroups.mount_own(sys / "fs/cgroup")
     bind(pci, sys / "bus/pci/devices")
-    firmware.write_text("\n")
-    bind(firmware, sys / "module/firmware_class/parameters/path")
+    mount("tmpfs", sys / "module", kind="tmpfs", options="mode=755")
+    (_made(sys / "module/firmware_class/parameters") / "path").write_text("\n")
 
 
 def _mount_dev(dev: Path) -> None:

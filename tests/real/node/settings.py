@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,7 @@ def kubelet(*, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
 def files(directory: Path) -> dict[Path, str]:
     return {
         Path("/etc/containerd/config.toml"): _FILES["containerd"].format(pause=PAUSE_IMAGE, cni=cni_folder()),
+        Path("/etc/containerd/base.json"): json.dumps(_base_spec()),
         Path("/etc/cni/net.d/10-pods.conflist"): json.dumps(PODS),
         Path("/etc/os-release"): OS_RELEASE,
         Path("/etc/hosts"): f"127.0.0.1 localhost\n{NODE_ADDRESS} {NODE}\n",
@@ -62,6 +64,14 @@ def files(directory: Path) -> dict[Path, str]:
             )
         ),
     }
+
+
+def _base_spec() -> dict[str, Any]:
+    """Return what containerd makes of every container: its own default, with the machine's list of kernel modules."""
+    told = subprocess.run(["ctr", "oci", "spec"], check=True, capture_output=True, text=True).stdout
+    default: dict[str, Any] = json.loads(told)
+    modules = {"destination": "/sys/module", "type": "bind", "source": "/sys/module", "options": ["rbind", "ro"]}
+    return {**default, "mounts": [*default["mounts"], modules]}
 
 
 def programs(directory: Path) -> dict[str, tuple[str, ...]]:

@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 OPERANDS, NFD = "gpu-operator-resources", "node-feature-discovery"
 VALIDATOR = "nvcr.io/nvidia/gpu-operator:v26.7.0"
 """An image that has vectorAdd."""
-_HERE = Path(__file__).parent
+INVENTORY = Path(__file__).with_name("inventory.yaml")
 _BIN = Path(sys.executable).parent
 _COMMAND_SECONDS = 1200
 _AGENT = _USER = "gpu-provision"
@@ -35,13 +35,13 @@ class NodeUser:
     gpu-provision and pyinfra run as a user who has only the rights they need, kubectl as administrator.
     """
 
-    def __init__(self, folder: Path, machine: Machine) -> None:
+    def __init__(self, folder: Path, machine: Machine, inventory: Path = INVENTORY) -> None:
         self.folder, self.machine = folder, machine
         self.inventory = folder / "node.yaml"
         self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
         self.environment["PYTHONPATH"] = str(CHECKOUT)
         shutil.copy(CHECKOUT / "inventories" / "sandbox.py", folder / "node.py")
-        document = yaml.safe_load((_HERE / "inventory.yaml").read_text())
+        document = yaml.safe_load(inventory.read_text())
         document["cluster"]["kubeconfig"] = str(machine.kubeconfig_of(_USER))
         self.inventory.write_text(yaml.safe_dump(document, sort_keys=False))
 
@@ -117,16 +117,16 @@ class NodeUser:
         (found,) = self.pods(app)
         return found
 
-    def allocatable(self) -> str:
-        return str(self.json("node", NODE)["status"]["allocatable"].get("nvidia.com/gpu", "0"))
+    def allocatable(self, resource: str = "nvidia.com/gpu") -> str:
+        return str(self.json("node", NODE)["status"]["allocatable"].get(resource, "0"))
 
-    def log(self, pod: Any, *, check: bool = True) -> str:
-        metadata = pod["metadata"]
-        return self.kubectl("logs", "-n", metadata["namespace"], metadata["name"], check=check)
+    def log(self, pod: Any, container: str = "", *, check: bool = True) -> str:
+        metadata, chosen = pod["metadata"], ("-c", container) if container else ()
+        return self.kubectl("logs", "-n", metadata["namespace"], metadata["name"], *chosen, check=check)
 
-    def finished_pod(self, name: str, image: str, command: str, *, gpus: int) -> Any:
+    def finished_pod(self, name: str, image: str, command: str, *, gpus: int, resource: str = "nvidia.com/gpu") -> Any:
         """Run a shell command in a pod of this user's own, and return the pod when it has ended."""
-        limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
+        limits = {"resources": {"limits": {resource: gpus}}} if gpus else {}
         container = {"name": "main", "image": image, "command": ["sh", "-c", command], **limits}
         spec = {"restartPolicy": "Never", "runtimeClassName": "nvidia", "containers": [container]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import yaml
 
@@ -12,11 +10,18 @@ from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES, PODS
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.programs.driver import is_app, label_node, wait_until_gone
-from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, paused_labels, resumed_labels
+from gpu_provision.sandbox.operand_rules import (
+    DEPLOY,
+    MIG_CLIENTS,
+    MIG_CONFIG,
+    MIG_STATE,
+    OPERANDS,
+    PAUSED_FOR_MIG,
+    find_mig_devices,
+    paused_labels,
+    resumed_labels,
+)
 
-_CONFIG, _STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
-_PAUSED = "paused-for-mig-change"
-_CLIENTS = ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm")
 _VALIDATOR = "nvidia-operator-validator"
 
 
@@ -25,12 +30,12 @@ async def _run(container: Container) -> int:
     last = ""
     while True:
         node = await container.simulation.api.get(NODES, container.machine.name)
-        wanted = objects.labels(node).get(_CONFIG, "")
+        wanted = objects.labels(node).get(MIG_CONFIG, "")
         if wanted and wanted != last:
             container.log(f'level=info msg="Updating to MIG config: {wanted}"')
             problem = await _apply(container, wanted)
             container.log(problem or f'level=info msg="Successfully updated to MIG config: {wanted}"')
-            await label_node(container, {_STATE: "failed" if problem else "success"})
+            await label_node(container, {MIG_STATE: "failed" if problem else "success"})
         last = wanted
         await container.simulation.pause()
 
@@ -47,9 +52,9 @@ async def _apply(container: Container, wanted: str) -> str:
     if made == (f"{machine.mig.devices}x{machine.mig.profile}" if machine.mig else ""):
         return ""
     labels = objects.labels(await api.get(NODES, machine.name))
-    paused = paused_labels(labels, _CLIENTS, _PAUSED)
-    await label_node(container, {_STATE: "pending", **paused})
-    for operand in (each for each in _CLIENTS if f"{DEPLOY}{each}" in paused):
+    paused = paused_labels(labels, MIG_CLIENTS, PAUSED_FOR_MIG)
+    await label_node(container, {MIG_STATE: "pending", **paused})
+    for operand in (each for each in MIG_CLIENTS if f"{DEPLOY}{each}" in paused):
         await wait_until_gone(container, partial(is_app, OPERANDS[operand]))
     fault = machine.faults.find("mig-fails", machine.name)
     if fault or machine.clients:
@@ -57,7 +62,7 @@ async def _apply(container: Container, wanted: str) -> str:
         return str(fault.get("message", "could not reset GPU") if fault else "GPU is in use by another client")
     machine.state.mig = made
     machine.save_and_notify()
-    await label_node(container, resumed_labels(objects.labels(await api.get(NODES, machine.name)), _PAUSED))
+    await label_node(container, resumed_labels(objects.labels(await api.get(NODES, machine.name)), PAUSED_FOR_MIG))
     for pod in container.simulation.pods.by_index("node", machine.name):
         if is_app(_VALIDATOR, pod):
             await api.delete(PODS, objects.name(pod), objects.namespace(pod))
@@ -67,13 +72,8 @@ async def _apply(container: Container, wanted: str) -> str:
 def _read_devices(container: Container, wanted: str) -> list[str] | None:
     """Return what a configuration makes of each GPU, such as ``7x1g.10gb``; None if it does not exist."""
     file = container.env.get("CONFIG_FILE") or container.env.get("DEFAULT_CONFIG_FILE", "")
-    entries: list[Mapping[str, Any]] = (yaml.safe_load(container.files.read(file)) or {})["mig-configs"].get(wanted, [])
     gpu = container.machine.spec.gpu
-    for entry in entries:
-        devices = entry.get("device-filter")
-        if gpu and (not devices or f"0x{gpu.device}10DE".upper() in map(str.upper, devices)):
-            return [f"{count}x{profile}" for profile, count in entry.get("mig-devices", {}).items()]
-    return None
+    return find_mig_devices(yaml.safe_load(container.files.read(file)) or {}, wanted, gpu.device) if gpu else None
 
 
 MANAGER = Program(_run)

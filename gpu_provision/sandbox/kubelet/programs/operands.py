@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import Any, NamedTuple
 
 import yaml
 
@@ -15,7 +14,7 @@ from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.container import Container, Program
 from gpu_provision.sandbox.kubelet.machine import CRIO_DROP_IN, DRIVER_ROOT, HANDLER, NRI_OWNER, RUNTIME_CONFIGS
 from gpu_provision.sandbox.kubelet.programs.nfd import publish
-from gpu_provision.sandbox.operand_rules import GPU_RESOURCE, OWNING_KINDS, driver_ready, gpu_labels, mig_labels
+from gpu_provision.sandbox.operand_rules import OWNING_KINDS, Offer, driver_ready, find_offer, gpu_labels, mig_labels
 
 _SOCKETS = "/var/lib/kubelet/device-plugins"
 _PLUGIN_OWNER, _TOOLKIT_OWNER, _CONFIG_OWNER = "device-plugin", "toolkit", "runtime-config"
@@ -236,32 +235,14 @@ async def _check_plugin(container: Container) -> str | None:
     return ""
 
 
-class Offer(NamedTuple):
-    """What a device plugin offers: the resource, the devices of each GPU, how often each is offered, and by what."""
-
-    resource: str
-    devices: int
-    replicas: int
-    sharing: str
-
-
 def read_offer(container: Container) -> Offer:
-    """Return what a device plugin offers by MIG, and by time slicing or MPS in the configuration of a container."""
-    resource, mig = GPU_RESOURCE, container.machine.mig
-    strategy = container.env.get("MIG_STRATEGY", "none")
-    if mig and strategy == "mixed":
-        resource = f"nvidia.com/mig-{mig.profile}"
+    """Return what a device plugin offers by MIG, and by the configuration of a container."""
     file = container.env.get("CONFIG_FILE", "")
     try:
-        sharing: Any = (yaml.safe_load(container.files.read(file) if file else "") or {}).get("sharing") or {}
-    except (yaml.YAMLError, AttributeError):
-        sharing = {}
-    kind = sharing.get("mps") or sharing.get("timeSlicing") or {}
-    found: dict[str, Any] = next((each for each in kind.get("resources") or () if each.get("name") == resource), {})
-    is_renamed = bool(found) and kind.get("renameByDefault")
-    devices = mig.devices if mig and strategy != "none" else 1
-    by = ("mps" if sharing.get("mps") else "time-slicing") if found else "none"
-    return Offer(f"{resource}.shared" if is_renamed else resource, devices, int(found.get("replicas", 1)), by)
+        configuration = yaml.safe_load(container.files.read(file) if file else "")
+    except yaml.YAMLError:
+        configuration = None
+    return find_offer(configuration, container.machine.mig, strategy=container.env.get("MIG_STRATEGY", "none"))
 
 
 async def _run_plugin(container: Container) -> int:

@@ -1,7 +1,11 @@
-"""The device plugin: offers the GPUs to the kubelet over its socket, and says how a container gets one."""
+"""The device plugin: offers GPUs or their MIG devices to the kubelet over its socket, and says how containers get one.
+
+Every GPU of a node is divided and shared in the same way, so that it offers one resource at a time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -12,23 +16,25 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]  # stubs are a package of their own
 
-from . import gpus
+from gpu_provision.sandbox.operand_rules import Offer
+
+from . import gpus, mps, sharing
 from .deviceplugin_api import METHODS, PLUGIN, REGISTRATION, VERSION, message
 from .process import end_when_told, say, stay, until
 
-RESOURCE = "nvidia.com/gpu"
 SOCKETS = Path("/var/lib/kubelet/device-plugins")
-_ENDPOINT, _KUBELET = "nvidia-gpu.sock", "kubelet.sock"
+_KUBELET = "kubelet.sock"
 _POLL, _REGISTRATION_SECONDS = 1.0, 30.0
 _OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 """Without it a channel inherits the waiting time after failures of an earlier one to the same socket."""
 
 
 class Plugin:
-    """Answers the kubelet: offers these GPUs, and hands them out by environment and device nodes."""
+    """Answers the kubelet: offers devices of these GPUs, and hands them out by environment and device nodes."""
 
-    def __init__(self, found: Sequence[gpus.Gpu]) -> None:
-        self._gpus = {gpu.uuid: gpu for gpu in found}
+    def __init__(self, found: Sequence[gpus.Gpu], offer: Offer) -> None:
+        self._offer = offer
+        self._gpus = {name: gpu for gpu in found for name in _devices(gpu, offer)}
         self.ended = threading.Event()
 
     def answers(self) -> grpc.GenericRpcHandler:
@@ -52,14 +58,35 @@ class Plugin:
 
     def _response(self, names: Sequence[str]) -> dict[str, Any]:
         _, host = gpus.driver_files(os.environ)
-        nodes = [*gpus.CONTROL_DEVICES, *(self._gpus[name].node for name in names)]
+        nodes = dict.fromkeys([*gpus.CONTROL_DEVICES, *(self._gpus[name].node for name in names)])
+        visible = dict.fromkeys(name.partition("::")[0] for name in names)
+        environment, mounts = _mps_client(self._offer.resource) if self._offer.sharing == "mps" else ({}, [])
         return {
-            "envs": {"NVIDIA_VISIBLE_DEVICES": ",".join(names)},
+            "envs": {"NVIDIA_VISIBLE_DEVICES": ",".join(visible), **environment},
+            "mounts": mounts,
             "devices": [
                 {"container_path": f"/dev/{node}", "host_path": f"{host.rstrip('/')}/dev/{node}", "permissions": "rw"}
                 for node in nodes
             ],
         }
+
+
+def _devices(gpu: gpus.Gpu, offer: Offer) -> Iterator[str]:
+    """Yield the names of what is offered of a GPU: itself or its MIG devices, each as often as it is shared.
+
+    One MIG device that is a whole GPU has the name of the GPU here.
+    """
+    divided = [f"MIG-{gpu.uuid}/{instance}/0" for instance in range(1, offer.devices + 1)]
+    for name in divided if offer.devices > 1 else [gpu.uuid]:
+        yield from [f"{name}::{copy}" for copy in range(offer.replicas)] if offer.replicas > 1 else [name]
+
+
+def _mps_client(resource: str) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """Return the variables and mounts of a client of MPS."""
+    root, pipe = os.environ["MPS_ROOT"], f"{resource}/pipe"
+    places = ((f"{root}/{pipe}", f"{mps.ROOT}/{pipe}"), (f"{root}/shm", str(mps.SHM)))
+    mounts = [{"host_path": host, "container_path": inside} for host, inside in places]
+    return {"CUDA_MPS_PIPE_DIRECTORY": f"{mps.ROOT}/{pipe}"}, mounts
 
 
 def _handler(name: str, answer: Any) -> grpc.RpcMethodHandler:
@@ -69,13 +96,15 @@ def _handler(name: str, answer: Any) -> grpc.RpcMethodHandler:
 
 
 def main() -> int:
-    """Offer the GPUs, and register again whenever the kubelet has started again, until told to end."""
+    """Offer the GPUs, again when the kubelet has restarted or the configuration has changed, until told to end."""
     end_when_told()
+    sharing.heed_changes()
     say("Starting NVIDIA Device Plugin", "Loading NVML")
     try:
         _, found = gpus.usable()
         while True:
-            _offer(found)
+            with contextlib.suppress(sharing.Changed):
+                _offer(found, sharing.read_offer(gpus.mig()))
     except gpus.NoDriver as problem:
         say(f"Failed to initialize NVML: {problem}", "If this is a GPU node, is its runtime class set?")
         if os.environ.get("FAIL_ON_INIT_ERROR", "true") != "true":
@@ -86,15 +115,17 @@ def main() -> int:
         return 1
 
 
-def _offer(found: Sequence[gpus.Gpu]) -> None:
+def _offer(found: Sequence[gpus.Gpu], offer: Offer) -> None:
     """Serve and register with the kubelet, until it has made its socket again."""
-    own, kubelet = SOCKETS / _ENDPOINT, SOCKETS / _KUBELET
-    plugin = Plugin(found)
-    server = _serve(own, plugin.answers())
+    own, kubelet = SOCKETS / f"nvidia-{offer.resource.partition('/')[2]}.sock", SOCKETS / _KUBELET
+    if offer.sharing == "mps":
+        until(mps.READY.exists, "Failed to start plugin: error waiting for MPS daemon; retrying", _POLL)
+    plugin = Plugin(found, offer)
+    server = _serve(own, plugin.answers(), offer.resource)
     try:
         until(kubelet.exists, f"waiting for the kubelet's socket {kubelet}", _POLL)
         known = _identity(kubelet)
-        _register(kubelet)
+        _register(kubelet, own.name, offer.resource)
         while own.exists() and _identity(kubelet) == known:
             time.sleep(_POLL)
         say(f"'{kubelet}' was created again, restarting.")
@@ -116,7 +147,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_ctime_ns
 
 
-def _serve(path: Path, answers: grpc.GenericRpcHandler) -> grpc.Server:
+def _serve(path: Path, answers: grpc.GenericRpcHandler, resource: str) -> grpc.Server:
     """Serve at a path, whatever was there before.
 
     A server that ends removes the path that it was made with, some time later, whichever server has it then: so each is
@@ -128,12 +159,12 @@ def _serve(path: Path, answers: grpc.GenericRpcHandler) -> grpc.Server:
     server.add_insecure_port(f"unix://{made}")
     server.start()
     made.rename(path)
-    say(f"Starting to serve '{RESOURCE}' on {path}")
+    say(f"Starting to serve '{resource}' on {path}")
     return server
 
 
-def _register(kubelet: Path) -> None:
-    request = message("RegisterRequest")(version=VERSION, endpoint=_ENDPOINT, resource_name=RESOURCE)
+def _register(kubelet: Path, endpoint: str, resource: str) -> None:
+    request = message("RegisterRequest")(version=VERSION, endpoint=endpoint, resource_name=resource)
     with grpc.insecure_channel(f"unix://{kubelet}", _OWN_CONNECTION) as channel:
         register = channel.unary_unary(
             f"/{REGISTRATION}/Register",
@@ -141,4 +172,4 @@ def _register(kubelet: Path) -> None:
             response_deserializer=message("Empty").FromString,
         )
         register(request, timeout=_REGISTRATION_SECONDS, wait_for_ready=True)
-    say(f"Registered device plugin for '{RESOURCE}' with Kubelet")
+    say(f"Registered device plugin for '{resource}' with Kubelet")

@@ -20,7 +20,12 @@ _MESSAGES = {
     "ContainerAllocateRequest": (("repeated string", "devicesIDs", 1),),
     "AllocateRequest": (("repeated ContainerAllocateRequest", "container_requests", 1),),
     "DeviceSpec": (("string", "container_path", 1), ("string", "host_path", 2), ("string", "permissions", 3)),
-    "ContainerAllocateResponse": ((_STRINGS, "envs", 1), ("repeated DeviceSpec", "devices", 3)),
+    "Mount": (("string", "container_path", 1), ("string", "host_path", 2)),
+    "ContainerAllocateResponse": (
+        (_STRINGS, "envs", 1),
+        ("repeated Mount", "mounts", 2),
+        ("repeated DeviceSpec", "devices", 3),
+    ),
     "AllocateResponse": (("repeated ContainerAllocateResponse", "container_responses", 1),),
 }
 """Message -> its fields: type, name and number as the interface's own definition has them, as far as they are used."""

@@ -1,8 +1,8 @@
 """The driver container: takes a moment, makes device nodes, and serves its own root file system to the host.
 
 No kernel module is loaded. What stands for it: the GPUs are those on the PCI bus of the machine that pid 1 lives on;
-``/sys/module/nvidia/refcnt`` exists in this container only; the device nodes are the kernel's log, which every process
-may open for writing, but only where a container's list of devices has it (nothing is ever written to it).
+``/sys/module/nvidia`` is a directory (`modules`); the device nodes are the kernel's log, which every process may open
+for writing, but only where a container's list of devices has it (nothing is ever written to it).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import gpus, mounts
+from . import gpus, modules, mounts
 from .process import end_when_told, say, stay
 
 ROOT = "/run/nvidia/driver"
@@ -33,9 +33,14 @@ class Refused(Exception):
 
 def main() -> int:
     end_when_told()
-    if sys.argv[1:2] != ["init"]:
+    command = _COMMANDS.get(" ".join(sys.argv[1:]))
+    if command is None:
         say(f"usage: nvidia-driver init: unknown command: {' '.join(sys.argv[1:])}")
         return 1
+    return command()
+
+
+def _init() -> int:
     version = os.environ.get("DRIVER_VERSION", "")
     say("========== NVIDIA Software Installer ==========", f"Starting installation of NVIDIA driver version {version}")
     try:
@@ -46,6 +51,10 @@ def main() -> int:
         return 1
     finally:
         mounts.detach(ROOT)
+        modules.unload_driver()
+
+
+_COMMANDS = {"init": _init, "reload_nvidia_peermem": modules.peermem, "probe_nvidia_peermem": modules.probe_peermem}
 
 
 def install(version: str) -> None:
@@ -61,7 +70,8 @@ def install(version: str) -> None:
     Path("/", gpus.LIBRARIES).mkdir(parents=True, exist_ok=True)
     Path("/", gpus.NVML).write_text(gpus.describe(version, found))
     Path("/", gpus.CUDA).write_text(f"driver {version}\n")
-    _load_module()
+    Path("/usr/src").mkdir(exist_ok=True)
+    modules.load("nvidia")
     _mount_root()
 
 
@@ -110,18 +120,10 @@ def _make_nodes(found: list[gpus.Gpu]) -> None:
         node.chmod(0o666)
 
 
-def _load_module() -> None:
-    """Make ``/sys/module/nvidia`` as far as this container sees it."""
-    modules = "/sys/module"
-    mounts.mount("none", "/sys", mounts.UNBINDABLE)
-    mounts.mount("tmpfs", modules, 0, "tmpfs")
-    Path(modules, "nvidia").mkdir()
-    Path(modules, "nvidia", "refcnt").write_text("0\n")
-
-
 def _mount_root() -> None:
     say("Mounting NVIDIA driver rootfs...")
     mounts.detach(ROOT)
     Path(ROOT).mkdir(parents=True, exist_ok=True)
+    mounts.mount("none", "/sys", mounts.UNBINDABLE)  # runc would take its cgroups for those of the node
     mounts.mount("/", ROOT, mounts.BIND | mounts.RECURSIVE)
     say("Done, now waiting for signal")

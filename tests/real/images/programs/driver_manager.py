@@ -10,7 +10,7 @@ from subprocess import run
 
 from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, paused_labels, resumed_labels
 
-from . import gpus, kube, mounts
+from . import gpus, kube, modules, mounts
 from .process import end_when_told, say
 
 _ROOT = "/run/nvidia/driver"
@@ -59,6 +59,7 @@ def _replace(node: str) -> None:
     say("Unmounting NVIDIA driver rootfs...")
     while mounts.detach(_ROOT):
         pass
+    modules.unload_driver()
 
 
 def _gone(node: str, app: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
 
-from gpu_provision.sandbox.operand_rules import gpu_labels
+from gpu_provision.sandbox.operand_rules import gpu_labels, mig_labels
 
-from . import features, gpus, kube
+from . import features, gpus, kube, sharing
 from .process import end_when_told, say, seconds, stay
 
 _MACHINE = Path("/sys/class/dmi/id/product_name")
@@ -16,6 +17,7 @@ _MACHINE = Path("/sys/class/dmi/id/product_name")
 
 def main() -> int:
     end_when_told()
+    sharing.heed_changes()
     say("Starting GPU Feature Discovery")
     node = os.environ.get("NODE_NAME", "")
     if not node:
@@ -32,7 +34,8 @@ def main() -> int:
                 stay()
             return 1
         say(f"Created {len(labels)} labels")
-        time.sleep(seconds(os.environ.get("GFD_SLEEP_INTERVAL", "60s")))
+        with contextlib.suppress(sharing.Changed):
+            time.sleep(seconds(os.environ.get("GFD_SLEEP_INTERVAL", "60s")))
 
 
 def _labels(version: str, found: list[gpus.Gpu]) -> dict[str, str]:
@@ -40,5 +43,9 @@ def _labels(version: str, found: list[gpus.Gpu]) -> dict[str, str]:
         return {"nvidia.com/gpu.count": "0"}
     product = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
     strategy = os.environ.get("MIG_STRATEGY", "none")
-    labels = gpu_labels(gpus.model(found[-1].device), len(found), version, strategy=strategy)
+    model, mig = gpus.model(found[-1].device), gpus.mig()
+    _, _, copies, kind = sharing.read_offer(mig)
+    labels = gpu_labels(model, len(found), version, strategy=strategy, copies=copies, sharing=kind)
+    if mig and strategy != "none":
+        labels |= mig_labels(model, len(found), mig, strategy=strategy, copies=copies)
     return {**labels, "nvidia.com/gpu.machine": product.replace(" ", "-") or "unknown"}

@@ -1,7 +1,7 @@
 """The GPUs as a process sees them: the driver's library says which there are, device nodes let one use them.
 
 The driver's stand-in for ``libnvidia-ml.so.1`` is a text: ``driver VERSION``, then ``gpu INDEX UUID PCI-ADDRESS
-PCI-DEVICE-ID NAME`` for each GPU.
+PCI-DEVICE-ID NAME`` for each GPU, then ``mig 4x1g.6gb`` if each of them is divided into four MIG devices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel
+from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel, Mig
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NVML, CUDA = f"{LIBRARIES}/libnvidia-ml.so.1", f"{LIBRARIES}/libcuda.so.1"
@@ -53,10 +53,26 @@ def driver(root: str = "/") -> tuple[str, list[Gpu]]:
     """Return the driver's version and its GPUs, as the library below ``root`` says. Raises NoDriver."""
     try:
         first, *others = Path(root, NVML).read_text().splitlines()
-        return first.split()[1], [_gpu(line.split(maxsplit=5)[1:]) for line in others]
+        return first.split()[1], [_gpu(line.split(maxsplit=5)[1:]) for line in others if line.startswith("gpu ")]
     except (OSError, ValueError, IndexError) as error:
         message = f"could not load NVML library: {error}"
         raise NoDriver(message) from error
+
+
+def mig(root: str = "/") -> Mig | None:
+    """Return the MIG devices of each GPU; None without any. Raises OSError."""
+    lines = Path(root, NVML).read_text().splitlines()
+    return Mig.parse(next((line.removeprefix("mig ") for line in lines if line.startswith("mig ")), ""))
+
+
+def divide(root: str, made: str) -> None:
+    """Divide each GPU into MIG devices such as ``4x1g.6gb``, or into none, for every container that has the library."""
+    library = Path(root, NVML)
+    kept = [line for line in library.read_text().splitlines() if not line.startswith("mig ")]
+    text = "".join(f"{line}\n" for line in [*kept, *([f"mig {made}"] if made else [])])
+    with library.open("r+") as file:  # containers have mounted this file, so it is not replaced
+        file.write(text)
+        file.truncate()
 
 
 def _gpu(words: list[str]) -> Gpu:

@@ -49,12 +49,18 @@ def edits(wanted: Sequence[str], file: Path) -> Iterator[dict[str, Any]]:
         json.loads(file.read_text()) if file.exists() else {"kind": "management.nvidia.com/gpu", "devices": []}
     )
     by_name = {each["name"]: each["containerEdits"] for each in known["devices"]}
+    wanted = [_without_instance(name) for name in wanted]
     missing = [f"{known['kind']}={name}" for name in wanted if name not in by_name]
     if missing:
         message = f"could not apply CDI modifier: unresolvable CDI devices {', '.join(missing)}"
         raise Unresolvable(message)
     yield known["containerEdits"]
     yield from (by_name[name] for name in wanted)
+
+
+def _without_instance(name: str) -> str:
+    """Return the GPU of a MIG device, which has no device node of its own here: ``MIG-GPU-5ba7/1/0`` is of GPU-5ba7."""
+    return name.removeprefix("MIG-").partition("/")[0]
 
 
 def apply(container: dict[str, Any], edit: dict[str, Any]) -> None:

@@ -112,7 +112,8 @@ def _plugin() -> str:
         raise Invalid(message)
     for _ in range(_TRIES_PLUGIN):
         capacity = kube.request("GET", f"/api/v1/nodes/{name}")["status"].get("capacity", {})
-        if capacity.get("nvidia.com/gpu", "0") != "0":
+        offered = {name for name, count in capacity.items() if count != "0"}
+        if any(name == "nvidia.com/gpu" or name.startswith("nvidia.com/mig-") for name in offered):
             return ""
         say('level=info msg="GPU resources are not yet discovered by the node, retrying"')
         time.sleep(_PAUSE)

@@ -18,7 +18,7 @@ from tests.real.node.user import CHECKOUT, VALIDATOR, NodeUser
 pytestmark = pytest.mark.real
 
 VERSION = "550.90.07"
-# Of a driver's, what our reading and the stand-ins look at; /sys is covered, as no module of this name is loaded.
+# Of a driver's, what our reading and the stand-ins look at.
 _INSTALL = """
 set -e
 libraries=/usr/lib/x86_64-linux-gnu
@@ -28,7 +28,6 @@ ln -s libnvidia-ml.so.{version} $libraries/libnvidia-ml.so.1
 echo 'driver {version}' >$libraries/libcuda.so.1
 install -m 755 {program} /usr/bin/nvidia-smi
 for device in {devices}; do mknod -m 666 /dev/$device c 1 11; done
-mount -t tmpfs none /sys/module
 mkdir /sys/module/nvidia
 echo {version} >/sys/module/nvidia/version
 echo 0 >/sys/module/nvidia/refcnt
