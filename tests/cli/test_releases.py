@@ -30,7 +30,7 @@ def test_all_releases_are_listed_the_newest_first(run: Run) -> None:
 
 
 def test_a_release_is_compared_with_the_one_before_it(run: Run) -> None:
-    """A component that appears, and an image of another name, are told apart from a new version."""
+    """A component that appears, and an image of another name, differ from a new version."""
     found = rows(run("releases", "24.3.0").out)
     assert found["COMPONENT"] == ["CHANGE", "23.9.2", "24.3.0"]
     assert found["driver"] == ["updated", "550.54.14", "550.54.15"]
