@@ -6,7 +6,7 @@ paused an operand, so such a value survives even if it is written during plannin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpu_provision.components import labels, mig_manager
 from gpu_provision.components.targets import node_pools, nodes_for_vms
@@ -158,11 +158,9 @@ def leaving_nodes(context: RenderContext) -> tuple[NodeFacts, ...]:
     return tuple(node for node in marked if node.name not in current)
 
 
-def departure_reasons(context: RenderContext) -> dict[str, str]:
-    """Return for each leaving node why it loses the stack."""
-    if not (leaving := leaving_nodes(context)):
-        return {}
-    for_vms = nodes_for_vms(context.inventory, context.facts)
+def departure_reasons(leaving: Sequence[NodeFacts], context: RenderContext) -> dict[str, str]:
+    """Return for each of the leaving nodes why it loses the stack."""
+    for_vms = nodes_for_vms(context.inventory, context.facts) if leaving else ()
     return {node.name: FOR_VMS if node.name in for_vms else NOT_IN_INVENTORY for node in leaving}
 
 

@@ -51,7 +51,7 @@ def with_departures(
     if not nodes:
         return plan
     kept = {name: why for name, why in schedule.skipped if name in nodes}
-    reasons = departure_reasons(seen.context)
+    reasons = departure_reasons(tuple(nodes.values()), seen.context)
     later = {outlook.node for wave in schedule.waves[1:] for outlook in wave.nodes}
     changes = list[Change]()
     for change in plan.changes:

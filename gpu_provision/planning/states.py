@@ -96,8 +96,9 @@ def evaluate_states(
             if component in own:
                 by_key[component, name] = own[component]
     # Pods of others that use the GPUs of leaving nodes are not known here.
-    why = node_labels.departure_reasons(seen.context)
-    for node in node_labels.leaving_nodes(seen.context):
+    gone = node_labels.leaving_nodes(seen.context)
+    why = node_labels.departure_reasons(gone, seen.context)
+    for node in gone:
         if node.name in seen.node_labels:
             reason = ": ".join((why[node.name], *upgrades.upgrade_of(node)))
             leaving = NodeState(component=node_labels.NAME, node=node.name, state=State.LEAVING, reason=reason)

@@ -119,15 +119,16 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
     live = {group: seen.observed.members.get(ref_of(item)) for group, item in daemonsets.items()}
     unobserved = {group for group, item in live.items() if item and not is_observed(item)}
     place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
+    inventory = seen.context.inventory
     return {
         target.name: DesiredDriver(
             domain=domain_of(target.pool),
             position=place.get(target.name, len(place)),
             template=daemonsets[target.driver_group]["spec"]["template"] if target.driver_group in daemonsets else None,
             version=target.pool.driver.image.version,
-            mig=_requested_geometry(target, seen),
+            mig=_requested_geometry(target, seen) if target.pool.mig else "",
             mig_manager=mig_template if target.pool.mig else None,
-            devices=declared_devices(target.pool, target.facts.labels if target.facts else {}, seen.context.inventory),
+            devices=declared_devices(target.pool, _live_labels(target), inventory) if target.pool.mig else None,
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
@@ -135,6 +136,10 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
         for target in (*seen.context.targets, *seen.context.others)
         if target.driver_group in daemonsets or (target.driver.on_host and _requested_geometry(target, seen))
     }
+
+
+def _live_labels(target: Target) -> Mapping[str, str]:
+    return target.facts.labels if target.facts else {}
 
 
 def _requested_geometry(target: Target, seen: ClusterPlan | ClusterState) -> str:
@@ -150,12 +155,13 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     """
     stale = (target for target in seen.context.targets if has_stale_rollout(target))
     nodes = {target.name: StackPresence.STAYS for target in stale if not _requested_geometry(target, seen)}
-    for node in node_labels.leaving_nodes(seen.context):
+    leaving = node_labels.leaving_nodes(seen.context)
+    for node in leaving:
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE
         nodes[node.name] = StackPresence.LABELLED if _labels_to_remove(node, seen) else presence
     last, part = len(seen.context.inventory.nodes), seen.context.selection
     left_out = {name: "" if part.has_node(name) else LEFT_OUT for name in nodes}
-    why = dict.fromkeys(nodes, "") | node_labels.departure_reasons(seen.context)
+    why = dict.fromkeys(nodes, "") | node_labels.departure_reasons(leaving, seen.context)
     return {
         name: DesiredDriver(
             domain=SHARED, position=last, template=None, left_out=left_out[name], stack=stack, leaves_because=why[name]

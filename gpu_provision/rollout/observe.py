@@ -95,7 +95,7 @@ class DesiredDriver:
     version: str = ""  # the driver's version
     mig: str = ""  # the MIG configuration that it requests; empty for none
     mig_manager: Manifest | None = None  # template of the MIG manager's pod
-    devices: Mapping[str, int] = field(default_factory=dict)  # what the node offers with it; empty if unknown
+    devices: Mapping[str, int] | None = None  # what the node offers with it; empty if unknown
     has_device_plugin: bool = False  # whether the stack's device plugin offers the GPUs, unless a label prevents it
     left_out: str = ""  # see `FleetNode`
     is_template_observed: bool = True  # the same
@@ -186,7 +186,7 @@ def _fleet_node(
         validation_result=proof,
         pods=others,
         mig_manager=_ready_mig_manager(own, desired.mig_manager) if desired.mig_manager else "",
-        offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own, desired.devices),
+        offers_gpus=not desired.has_device_plugin or _offers_gpus(node, own, desired.devices or {}),
         exclusion_reason=desired.left_out,
         is_template_observed=desired.is_template_observed,
         stack=desired.stack,
