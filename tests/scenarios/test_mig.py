@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.scenarios.world import OPERANDS, USES_GPU, World
+from tests.scenarios.world import OPERANDS, USES_GPU, World, default_fleet
 
 GPU = "nvidia.com/gpu"
 ON_H100 = {"nodeSelector": {"kubernetes.io/hostname": "h100-1"}}
@@ -63,12 +63,30 @@ def test_another_content_of_the_same_name_is_rolled_out(new_world: Callable[...,
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
-def configure(world: World, config: str, own: dict[str, int] | None = None, **settings: Any) -> None:
+def test_mig_devices_of_a_host_driver_are_rolled_out(new_world: Callable[..., World]) -> None:
+    """There is no driver pod. GPUs may be in use before the stack comes, so the first request is rolled out, too."""
+    *nodes, h100 = default_fleet()["nodes"]
+    world = new_world(nodes=[*nodes, {**h100, "host": {**h100.get("host", {}), "driver": "580.126.20"}}])
+    configure(world, "all-1g.10gb", driver={"enabled": False})
+    world.apply("--cluster-only", check=True)
+    assert offered(world) == "56"
+    configure(world, "all-disabled")
+    assert "MIG configuration all-1g.10gb -> all-disabled: h100-1" in world.plan().text
+    world.apply("--cluster-only", check=True)
+    assert offered(world) == "8"
+    assert not world.json("node", "h100-1")["spec"].get("unschedulable")
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def configure(
+    world: World, config: str, own: dict[str, int] | None = None, driver: dict[str, Any] | None = None, **settings: Any
+) -> None:
     """Declare the configuration of the pool h100, with ``own`` devices if it is one of the inventory."""
     pools = yaml.safe_load(world.inventory.read_text())["pools"]
     data = {"version": "v1", "mig-configs": {config: [{"devices": "all", "mig-enabled": True, "mig-devices": own}]}}
     settings |= {"mig_manager": {"config": {"data": data}}} if own else {}
-    world.settings(pools={"h100": {**pools["h100"], "mig": {"config": config}}}, **settings)
+    h100 = {**pools["h100"], "mig": {"config": config}, **({"driver": driver} if driver else {})}
+    world.settings(pools={"h100": h100}, **settings)
 
 
 def offered(world: World, resource: str = GPU) -> str:
