@@ -1,4 +1,4 @@
-"""The MIG manager: follows the label of its node, pauses the operands, and divides the GPUs anew."""
+"""The MIG manager: follows the label of its node, pauses the operands, and divides the GPUs."""
 
 from __future__ import annotations
 
