@@ -20,6 +20,7 @@ REQUIRES: tuple[str, ...] = ("validator",)
 
 _APP = "nvidia-device-plugin-mps-control-daemon"
 _PROGRAM = "mps-control-daemon"
+_DAEMON = "mps-control-daemon-ctr"
 
 
 def spec(inventory: Inventory) -> DevicePluginSpec | None:
@@ -45,6 +46,7 @@ def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
         node_labels={labels.MPS_CAPABLE: "true"},
         pod_annotations=operands.config_annotation(mps_configurations(context)),
         pod=_pod(spec, context),
+        gpu_containers=[_DAEMON],
     )
     return [daemon_set]
 
@@ -60,7 +62,7 @@ def _pod(spec: DevicePluginSpec, context: RenderContext) -> dict[str, Any]:
         volumeMounts=[pods.mount("mps-root", "/mps", pods.BOTH_WAYS)],
     )
     daemon = pods.container(
-        "mps-control-daemon-ctr",
+        _DAEMON,
         spec,
         command=[_PROGRAM],
         env=pods.environment(
