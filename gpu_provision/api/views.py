@@ -85,6 +85,9 @@ def adopt(inventory: Inventory, *, lock_timeout: int = 0, listen: Callable[[Even
     return result
 
 
+_OF_KERNELS = frozenset({"GP630", "GP631", "GP657"})  # another one boots next, without headers, without an image
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDrift(Printable):
     """Differences of hosts and cluster since the last apply, and their field managers.
@@ -104,8 +107,9 @@ class StackDrift(Printable):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Errors and warnings."""
-        return (*self.cluster.findings, *self.hosts.errors)
+        """Errors and warnings; of hosts, the warnings about the kernel that runs or boots next."""
+        of_kernels = (each for each in self.hosts.findings if each.code in _OF_KERNELS)
+        return (*self.cluster.findings, *self.hosts.errors, *of_kernels)
 
     @property
     def has_drift(self) -> bool:

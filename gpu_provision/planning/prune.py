@@ -66,5 +66,6 @@ def is_in_use(live: Manifest, context: RenderContext, pods: Pods, *, without: Co
         return False
     moving = context.targets if component == DRIVER else ()
     names = {target.name for target in moving if target.driver_group} | {node.name for node in leaving_nodes(context)}
+    names |= {target.name for target in context.others}  # which a limited run leaves as they are
     served = (pods.get((component, name), ()) for name in names.difference(without))
     return any(is_staying(pod) and is_owned_by(pod, live) for own in served for pod in own)

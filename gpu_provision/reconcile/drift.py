@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
+from gpu_provision.components.targets import observed_kernel
 from gpu_provision.history import rollback
 from gpu_provision.history.restore import restore_for_comparison
 from gpu_provision.kube.client import KubeClient
@@ -26,6 +27,7 @@ from gpu_provision.planning.managed_fields import (
 )
 from gpu_provision.planning.plan import applied_metadata, plan
 from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.verdicts import parse_verdict
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.session import Session
 
@@ -118,6 +120,7 @@ def _template_origin(declared: Manifest | None, live: Manifest) -> Origin:
 
 _ENDINGS_AFTER_APPLY = frozenset({Ending.SUCCEEDED, Ending.FAILED})  # endings of runs that applied all objects
 _CONFLICT, _DRY_RUN_SKIPPED = "GP304", "GP311"
+_PROVEN_BY = "device_plugin_validation"  # the verdict that is on record
 
 
 def read_drift(session: Session) -> Drift:
@@ -139,8 +142,36 @@ def read_drift(session: Session) -> Drift:
         applied=name,
         resource=reading.plan.resource,
         installed=installed,
-        findings=tuple(each for each in reading.plan.findings if _is_reported(each, reading)),
+        findings=(*(each for each in reading.plan.findings if _is_reported(each, reading)), *rebooted_nodes(reading)),
     )
+
+
+def rebooted_nodes(reading: ClusterPlan) -> Iterator[Finding]:
+    """Yield the nodes that are not ready since a boot after their validation, with the kernel that they run now."""
+    observed, targets = reading.observed, reading.context.targets
+    waiting = {node for change in reading.plan.changes if change.action is Action.WAIT for node in change.nodes}
+    kernels = {target.name: observed_kernel(target.facts) for target in targets}
+    for target in targets:
+        verdict = parse_verdict(observed.verdicts.get((_PROVEN_BY, target.name), ""))
+        boot = target.facts.boot_id if target.facts else ""
+        if target.name not in waiting or verdict is None or boot in {"", verdict.boot}:
+            continue
+        same = (each.name for each in targets if each.pool == target.pool and each.name not in waiting)
+        others = sorted({kernels[name] for name in same} - {kernels[target.name]})
+        evidence = f"boot {boot}, validated in boot {verdict.boot}"
+        yield Finding(
+            code="GP520",
+            what=f"{target.name} has booted since its driver was validated, and is not ready; it runs kernel"
+            f" {kernels[target.name]}",
+            where=f"node {target.name}",
+            evidence=f"{evidence}; ready nodes of pool {target.pool.name} run {', '.join(others)}"
+            if others
+            else evidence,
+            consequence="the driver is built for that kernel; without headers or an image the node has no GPU",
+            fix="if it stays so, gpu-provision status names the cause; boot the previous kernel, and hold it: "
+            "host_prerequisites: {hold_packages: true}",
+            severity=Severity.WARNING,
+        )
 
 
 def _last_run(cluster: KubeClient, reading: ClusterPlan) -> tuple[str, Mapping[ObjectRef, Manifest]] | None:

@@ -66,3 +66,18 @@ def boots(world: World, node: str, kernel: str, *faults: dict[str, Any]) -> None
     label = "feature.node.kubernetes.io/kernel-version.full"
     world.until(lambda: world.json("node", node)["metadata"]["labels"].get(label) == kernel)
     world.fault(*faults)
+
+
+def test_a_limited_run_keeps_the_drivers_of_other_nodes(new_world: Callable[..., World]) -> None:
+    """The DaemonSet of the previous group stays until its last node has moved."""
+    world = new_world()
+    world.apply("--cluster-only", check=True)
+    before = {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in world.driver_pods()}
+    world.settings(driver=PRECOMPILED)
+    assert "- DaemonSet" not in world.plan("--limit", "t4-1").out
+    world.apply("--cluster-only", "--limit", "t4-1", check=True)
+    after = {pod["spec"]["nodeName"]: pod["metadata"]["uid"] for pod in world.driver_pods()}
+    assert {node for node, uid in before.items() if after.get(node) != uid} == {"t4-1"}
+    world.apply("--cluster-only", check=True)
+    assert len(images(world)) == 3
+    assert daemon_sets(world) == {"ubuntu22.04-5.15.0-122-generic", "ubuntu24.04-6.8.0-45-generic"}
