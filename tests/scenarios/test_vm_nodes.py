@@ -49,9 +49,10 @@ def test_a_node_given_to_virtual_machines_loses_its_stack(new_world: Callable[..
     assert not MARKS & {*node["metadata"]["labels"], *node["metadata"].get("annotations", {})}
     assert not node["spec"].get("unschedulable")
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+    world.api.delete("deployment", "train")
     give_to_vms(world, "t4-1", None)
     world.apply("--cluster-only", check=True)
-    world.until(lambda: len(trained_on(world)) == 2)
+    assert world.json("node", "t4-1")["status"]["allocatable"]["nvidia.com/gpu"] == "1"
 
 
 def test_a_declared_label_for_virtual_machines_counts(new_world: Callable[..., World]) -> None:
