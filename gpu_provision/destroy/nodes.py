@@ -127,6 +127,8 @@ def _split_labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[
     if not _may_be_own(node, stack):
         return going, kept
     declared, marked = stack.declared.get(node["metadata"]["name"], {}), _stack_name(node) == stack.name
+    # The MIG manager answers a request in another label, which no other program removes.
+    requests_mig = bool(managers_of(node, "metadata", "labels", labels.MIG_CONFIG) & OWN_MANAGERS)
     for key, value in (node["metadata"].get("labels") or {}).items():
         writers, is_shared = managers_of(node, "metadata", "labels", key), marked and key in _SHARED_LABELS
         if is_shared and stack.operator:
@@ -136,7 +138,14 @@ def _split_labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[
         others, as_declared = writers - OWN_MANAGERS, declared.get(key) == value
         is_only_writer = bool(writers & OWN_MANAGERS) and not others
         is_unowned = not writers and (as_declared or is_shared)
-        if key in _OWN_LABELS or is_only_writer or is_unowned or (marked and _is_operand_value(key, value)):
+        is_answer = key == labels.MIG_STATE and requests_mig and not stack.operator
+        if (
+            key in _OWN_LABELS
+            or is_only_writer
+            or is_unowned
+            or is_answer
+            or (marked and _is_operand_value(key, value))
+        ):
             going.add(key)
         elif others and (writers & OWN_MANAGERS or as_declared or (marked and key in _SHARED_LABELS | _OPERAND_LABELS)):
             kept[f"label {key}"] = _describe_managers(others)
