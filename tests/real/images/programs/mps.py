@@ -48,7 +48,9 @@ def _serve() -> None:
             if not _is_shm_shared():
                 message = f"{SHM} is not the shared memory of MPS"
                 raise OSError(message)
-            (ROOT / GPU_RESOURCE / "pipe").mkdir(parents=True, exist_ok=True)
+            pipe = ROOT / GPU_RESOURCE / "pipe"
+            pipe.mkdir(parents=True, exist_ok=True)
+            (pipe / "control").touch()
         say("Starting MPS daemon" if is_on else "No devices are configured for MPS sharing; Waiting indefinitely.")
         READY.write_text("")
         stay()

@@ -42,6 +42,8 @@ def test_a_pool_with_mig_gets_ready(node: NodeUser) -> None:
     node.apply(check=True)
     assert node.allocatable(SMALL) == str(4 * GPUS)
     assert node.allocatable() == "0"
+    (manager,) = node.pod("nvidia-mig-manager")["status"]["containerStatuses"]
+    assert manager["restartCount"] == 0, "it has the rights that it needs"
     found = labels(node)
     assert found["nvidia.com/mig.config.state"] == "success"
     assert found["nvidia.com/mig-1g.6gb.count"] == str(4 * GPUS)

@@ -20,7 +20,7 @@ from tests.real.node.user import VALIDATOR, NodeUser
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("first_run")]
 
 PLUGIN, MPS = "nvidia-device-plugin-daemonset", "nvidia-device-plugin-mps-control-daemon"
-_CLIENT = "vectorAdd && test -d $CUDA_MPS_PIPE_DIRECTORY && mount | grep ' /dev/shm '"
+_CLIENT = "vectorAdd && test -e $CUDA_MPS_PIPE_DIRECTORY/control && stat -c %d /dev/shm"
 
 
 def pool(node: NodeUser, **settings: Any) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def test_a_client_of_mps_gets_the_directories_of_the_daemon(node: NodeUser) -> N
     """Both have them from the host, under the path that manifests and plugin agree upon."""
     client = node.finished_pod("client", VALIDATOR, _CLIENT, gpus=1)
     assert client["status"]["phase"] == "Succeeded", node.log(client)
-    mounted = [line.split()[4] for line in node.machine.run("cat", "/proc/self/mountinfo").splitlines()]
-    assert "/run/nvidia/mps/shm" in mounted
+    places = node.machine.run("stat", "-c", "%d", "/run/nvidia/mps/shm", "/run/nvidia/mps").split()
+    assert node.log(client).split()[-1] == places[0] != places[1]
 
 
 def test_the_next_run_writes_nothing(node: NodeUser) -> None:
