@@ -22,6 +22,7 @@ KERNELS = {
     "ubuntu20.04": "5.4.0-196-generic",
     "ubuntu22.04": "5.15.0-122-generic",
     "ubuntu24.04": "6.8.0-45-generic",
+    "ubuntu26.04": "7.0.0-27-generic",
     "rhel8.10": "4.18.0-553.el8_10.x86_64",
     "rhel9.4": "5.14.0-427.el9.x86_64",
     "rocky9.4": "5.14.0-427.el9.x86_64",

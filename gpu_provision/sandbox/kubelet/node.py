@@ -19,6 +19,7 @@ _OS_IMAGES = {
     "ubuntu20.04": "Ubuntu 20.04.6 LTS",
     "ubuntu22.04": "Ubuntu 22.04.5 LTS",
     "ubuntu24.04": "Ubuntu 24.04.1 LTS",
+    "ubuntu26.04": "Ubuntu 26.04 LTS",
     "debian12": "Debian GNU/Linux 12 (bookworm)",
     "rhel8.10": "Red Hat Enterprise Linux 8.10 (Ootpa)",
     "rhel9.4": "Red Hat Enterprise Linux 9.4 (Plow)",
