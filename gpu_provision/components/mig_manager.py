@@ -11,6 +11,7 @@ from typing import Any
 
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, is_at_least, rule
+from gpu_provision.components.targets import takes_any_gpu
 from gpu_provision.inventory.mig import ALL_DISABLED, ALL_ENABLED, Instances, declared_configurations, layouts
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.inventory import Inventory
@@ -69,13 +70,23 @@ def manifests(spec: MigManagerSpec, context: RenderContext) -> list[Manifest]:
     ]
 
 
+def wants_geometry(target: Target) -> bool:
+    """Whether a node requests the MIG configuration of its pool.
+
+    In a pool for any GPUs only those do that GPU Feature Discovery finds capable of MIG, once their driver runs.
+    """
+    live: Mapping[str, str] = target.facts.labels if target.facts else {}
+    is_capable = not takes_any_gpu(target.pool) or live.get(labels.MIG_CAPABLE) == "true"
+    return target.pool.mig is not None and is_capable
+
+
 def requested_configuration(inventory: Inventory, target: Target) -> str:
     """Return the value of the label by which a node requests the configuration of its pool; empty without one.
 
     The name of a configuration that the inventory declares ends in a digest of its content. So another content is
     another request, and a MIG manager that restarts with it leaves the devices of its node alone.
     """
-    config = target.pool.mig.config if target.pool.mig else ""
+    config = target.pool.mig.config if target.pool.mig and wants_geometry(target) else ""
     entries = declared_configurations(inventory.specs.mig_manager).get(config)
     return _versioned_name(config, entries) if entries else config
 

@@ -80,7 +80,7 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
         **(
             _removed_operands(live) if is_off else operands | _driver_operand(target, live) | _mig_operand(spec, target)
         ),
-        **({labels.MIG_CONFIG: mig_manager.requested_configuration(spec, target)} if target.pool.mig else {}),
+        **({labels.MIG_CONFIG: config} if (config := mig_manager.requested_configuration(spec, target)) else {}),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
@@ -93,7 +93,9 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
 def _mig_operand(inventory: Inventory, target: Target) -> dict[str, str | None]:
     """Let the MIG manager onto a node that has a configuration, or whose GPUs are capable of MIG."""
     live = target.facts.labels if target.facts else {}
-    is_wanted = bool(target.pool.mig) or (mig_manager.spec(inventory) and live.get(labels.MIG_CAPABLE) == "true")
+    is_wanted = mig_manager.wants_geometry(target) or (
+        mig_manager.spec(inventory) and live.get(labels.MIG_CAPABLE) == "true"
+    )
     return {_DEPLOY_MIG: "true"} if is_wanted and live.get(_DEPLOY_MIG, "") in {"", "true"} else {}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, mig_manager
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.rollout import states as upgrade
@@ -193,7 +193,7 @@ def kept_geometries(targets: Iterable[Target]) -> dict[str, dict[str, str | None
     for target in targets:
         live: Mapping[str, str] = target.facts.labels if target.facts else {}
         joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & live.keys()
-        if target.pool.mig and not joins:
+        if mig_manager.wants_geometry(target) and not joins:
             kept[target.name] = {labels.MIG_CONFIG: live.get(labels.MIG_CONFIG)}
     return kept
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from gpu_provision.components.gpu_resources import resource_to_request
-from gpu_provision.components.labels import DEPLOY_DRIVER, PRE_INSTALLED, VALIDATED, WORKLOAD
+from gpu_provision.components.labels import DEPLOY_DRIVER, MIG_CAPABLE, PRE_INSTALLED, VALIDATED, WORKLOAD
 from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
@@ -121,7 +121,7 @@ MONITOR_DEFINITION, RULE_DEFINITION = (
 # Labels that GPU Feature Discovery, a rollout or validations keep current; no manifest depends on them.
 _KEPT_CURRENT = ("cuda.", "gfd.", "gpu.", "gpu-driver-upgrade", "mig.")
 _IRRELEVANT = (*(f"nvidia.com/{label}" for label in _KEPT_CURRENT), VALIDATED)
-_RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present", WORKLOAD)
+_RELEVANT = ("nvidia.com/gpu.deploy.", "nvidia.com/gpu.present", MIG_CAPABLE, WORKLOAD)
 _PER_NODE = frozenset({"Node", "Pod"})
 _SERVED_SECONDS = 2.0  # from the establishment of a CRD until every API server serves its kind
 

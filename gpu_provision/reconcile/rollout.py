@@ -127,7 +127,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             template=daemonsets[target.driver_group]["spec"]["template"] if target.driver_group in daemonsets else None,
             version=target.pool.driver.image.version,
             mig=_requested_geometry(target, seen) if target.pool.mig else "",
-            mig_manager=mig_template if target.pool.mig else None,
+            mig_manager=mig_template if mig_manager.wants_geometry(target) else None,
             devices=declared_devices(target.pool, _live_labels(target), inventory) if target.pool.mig else None,
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from gpu_provision import components
@@ -23,6 +24,7 @@ from gpu_provision.rollout.states import cordoned_by
 
 _ANY = "any"  # model of a pool for any GPUs
 _NO_GPU = "no GPU: gets no GPU component"
+_FOR_VMS = "its GPUs are for virtual machines: gets no GPU component"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
@@ -42,10 +44,12 @@ def node_rows(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) ->
         own.setdefault(node, []).append(state)
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
-    return tuple(
+    for_vms = nodes_for_vms(seen.context.inventory, seen.context.facts)
+    rows = (
         _node_row(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
         for facts in seen.context.facts.nodes
     )
+    return tuple(_with_vms(row) if row.node in for_vms else row for row in rows)
 
 
 def most_severe_state(states: Iterable[NodeState]) -> NodeState:
@@ -95,6 +99,13 @@ def _node_row(
     )
 
 
+def _with_vms(row: NodeStatus) -> NodeStatus:
+    """Return the row of a node whose GPUs are for virtual machines, with that as its reason."""
+    if row.state is State.LEAVING:
+        return replace(row, reason=row.reason.replace(NOT_IN_INVENTORY, FOR_VMS))
+    return replace(row, reason="; ".join(filter(None, (_FOR_VMS, row.reason.removeprefix(_NO_GPU)))))
+
+
 def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | OutsideState, str]:
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
     left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
@@ -105,8 +116,7 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if worst and worst.state is not State.READY:
         return worst.state, reason
     if left and not worst:
-        why = FOR_VMS if node.name in nodes_for_vms(seen.context.inventory, seen.context.facts) else NOT_IN_INVENTORY
-        return State.LEAVING, f"{why}; still has {left}"
+        return State.LEAVING, f"{NOT_IN_INVENTORY}; still has {left}"
     if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return OutsideState.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")

@@ -37,6 +37,28 @@ def test_mig_devices_are_changed_as_drivers_are(new_world: Callable[..., World])
     assert not [key for key in left if key.startswith("nvidia.com/")]
 
 
+def test_one_run_is_enough_for_the_mig_manager(new_world: Callable[..., World]) -> None:
+    """It goes to the nodes whose GPUs are capable of MIG, which is known only once their driver runs."""
+    world = new_world()
+    world.settings(mig_manager={"enabled": True})
+    world.apply("--cluster-only", check=True)
+    assert {pod["spec"]["nodeName"] for pod in world.pods("nvidia-mig-manager")} == {"h100-1"}
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
+def test_a_pool_for_any_gpus_divides_those_it_can(new_world: Callable[..., World]) -> None:
+    """A GPU without MIG stays as it is; which nodes have one is known once their driver runs."""
+    world = new_world()
+    world.settings(nodes=[])
+    world.replace("pools", {"any": {"gpu": {}, "mig": {"config": "all-balanced"}}})
+    world.apply("--cluster-only", check=True)
+    assert offered(world) == "16"
+    rows = {row["node"]: (row["state"], row["allocatable"]) for row in world.status()["nodes"] if row["pool"]}
+    assert rows["t4-1"] == rows["t4-2"] == ("ready", 1)
+    assert "nvidia.com/mig.config" not in world.json("node", "t4-1")["metadata"]["labels"]
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
 def test_a_failed_mig_configuration_is_retried_by_the_next_run(new_world: Callable[..., World]) -> None:
     world = new_world()
     configure(world, "all-1g.10gb")

@@ -45,6 +45,9 @@ def test_a_node_given_to_virtual_machines_loses_its_stack(new_world: Callable[..
     assert "GP413" in run.text
     assert trained_on(world) == ["t4-2"]
     world.until(lambda: not pods_on(world, "t4-1"))
+    assert {row["node"]: row["reason"] for row in world.status()["nodes"]}["t4-1"].startswith(
+        "its GPUs are for virtual"
+    )
     node = world.json("node", "t4-1")
     assert not MARKS & {*node["metadata"]["labels"], *node["metadata"].get("annotations", {})}
     assert not node["spec"].get("unschedulable")
