@@ -50,9 +50,9 @@ def test_a_pool_for_any_gpus_divides_those_it_can(new_world: Callable[..., World
     """A GPU without MIG stays as it is; which nodes have one is known once their driver runs."""
     world = new_world()
     world.settings(nodes=[])
-    world.replace("pools", {"any": {"gpu": {}, "mig": {"config": "all-balanced"}}})
+    world.replace("pools", {"any": {"gpu": {}, "mig": {"config": "all-1g.10gb"}}})
     world.apply("--cluster-only", check=True)
-    assert offered(world) == "16"
+    assert offered(world) == "56"
     rows = {row["node"]: (row["state"], row["allocatable"]) for row in world.status()["nodes"] if row["pool"]}
     assert rows["t4-1"] == rows["t4-2"] == ("ready", 1)
     assert "nvidia.com/mig.config" not in world.json("node", "t4-1")["metadata"]["labels"]
