@@ -82,7 +82,7 @@ def _canonical(quantity: Any) -> Any:
     """Return a quantity in canonical form, or the value itself if it is none: the API server refuses it."""
     try:
         return canonical_quantity(quantity)
-    except ValueError:
+    except (ValueError, ArithmeticError):  # no quantity, or an exponent without bounds
         return quantity
 
 

@@ -48,6 +48,15 @@ class CheckContext:
         """The pools as declared."""
         return self.mapping_at(("pools",))
 
+    def is_refused(self, path: KeyPath) -> bool:
+        """Return whether the schema refuses the value of a key, or one around it."""
+        value: Any = self.data
+        for length, step in enumerate(path, start=1):
+            if not isinstance(value, dict) or step not in value:
+                return self.document.item(path[:length]) is not None
+            value = value[step]
+        return False
+
     @property
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes as declared, at their positions in the file."""
@@ -296,12 +305,12 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of ``extra_objects`` by which they could not be objects of the stack."""
     first: dict[tuple[str, ...], int] = {}
     for position, each in enumerate(context.data.get("extra_objects", ())):
-        if not each or not each.get("metadata", {}).get("name"):
-            continue
+        if not each or not {"apiVersion", "kind"} <= each.keys() or not each.get("metadata", {}).get("name"):
+            continue  # a mistake that the schema names
         path: KeyPath = ("extra_objects", position)
-        kind, metadata = Kind(each.get("apiVersion", ""), each.get("kind", "")), each["metadata"]
+        kind, metadata = Kind(each["apiVersion"], each["kind"]), each["metadata"]
         if kind not in EXTRA_KINDS:
-            what = f"{kind.kind or 'An object'} of {kind.api_version or 'no version'} cannot be one of extra_objects."
+            what = f"{kind.kind} of {kind.api_version} cannot be one of extra_objects."
             fix = "Apply it with kubectl, or write one of these kinds: " + ", ".join(
                 sorted(one.kind for one in EXTRA_KINDS)
             )

@@ -85,7 +85,7 @@ def _check_choices(context: CheckContext) -> Iterator[Problem]:
     if plugin.default_config:
         choices.append((default, plugin.default_config))
     for path, choice in choices:
-        if known and choice not in known:
+        if known and choice not in known and not context.is_refused((*_DATA, choice)):
             fix = did_you_mean(choice, known, f"Known configurations: {', '.join(known)}")
             yield context.error("GP177", path, f"device_plugin.config.data has no configuration {choice}.", fix)
 
