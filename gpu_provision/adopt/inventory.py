@@ -16,7 +16,7 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
-from gpu_provision.adopt.pools import DriverPool, driver_pool, pools_of_drivers, pools_of_nodes
+from gpu_provision.adopt.pools import DriverPool, driver_pool, pool_names, pools_of_drivers, pools_of_nodes
 from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, read_table
 from gpu_provision.adopt.settings import (
     EMPTY_VALUES,
@@ -114,7 +114,8 @@ def _read_drivers(
 ) -> tuple[list[DriverPool], list[Finding]]:
     """Return the pools of NVIDIADriver resources; what an inventory has once for all is added to the settings."""
     own = [carried_settings(each, release) for each in sources]
-    pools = [driver_pool(each, mine.pop("driver", {})) for each, mine in zip(sources, own, strict=True)]
+    names = pool_names(each.name for each in sources)
+    pools = [driver_pool(*each) for each in zip(sources, (mine.pop("driver", {}) for mine in own), names, strict=True)]
     findings = []
     for key in dict.fromkeys(key for mine in own for key in mine):
         source, section = next((each, mine[key]) for each, mine in zip(sources, own, strict=True) if key in mine)
@@ -245,7 +246,7 @@ def _convert(key: str, value: Any) -> Any:
         return {name: _parse_text(text) for name, text in value.items()}
     if isinstance(value, dict) and value.keys() == {_MIG_FILE}:
         return _parse_text(value[_MIG_FILE])
-    if key.endswith("max_unavailable") and str(value).isdecimal():
+    if key.endswith("max_unavailable") and re.fullmatch(r"[0-9]{1,9}", str(value)):
         return int(value)
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
         return value[1:]
@@ -305,7 +306,9 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     """Return the settings that differ from the defaults of their part of the schema."""
     kept = {}
     for key, value in settings.items():
-        setting = resolve_ref(part["properties"][key])
+        setting = resolve_ref(
+            part["properties"].get(key, {})
+        )  # without a schema for a key that `_drop_refused` reports
         if "properties" in setting and isinstance(value, dict):
             if below := _drop_schema_defaults(value, setting):
                 kept[key] = below
