@@ -31,12 +31,12 @@ from gpu_provision.adopt.settings import (
 )
 from gpu_provision.adopt.unsupported import LOST, defaults_of, import_warning, report_unsupported
 from gpu_provision.components import labels
-from gpu_provision.inventory.document import KeyPath, Source, format_path
+from gpu_provision.inventory.document import KeyPath, Source, SourceError, format_path
 from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref, schema
 from gpu_provision.inventory.schema_errors import to_finding
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, InvalidInventoryError
 
 _NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
 _NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
@@ -67,6 +67,8 @@ def derive_inventory(
     install: OperatorInstall | None = None,
 ) -> Draft:
     """Return an inventory that means what the settings do.
+
+    Raises InvalidInventoryError if its YAML would have more or deeper values than an inventory may have.
 
     ``cluster`` has the user's ``kubeconfig``, ``context`` and ``namespace``. Nodes are those of ``install``; without
     one, a pool selects every node that has a GPU.
@@ -255,10 +257,13 @@ def _convert(key: str, value: Any) -> Any:
 
 def _parse_text(text: Any) -> Any:
     """Return a file of a ConfigMap as a mapping; what is none stays, and the schema reports it."""
-    try:
-        return yaml.safe_load(text) if isinstance(text, str) else text
-    except (yaml.YAMLError, ValueError):
+    if not isinstance(text, str):
         return text
+    try:
+        document, problems = parse(Source("", FilePath(), text, ""))
+    except SourceError:
+        return text
+    return text if problems else document.data
 
 
 def _text_of(value: Any) -> str:
@@ -319,7 +324,10 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
 
 def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> None:
     """Take values that the schema refuses out of the inventory, each with a finding at its place in the source."""
-    document, _ = parse(Source("inventory", FilePath(), draft.text, ""))
+    try:
+        document, _ = parse(Source("inventory", FilePath(), draft.text, ""))
+    except SourceError as error:  # files of ConfigMaps that are too large or too deep together
+        raise InvalidInventoryError(error.finding) from error
     for error in find_schema_errors(document.data):
         begin = max((each for each in origins if error.path[: len(each)] == each), key=len)
         source, below = origins[begin], error.path[len(begin) if begin[:1] == ("pools",) else 0 :]
