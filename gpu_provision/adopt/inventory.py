@@ -326,8 +326,8 @@ def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> 
     """Take values that the schema refuses out of the inventory, each with a finding at its place in the source."""
     try:
         document, _ = parse(Source("inventory", FilePath(), draft.text, ""))
-    except SourceError as error:  # files of ConfigMaps that are too large or too deep together
-        raise InvalidInventoryError(error.finding) from error
+    except SourceError as refusal:  # files of ConfigMaps that are too large or too deep together
+        raise InvalidInventoryError(refusal.finding) from refusal
     for error in find_schema_errors(document.data):
         begin = max((each for each in origins if error.path[: len(each)] == each), key=len)
         source, below = origins[begin], error.path[len(begin) if begin[:1] == ("pools",) else 0 :]

@@ -36,7 +36,7 @@ def parse(text: str) -> Mapping[str, Any]:
     """Return a configuration; empty for a text that is none."""
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # such as a date that does not exist
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -25,7 +25,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, ServiceMonitorSpec
 from gpu_provision.model.text import did_you_mean, join_or
 
 _METRIC_FIELDS = 3
@@ -67,14 +67,14 @@ class CheckContext:
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
     def mapping_at(self, path: KeyPath) -> dict[str, Any]:
-        """Return the mapping at a path; an empty one if there is none."""
+        """Return the mapping at a path; an empty one if there is none, or another value."""
         section: Any = self.data
         for step in path:
             try:
                 section = section[step]
-            except (KeyError, IndexError):
+            except (KeyError, IndexError, TypeError):
                 return {}
-        return dict(section)
+        return dict(section) if isinstance(section, Mapping) else {}
 
     def is_written(self, path: KeyPath) -> bool:
         """Return whether the file has the value at a path, and not a reference to it."""
@@ -182,6 +182,8 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _check_nri(context)
     yield from _check_validations(context)
     yield from _check_metrics(context)
+    yield from _check_monitors(context)
+    yield from _check_config_maps(context)
     yield from _check_discovery(context)
     yield from _check_extra_objects(context)
     cluster = context.data.get("cluster", {})
@@ -267,7 +269,12 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
         )
     # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
     for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
-        fields = next(csv.reader([line], skipinitialspace=True), [])
+        try:
+            fields = next(csv.reader([line], skipinitialspace=True), [])
+        except csv.Error as error:
+            what = f"Line {number} of the metrics cannot be read: {error}."
+            yield context.error("GP187", (*path, "data"), what, "Shorten it.")
+            return
         if fields and not line.startswith("#") and len(fields) != _METRIC_FIELDS:
             what = (
                 f"Line {number} of the metrics has {len(fields)} fields, so the exporter would not start: {line[:80]}"
@@ -275,6 +282,42 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
             fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
             yield context.error("GP187", (*path, "data"), what, fix)
             return
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds_of(duration: str) -> float:
+    return sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)(ms|s|m|h)", duration))
+
+
+def _check_monitors(context: CheckContext) -> Iterator[Problem]:
+    """Yield ServiceMonitors that the Prometheus Operator refuses."""
+    specs = context.inventory.specs
+    monitors: dict[KeyPath, ServiceMonitorSpec] = {
+        ("dcgm_exporter",): specs.dcgm_exporter.service_monitor,
+        ("operator", "metrics"): specs.operator_metrics.service_monitor,
+    }
+    for holder, monitor in monitors.items():
+        if monitor.enabled and _seconds_of(monitor.scrape_timeout) > _seconds_of(monitor.interval):
+            path: KeyPath = (*holder, "service_monitor")
+            what = f"The scrape_timeout {monitor.scrape_timeout} is longer than the interval {monitor.interval}."
+            place = context.first_declared((*path, "scrape_timeout"), (*path, "interval"))
+            yield context.error("GP186", place, what, "Write a shorter scrape_timeout, or a longer interval.")
+
+
+def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
+    """Yield ConfigMaps of the inventory that have the name of another one."""
+    first: dict[str, str] = {}
+    for section in ("device_plugin", "mig_manager", "dcgm_exporter"):
+        path: KeyPath = (section, "config")
+        config = context.mapping_at(path)
+        if not config.get("data") or not config.get("name"):
+            continue
+        other = first.setdefault(config["name"], section)
+        if other != section:
+            what = f"{other}.config and {section}.config make ConfigMaps of the same name."
+            yield context.error("GP186", (*path, "name"), what, "Give one of them another name, or remove this line.")
 
 
 _GPU_CLASSES = ("0300", "0302")
@@ -285,6 +328,13 @@ def _check_discovery(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of Node Feature Discovery's configuration by which nodes lose the labels that the stack needs."""
     worker, master = ("nfd", "worker_config"), ("nfd", "master_config")
     pci: KeyPath = (*worker, "sources", "pci")
+    for path in ((*worker, "sources"), pci):
+        item = context.document.item(path)
+        if item is not None and not isinstance(item.value, dict):
+            yield context.error("GP188", path, f"{path[-1]} is no mapping of keys to values.", "Write a mapping.")
+    custom: KeyPath = (*worker, "sources", "custom")
+    if not isinstance(context.mapping_at(custom[:-1]).get("custom", []), list):
+        yield context.error("GP188", custom, "custom is no list of rules.", "Write lines that begin with a dash.")
     classes = context.mapping_at(pci).get("deviceClassWhitelist")
     if isinstance(classes, list) and not all(
         any(each.startswith(str(one)) for one in classes) for each in _GPU_CLASSES

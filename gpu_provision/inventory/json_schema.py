@@ -62,11 +62,13 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
             errors.setdefault((each.path, each.keyword), each)
-    return [each for each in errors.values() if each.keyword in _OF_KEYS or (each.path, "type") not in errors]
+    return [each for each in errors.values() if each.keyword in _OF_WRONG_TYPES or (each.path, "type") not in errors]
 
 
-_OF_KEYS = frozenset({"type", "propertyNames"})
-"""Keywords that hold of a value of the wrong type, too: ``propertyNames`` is about its key."""
+OF_KEYS = frozenset({"additionalProperties", "propertyNames"})
+"""Keywords of differences that are about a key, not about its value."""
+
+_OF_WRONG_TYPES = OF_KEYS | {"type"}
 
 
 def _split(error: Any) -> Iterator[SchemaError]:
