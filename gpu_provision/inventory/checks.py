@@ -154,6 +154,8 @@ def _check_addresses(context: CheckContext) -> Iterator[Problem]:
 
 def _check_pools(context: CheckContext) -> Iterator[Problem]:
     """Yield pools that do not exist, and pools without nodes."""
+    if context.is_refused(("pools",)):
+        return
     written = context.document.data.get("pools")
     known = written if isinstance(written, dict) else {}
     listed = f"Known pools: {', '.join(known)}"
@@ -391,7 +393,7 @@ def _check_namespace(
     if namespace and not is_namespaced:
         what = "Objects of this kind are in no namespace."
         yield context.error("GP189", (*path, "metadata", "namespace"), what, "Remove the line.")
-    elif namespace and namespace not in allowed:
+    elif namespace and namespace not in allowed and not context.is_refused(("nfd", "namespace")):
         what = f"The stack's objects are in the namespaces {' and '.join(allowed)}."
         fix = f"Write namespace: {home}, or apply the object with kubectl."
         yield context.error("GP189", (*path, "metadata", "namespace"), what, fix)

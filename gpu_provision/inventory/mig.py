@@ -200,6 +200,8 @@ def _unknown_configuration(
     declared = declared_configurations(spec)
     if context.is_refused(("mig_manager", "config", "data", "mig-configs", config)):
         return
+    if not declared and "data" in context.mapping_at(("mig_manager", "config")):
+        return  # a mistake that the schema names
     if (spec.config.name and not declared) or config in declared or (layout is None and config.startswith("all-")):
         return  # in a ConfigMap, or it depends on GPUs whose layout is unknown
     known, model = [*declared, *_names(layout)], context.mapping_at(("pools", pool, "gpu")).get("model", "")

@@ -128,9 +128,9 @@ def _check_resources(context: CheckContext, path: KeyPath, replicated: Mapping[s
     is_mixed = context.inventory.specs.mig_strategy == _MIG_MIXED
     for position, resource in enumerate(replicated.get("resources") or ()):
         here: KeyPath = (*path, "resources", position)
-        if not resource:  # removed, as it does not fit the schema
+        if not resource or "name" not in resource:  # removed, as it does not fit the schema
             continue
-        name = f"{_PREFIX}{str(resource.get('name', _GPU)).removeprefix(_PREFIX)}"
+        name = f"{_PREFIX}{resource['name'].removeprefix(_PREFIX)}"
         if name in names:
             what = f"{name} stands here twice; the device plugin takes the larger number of replicas."
             yield context.error("GP176", (*here, "name"), what, "Remove one of them.")
