@@ -264,11 +264,9 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of the exporter's metrics."""
     path: KeyPath = ("dcgm_exporter", "config")
     section, short = context.mapping_at(path), context.mapping_at(("dcgm_exporter",)).get("metrics_config")
-    if short and section:
-        what = "metrics_config and config both say which metrics are exported."
-        yield context.error(
-            "GP186", ("dcgm_exporter", "metrics_config"), what, f"Write config: {{name: {short}}} alone."
-        )
+    if short and section.get("name"):
+        what = "metrics_config is the short form of config.name; both are set."
+        yield context.error("GP186", ("dcgm_exporter", "metrics_config"), what, "Remove the line.")
     # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
     for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
         try:
@@ -311,15 +309,16 @@ def _check_monitors(context: CheckContext) -> Iterator[Problem]:
 def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
     """Yield ConfigMaps of the inventory that have the name of another one."""
     first: dict[str, str] = {}
-    for section in ("device_plugin", "mig_manager", "dcgm_exporter"):
-        path: KeyPath = (section, "config")
-        config = context.mapping_at(path)
-        if not config.get("data") or not config.get("name"):
+    for section, short in (("device_plugin", "config_name"), ("mig_manager", ""), ("dcgm_exporter", "metrics_config")):
+        config = context.mapping_at((section, "config"))
+        name = config.get("name") or context.mapping_at((section,)).get(short)
+        if not config.get("data") or not name:
             continue
-        other = first.setdefault(config["name"], section)
+        other = first.setdefault(name, section)
         if other != section:
+            place = context.first_declared((section, "config", "name"), (section, short))
             what = f"{other}.config and {section}.config make ConfigMaps of the same name."
-            yield context.error("GP186", (*path, "name"), what, "Give one of them another name, or remove this line.")
+            yield context.error("GP186", place, what, "Give one of them another name, or remove this line.")
 
 
 _GPU_CLASSES = ("0300", "0302")
