@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -57,6 +58,19 @@ def collisions(
                 where="extra_objects",
                 consequence="nothing was written",
                 fix="give it another name, or remove it",
+            )
+
+
+def repetitions(made: Iterable[Manifest]) -> Iterator[Finding]:
+    """Yield an error for each object that components make twice, as the inventory names one as another one."""
+    for ref, count in Counter(map(ref_of, made)).items():
+        if count > 1:
+            yield Finding(
+                code="GP415",
+                what=f"{ref} is an object of the stack itself, and the inventory gives its name to another one",
+                where=str(ref),
+                consequence="nothing was written",
+                fix="change the name in the inventory",
             )
 
 

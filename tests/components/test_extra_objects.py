@@ -43,3 +43,13 @@ def test_a_quantity_that_is_none_is_left_to_the_server(text: str) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": text}}}
     (made,) = render_manifests(context(quota))["extra_objects"]
     assert made["spec"] == {"hard": {"pods": text}}
+
+
+def test_a_name_of_an_object_of_the_stack_is_refused() -> None:
+    """One object would overwrite the other one."""
+    config = {"name": "nvidia-device-plugin-entrypoint", "data": {"a": {"version": "v1"}}}
+    settings = {"device_plugin": {"config": config}}
+    (finding,) = (
+        each for each in problems(builders.context(builders.inventory_with(settings))) if each.code == "GP415"
+    )
+    assert "gives its name to another one" in finding.what
