@@ -379,6 +379,12 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
         if kind.kind == "ConfigMap" and (metadata["name"] == stack or metadata["name"].startswith(f"{stack}-")):
             what = f"ConfigMaps whose names begin with {stack} are the stack's records."
             yield context.error("GP189", (*path, "metadata", "name"), what, "Give it another name.")
+        data = each.get("data", {})
+        if kind.kind == "ConfigMap" and not (
+            isinstance(data, dict) and all(isinstance(text, str) for text in data.values())
+        ):
+            what = "The data of a ConfigMap is a mapping of keys to strings."
+            yield context.error("GP189", (*path, "data"), what, "Write a string for each key; quote numbers.")
         if "status" in each:
             what = "An object's status is its controller's."
             yield context.error("GP189", (*path, "status"), what, "Remove it.")
