@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import problems, render_manifests
+from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
+from gpu_provision.planning.prepare import find_references, prepare
 from tests.components import builders
 
 RULES = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": "gpus"}}
@@ -53,3 +55,11 @@ def test_a_name_of_an_object_of_the_stack_is_refused() -> None:
         each for each in problems(builders.context(builders.inventory_with(settings))) if each.code == "GP415"
     )
     assert "gives its name to another one" in finding.what
+
+
+def test_an_object_without_a_mapping_is_no_pod() -> None:
+    """The API server refuses it; permissions are derived from the other objects."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "own"}, "spec": "text"}
+    inventory = builders.inventory_with({"extra_objects": [service]})
+    refs = find_references(prepare(inventory, ClusterFacts())[1])
+    assert "extra_objects" not in {each.component for each in refs}
