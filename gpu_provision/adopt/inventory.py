@@ -16,7 +16,7 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
-from gpu_provision.adopt.pools import DriverPool, driver_pool, pools_of_drivers, pools_of_nodes
+from gpu_provision.adopt.pools import DriverPool, driver_pool, pool_names, pools_of_drivers, pools_of_nodes
 from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, read_table
 from gpu_provision.adopt.settings import (
     EMPTY_VALUES,
@@ -31,12 +31,12 @@ from gpu_provision.adopt.settings import (
 )
 from gpu_provision.adopt.unsupported import LOST, defaults_of, import_warning, report_unsupported
 from gpu_provision.components import labels
-from gpu_provision.inventory.document import KeyPath, Source, format_path
+from gpu_provision.inventory.document import KeyPath, Source, SourceError, format_path
 from gpu_provision.inventory.json_schema import find_schema_errors, resolve_ref, schema
 from gpu_provision.inventory.schema_errors import to_finding
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest, ref_of
-from gpu_provision.model.findings import Finding
+from gpu_provision.model.findings import Finding, InvalidInventoryError
 
 _NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
 _NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
@@ -67,6 +67,8 @@ def derive_inventory(
     install: OperatorInstall | None = None,
 ) -> Draft:
     """Return an inventory that means what the settings do.
+
+    Raises InvalidInventoryError if its YAML would have more or deeper values than an inventory may have.
 
     ``cluster`` has the user's ``kubeconfig``, ``context`` and ``namespace``. Nodes are those of ``install``; without
     one, a pool selects every node that has a GPU.
@@ -114,7 +116,8 @@ def _read_drivers(
 ) -> tuple[list[DriverPool], list[Finding]]:
     """Return the pools of NVIDIADriver resources; what an inventory has once for all is added to the settings."""
     own = [carried_settings(each, release) for each in sources]
-    pools = [driver_pool(each, mine.pop("driver", {})) for each, mine in zip(sources, own, strict=True)]
+    names = pool_names(each.name for each in sources)
+    pools = [driver_pool(*each) for each in zip(sources, (mine.pop("driver", {}) for mine in own), names, strict=True)]
     findings = []
     for key in dict.fromkeys(key for mine in own for key in mine):
         source, section = next((each, mine[key]) for each, mine in zip(sources, own, strict=True) if key in mine)
@@ -245,7 +248,7 @@ def _convert(key: str, value: Any) -> Any:
         return {name: _parse_text(text) for name, text in value.items()}
     if isinstance(value, dict) and value.keys() == {_MIG_FILE}:
         return _parse_text(value[_MIG_FILE])
-    if key.endswith("max_unavailable") and str(value).isdecimal():
+    if key.endswith("max_unavailable") and re.fullmatch(r"[0-9]{1,9}", str(value)):
         return int(value)
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
         return value[1:]
@@ -254,10 +257,13 @@ def _convert(key: str, value: Any) -> Any:
 
 def _parse_text(text: Any) -> Any:
     """Return a file of a ConfigMap as a mapping; what is none stays, and the schema reports it."""
-    try:
-        return yaml.safe_load(text) if isinstance(text, str) else text
-    except (yaml.YAMLError, ValueError):
+    if not isinstance(text, str):
         return text
+    try:
+        document, problems = parse(Source("", FilePath(), text, ""))
+    except SourceError:
+        return text
+    return text if problems else document.data
 
 
 def _text_of(value: Any) -> str:
@@ -305,7 +311,9 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
     """Return the settings that differ from the defaults of their part of the schema."""
     kept = {}
     for key, value in settings.items():
-        setting = resolve_ref(part["properties"][key])
+        setting = resolve_ref(
+            part["properties"].get(key, {})
+        )  # without a schema for a key that `_drop_refused` reports
         if "properties" in setting and isinstance(value, dict):
             if below := _drop_schema_defaults(value, setting):
                 kept[key] = below
@@ -316,7 +324,10 @@ def _drop_schema_defaults(settings: Mapping[str, Any], part: Mapping[str, Any]) 
 
 def _drop_refused(draft: Draft, origins: Mapping[KeyPath, OperatorSettings]) -> None:
     """Take values that the schema refuses out of the inventory, each with a finding at its place in the source."""
-    document, _ = parse(Source("inventory", FilePath(), draft.text, ""))
+    try:
+        document, _ = parse(Source("inventory", FilePath(), draft.text, ""))
+    except SourceError as refusal:  # files of ConfigMaps that are too large or too deep together
+        raise InvalidInventoryError(refusal.finding) from refusal
     for error in find_schema_errors(document.data):
         begin = max((each for each in origins if error.path[: len(each)] == each), key=len)
         source, below = origins[begin], error.path[len(begin) if begin[:1] == ("pools",) else 0 :]

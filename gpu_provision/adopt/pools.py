@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from gpu_provision.adopt import reference
@@ -21,6 +22,7 @@ HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "tr
 """Labels of nodes that Node Feature Discovery sees a GPU on."""
 
 _SLICES, _A30_SLICES = 7, 4  # compute slices of a GPU with MIG: NVIDIA MIG user guide
+_MAX_NAME = 63  # characters of a pool's name
 _NO_DRIVER = {"driver": {"enabled": False}}
 _SELECTOR = "node_selector"
 
@@ -29,13 +31,9 @@ _SELECTOR = "node_selector"
 class DriverPool:
     """The nodes of one NVIDIADriver."""
 
+    name: str
     source: OperatorSettings
     part: Mapping[str, Any]  # of the inventory: the driver, and other keys of a pool
-
-    @property
-    def name(self) -> str:
-        """The pool's name."""
-        return pool_name(self.source.name)
 
     @property
     def selector(self) -> Mapping[str, str]:
@@ -48,7 +46,7 @@ class DriverPool:
         return not self.part.keys() - {"driver"}
 
 
-def driver_pool(source: OperatorSettings, driver: Mapping[str, Any]) -> DriverPool:
+def driver_pool(source: OperatorSettings, driver: Mapping[str, Any], name: str) -> DriverPool:
     """Return the pool of an NVIDIADriver with these settings of the driver."""
     keys = {field: reference.row_of(DRIVER, field).key for field in reference.field_names(DRIVER)}
     of_pool = {
@@ -56,12 +54,18 @@ def driver_pool(source: OperatorSettings, driver: Mapping[str, Any]) -> DriverPo
         for field, key in keys.items()
         if key.startswith(POOL) and reference.has_key(key) and (value := value_at(source.spec, f"driver.{field}"))
     }
-    return DriverPool(source=source, part={**of_pool, **({"driver": driver} if driver else {})})
+    return DriverPool(name=name, source=source, part={**of_pool, **({"driver": driver} if driver else {})})
 
 
-def pool_name(text: str) -> str:
-    """Return a text as the name of a pool."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "gpus"
+def pool_names(texts: Iterable[str]) -> list[str]:
+    """Return texts as names of pools: short enough, and each once."""
+    names: list[str] = []
+    for text in texts:
+        plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "gpus"
+        ends = chain([""], (f"-{number}" for number in count(2)))
+        choices = (f"{plain[: _MAX_NAME - len(end)].strip('-')}{end}" for end in ends)
+        names.append(next(name for name in choices if name not in names))
+    return names
 
 
 def pools_of_drivers(pools: Iterable[DriverPool]) -> tuple[dict[str, Any], dict[str, DriverPool]]:

@@ -157,6 +157,8 @@ def _sort_resource(part: _Part, parts: _Parts) -> Iterator[Finding]:
         yield _refusal(f"This {kind} has no spec.", part.place)
     elif not isinstance(part.data.get("metadata") or {}, Mapping):
         yield _refusal(f"The metadata of this {kind} is no mapping.", part.place)
+    elif kind == DRIVER and not isinstance(part.data["spec"].get("nodeSelector") or {}, Mapping):
+        yield _refusal(f"The nodeSelector of this {kind} is no mapping of labels to values.", part.place)
     else:
         found.append(part)
 

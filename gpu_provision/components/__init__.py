@@ -135,12 +135,15 @@ def images_of_other_architectures(context: RenderContext) -> Iterator[UsedImage]
 
 
 def _collisions(context: RenderContext) -> tuple[Finding, ...]:
-    """Return findings about objects of the inventory that a component makes as well."""
-    declared = context.inventory.extra_objects
-    if not declared:
+    """Return findings about objects of the inventory that a component makes as well, or that are made twice."""
+    declared, specs = context.inventory.extra_objects, context.inventory.specs
+    is_named = any(each.config.data and each.config.name for each in (specs.device_plugin, specs.mig_manager))
+    is_named |= bool(specs.dcgm_exporter.config.data)
+    if not (declared or is_named):
         return ()
     others = (items for name, items in render_manifests(context).items() if name != extra_objects.NAME)
-    return tuple(extra_objects.collisions(declared, context, (item for items in others for item in items)))
+    made = [item for items in others for item in items]
+    return (*extra_objects.collisions(declared, context, made), *extra_objects.repetitions(made))
 
 
 def _enabled_components(inventory: Inventory) -> list[tuple[Component, Any]]:

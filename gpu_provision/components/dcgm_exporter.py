@@ -77,7 +77,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
 
 def _metrics_config(spec: DcgmExporterSpec) -> str:
     """Return the name of the ConfigMap of metrics; empty for the image's own list."""
-    return spec.metrics_of_others or (spec.config.name or f"{_NAME}-metrics" if spec.config.data else "")
+    return spec.metrics_config or spec.config.name or (f"{_NAME}-metrics" if spec.config.data else "")
 
 
 def _metrics_files(spec: DcgmExporterSpec, context: RenderContext) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -60,6 +61,19 @@ def collisions(
             )
 
 
+def repetitions(made: Iterable[Manifest]) -> Iterator[Finding]:
+    """Yield an error for each object that components make twice, as the inventory names one as another one."""
+    for ref, count in Counter(map(ref_of, made)).items():
+        if count > 1:
+            yield Finding(
+                code="GP415",
+                what=f"{ref} is an object of the stack itself, and the inventory gives its name to another one",
+                where=str(ref),
+                consequence="nothing was written",
+                fix="change the name in the inventory",
+            )
+
+
 def _is_served(each: Mapping[str, Any], context: RenderContext) -> bool:
     """Whether the cluster has a kind; kinds of Kubernetes itself are always there."""
     group = each["apiVersion"].rpartition("/")[0]
@@ -82,7 +96,7 @@ def _canonical(quantity: Any) -> Any:
     """Return a quantity in canonical form, or the value itself if it is none: the API server refuses it."""
     try:
         return canonical_quantity(quantity)
-    except ValueError:
+    except (ValueError, ArithmeticError):  # no quantity, or an exponent without bounds
         return quantity
 
 

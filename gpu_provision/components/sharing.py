@@ -36,7 +36,7 @@ def parse(text: str) -> Mapping[str, Any]:
     """Return a configuration; empty for a text that is none."""
     try:
         found = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, AttributeError, ValueError, RecursionError):  # such as a date that does not exist
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -51,7 +51,7 @@ def sharing_of(configuration: Mapping[str, Any]) -> tuple[str, dict[str, int]]:
         sharing = configuration.get("sharing") or {}
         kind = next((kind for kind in (_MPS, "timeSlicing") if sharing.get(kind)), "")
         shared = [(str(each["name"]), int(each["replicas"])) for each in sharing[kind]["resources"]] if kind else []
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return "", {}
     return kind, {name if name.startswith(_PREFIX) else f"{_PREFIX}{name}": count for name, count in shared}
 

@@ -25,7 +25,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
 from gpu_provision.model.rollout_policy import zone_of
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
+from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, ServiceMonitorSpec
 from gpu_provision.model.text import did_you_mean, join_or
 
 _METRIC_FIELDS = 3
@@ -48,6 +48,15 @@ class CheckContext:
         """The pools as declared."""
         return self.mapping_at(("pools",))
 
+    def is_refused(self, path: KeyPath) -> bool:
+        """Return whether the schema refuses the value of a key, or one around it."""
+        value: Any = self.data
+        for length, step in enumerate(path, start=1):
+            if not isinstance(value, dict) or step not in value:
+                return self.document.item(path[:length]) is not None
+            value = value[step]
+        return False
+
     @property
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes as declared, at their positions in the file."""
@@ -58,14 +67,14 @@ class CheckContext:
         return next((path for path in paths if self.document.item(path)), paths[-1])
 
     def mapping_at(self, path: KeyPath) -> dict[str, Any]:
-        """Return the mapping at a path; an empty one if there is none."""
+        """Return the mapping at a path; an empty one if there is none, or another value."""
         section: Any = self.data
         for step in path:
             try:
                 section = section[step]
-            except (KeyError, IndexError):
+            except (KeyError, IndexError, TypeError):
                 return {}
-        return dict(section)
+        return dict(section) if isinstance(section, Mapping) else {}
 
     def is_written(self, path: KeyPath) -> bool:
         """Return whether the file has the value at a path, and not a reference to it."""
@@ -145,6 +154,8 @@ def _check_addresses(context: CheckContext) -> Iterator[Problem]:
 
 def _check_pools(context: CheckContext) -> Iterator[Problem]:
     """Yield pools that do not exist, and pools without nodes."""
+    if context.is_refused(("pools",)):
+        return
     written = context.document.data.get("pools")
     known = written if isinstance(written, dict) else {}
     listed = f"Known pools: {', '.join(known)}"
@@ -173,6 +184,8 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
     yield from _check_nri(context)
     yield from _check_validations(context)
     yield from _check_metrics(context)
+    yield from _check_monitors(context)
+    yield from _check_config_maps(context)
     yield from _check_discovery(context)
     yield from _check_extra_objects(context)
     cluster = context.data.get("cluster", {})
@@ -251,14 +264,17 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of the exporter's metrics."""
     path: KeyPath = ("dcgm_exporter", "config")
     section, short = context.mapping_at(path), context.mapping_at(("dcgm_exporter",)).get("metrics_config")
-    if short and section:
-        what = "metrics_config and config both say which metrics are exported."
-        yield context.error(
-            "GP186", ("dcgm_exporter", "metrics_config"), what, f"Write config: {{name: {short}}} alone."
-        )
+    if short and section.get("name"):
+        what = "metrics_config is the short form of config.name; both are set."
+        yield context.error("GP186", ("dcgm_exporter", "metrics_config"), what, "Remove the line.")
     # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
     for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
-        fields = next(csv.reader([line], skipinitialspace=True), [])
+        try:
+            fields = next(csv.reader([line], skipinitialspace=True), [])
+        except csv.Error as error:
+            what = f"Line {number} of the metrics cannot be read: {error}."
+            yield context.error("GP187", (*path, "data"), what, "Shorten it.")
+            return
         if fields and not line.startswith("#") and len(fields) != _METRIC_FIELDS:
             what = (
                 f"Line {number} of the metrics has {len(fields)} fields, so the exporter would not start: {line[:80]}"
@@ -266,6 +282,43 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
             fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
             yield context.error("GP187", (*path, "data"), what, fix)
             return
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds_of(duration: str) -> float:
+    return sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)(ms|s|m|h)", duration))
+
+
+def _check_monitors(context: CheckContext) -> Iterator[Problem]:
+    """Yield ServiceMonitors that the Prometheus Operator refuses."""
+    specs = context.inventory.specs
+    monitors: dict[KeyPath, ServiceMonitorSpec] = {
+        ("dcgm_exporter",): specs.dcgm_exporter.service_monitor,
+        ("operator", "metrics"): specs.operator_metrics.service_monitor,
+    }
+    for holder, monitor in monitors.items():
+        if monitor.enabled and _seconds_of(monitor.scrape_timeout) > _seconds_of(monitor.interval):
+            path: KeyPath = (*holder, "service_monitor")
+            what = f"The scrape_timeout {monitor.scrape_timeout} is longer than the interval {monitor.interval}."
+            place = context.first_declared((*path, "scrape_timeout"), (*path, "interval"))
+            yield context.error("GP186", place, what, "Write a shorter scrape_timeout, or a longer interval.")
+
+
+def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
+    """Yield ConfigMaps of the inventory that have the name of another one."""
+    first: dict[str, str] = {}
+    for section, short in (("device_plugin", "config_name"), ("mig_manager", ""), ("dcgm_exporter", "metrics_config")):
+        config = context.mapping_at((section, "config"))
+        name = config.get("name") or context.mapping_at((section,)).get(short)
+        if not config.get("data") or not name:
+            continue
+        other = first.setdefault(name, section)
+        if other != section:
+            place = context.first_declared((section, "config", "name"), (section, short))
+            what = f"{other}.config and {section}.config make ConfigMaps of the same name."
+            yield context.error("GP186", place, what, "Give one of them another name, or remove this line.")
 
 
 _GPU_CLASSES = ("0300", "0302")
@@ -276,6 +329,13 @@ def _check_discovery(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of Node Feature Discovery's configuration by which nodes lose the labels that the stack needs."""
     worker, master = ("nfd", "worker_config"), ("nfd", "master_config")
     pci: KeyPath = (*worker, "sources", "pci")
+    for path in ((*worker, "sources"), pci):
+        item = context.document.item(path)
+        if item is not None and not isinstance(item.value, dict):
+            yield context.error("GP188", path, f"{path[-1]} is no mapping of keys to values.", "Write a mapping.")
+    custom: KeyPath = (*worker, "sources", "custom")
+    if not isinstance(context.mapping_at(custom[:-1]).get("custom", []), list):
+        yield context.error("GP188", custom, "custom is no list of rules.", "Write lines that begin with a dash.")
     classes = context.mapping_at(pci).get("deviceClassWhitelist")
     if isinstance(classes, list) and not all(
         any(each.startswith(str(one)) for one in classes) for each in _GPU_CLASSES
@@ -296,12 +356,12 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of ``extra_objects`` by which they could not be objects of the stack."""
     first: dict[tuple[str, ...], int] = {}
     for position, each in enumerate(context.data.get("extra_objects", ())):
-        if not each or not each.get("metadata", {}).get("name"):
-            continue
+        if not each or not {"apiVersion", "kind"} <= each.keys() or not each.get("metadata", {}).get("name"):
+            continue  # a mistake that the schema names
         path: KeyPath = ("extra_objects", position)
-        kind, metadata = Kind(each.get("apiVersion", ""), each.get("kind", "")), each["metadata"]
+        kind, metadata = Kind(each["apiVersion"], each["kind"]), each["metadata"]
         if kind not in EXTRA_KINDS:
-            what = f"{kind.kind or 'An object'} of {kind.api_version or 'no version'} cannot be one of extra_objects."
+            what = f"{kind.kind} of {kind.api_version} cannot be one of extra_objects."
             fix = "Apply it with kubectl, or write one of these kinds: " + ", ".join(
                 sorted(one.kind for one in EXTRA_KINDS)
             )
@@ -319,6 +379,12 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
         if kind.kind == "ConfigMap" and (metadata["name"] == stack or metadata["name"].startswith(f"{stack}-")):
             what = f"ConfigMaps whose names begin with {stack} are the stack's records."
             yield context.error("GP189", (*path, "metadata", "name"), what, "Give it another name.")
+        data = each.get("data", {})
+        if kind.kind == "ConfigMap" and not (
+            isinstance(data, dict) and all(isinstance(text, str) for text in data.values())
+        ):
+            what = "The data of a ConfigMap is a mapping of keys to strings."
+            yield context.error("GP189", (*path, "data"), what, "Write a string for each key; quote numbers.")
         if "status" in each:
             what = "An object's status is its controller's."
             yield context.error("GP189", (*path, "status"), what, "Remove it.")
@@ -332,7 +398,7 @@ def _check_namespace(
     if namespace and not is_namespaced:
         what = "Objects of this kind are in no namespace."
         yield context.error("GP189", (*path, "metadata", "namespace"), what, "Remove the line.")
-    elif namespace and namespace not in allowed:
+    elif namespace and namespace not in allowed and not context.is_refused(("nfd", "namespace")):
         what = f"The stack's objects are in the namespaces {' and '.join(allowed)}."
         fix = f"Write namespace: {home}, or apply the object with kubectl."
         yield context.error("GP189", (*path, "metadata", "namespace"), what, fix)

@@ -31,6 +31,7 @@ class YamlNode:
     line: int  # line of the value, from 1
     raw: str = ""  # the text of a scalar in the file
     lines: dict[str, int] = field(default_factory=dict)  # for a mapping: the line of each key
+    misread: set[str] = field(default_factory=set)  # for a mapping: texts of keys that YAML reads as other values
     size: int = 1  # number of values in it, with aliases expanded
 
 
@@ -51,6 +52,11 @@ class Document:
             except (KeyError, IndexError, TypeError):
                 return None
         return item
+
+    def is_misread(self, path: KeyPath) -> bool:
+        """Return whether a path ends in a key that YAML reads as another value, which has a finding."""
+        holder = self.item(path[:-1])
+        return holder is not None and path[-1] in holder.misread
 
     def line(self, path: KeyPath) -> int:
         """Return the line at which a path begins: its key's, or that of the nearest value around it."""

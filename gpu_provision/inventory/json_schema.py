@@ -38,7 +38,10 @@ class SchemaError:
 
 
 def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
-    """Return every difference between the data and the schema, one per place and keyword."""
+    """Return every difference between the data and the schema, one per place and keyword.
+
+    A value of the wrong type has no further difference, and a text that is too long is not malformed as well.
+    """
     from jsonschema.exceptions import ValidationError  # noqa: PLC0415  40 ms that --help need not pay
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
 
@@ -59,7 +62,18 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
             errors.setdefault((each.path, each.keyword), each)
-    return list(errors.values())
+    return [
+        each
+        for each in errors.values()
+        if (each.keyword in _OF_WRONG_TYPES or (each.path, "type") not in errors)
+        and (each.keyword != "pattern" or (each.path, "maxLength") not in errors)
+    ]
+
+
+OF_KEYS = frozenset({"additionalProperties", "propertyNames"})
+"""Keywords of differences that are about a key, not about its value."""
+
+_OF_WRONG_TYPES = OF_KEYS | {"type"}
 
 
 def _split(error: Any) -> Iterator[SchemaError]:

@@ -18,7 +18,7 @@ from gpu_provision.inventory.document import (
     to_findings,
 )
 from gpu_provision.inventory.hardware import check_versions
-from gpu_provision.inventory.json_schema import drop_errors, find_schema_errors
+from gpu_provision.inventory.json_schema import OF_KEYS, drop_errors, find_schema_errors
 from gpu_provision.inventory.mig import check_mig
 from gpu_provision.inventory.plugin_configs import check_plugin_configs
 from gpu_provision.inventory.references import digest_values, drop_incomplete_references, fill_values
@@ -74,8 +74,11 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     written, unavailable = fill_values(document, source.path.parent, is_local=source.is_local)
     problems += unavailable
     differences = find_schema_errors(written)
+    misread = [each for each in differences if each.keyword in OF_KEYS and document.is_misread(each.path)]
     problems += [
-        Problem(line=document.line(each.path), finding=partial(to_finding, document, each)) for each in differences
+        Problem(line=document.line(each.path), finding=partial(to_finding, document, each))
+        for each in differences
+        if each not in misread
     ]
     if len(problems) > MAX_FINDINGS:
         return None, problems

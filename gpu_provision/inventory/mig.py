@@ -29,6 +29,7 @@ CONFIG_LABEL = "nvidia.com/mig.config"
 """Label by which a node requests a configuration of the MIG manager."""
 
 ALL_DISABLED, ALL_ENABLED, ALL_BALANCED = "all-disabled", "all-enabled", "all-balanced"
+_ANY_DEVICES = "mixed"  # strategy that offers the devices of every geometry
 _SIZE = re.compile(r"(\d+)g\.(\d+)gb")
 _LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
 
@@ -153,6 +154,7 @@ def _size(instances: Instances) -> tuple[int, int]:
 def check_mig(context: CheckContext) -> Iterator[Problem]:
     """Yield geometries that GPUs cannot have, that would not be offered, or that nothing declares."""
     specs = context.inventory.specs
+    strategy = _ANY_DEVICES if context.is_refused(("mig", "strategy")) else specs.mig_strategy
     for name, pool in context.inventory.pools.items():
         if pool.mig is None or not pool.mig.config:
             continue
@@ -165,8 +167,9 @@ def check_mig(context: CheckContext) -> Iterator[Problem]:
             what = f"The label {CONFIG_LABEL} and mig.config of the pool {name} exclude each other."
             yield context.error("GP158", (*holder, "labels", CONFIG_LABEL), what, "Remove the label.")
         if pool.gpu is None:
-            what = f"The pool {name} has no gpu, so it has no MIG devices."
-            yield context.error("GP158", path, what, "Declare its gpu, or remove mig.")
+            if not context.is_refused(("pools", name, "gpu")):
+                what = f"The pool {name} has no gpu, so it has no MIG devices."
+                yield context.error("GP158", path, what, "Declare its gpu, or remove mig.")
             continue
         layout = find_layout(pool.gpu.model)
         geometry = geometry_of(pool.mig.config, specs.mig_manager, layout, pool.gpu.count)
@@ -174,7 +177,7 @@ def check_mig(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP158", path, f"{pool.gpu.model} has no MIG.", "Remove mig.")
         elif geometry is None:
             yield from _unknown_configuration(context, name, pool.mig.config, layout)
-        elif text := next(geometry_problems(geometry, layout, specs.mig_strategy), ""):
+        elif text := next(geometry_problems(geometry, layout, strategy), ""):
             what = f"The MIG configuration {pool.mig.config} does not work on {pool.gpu.model}: {text}."
             yield context.error("GP158", path, what, _remedy(text, layout))
 
@@ -195,6 +198,10 @@ def _unknown_configuration(
     """Yield a problem if no configuration of this name can exist for the GPUs of a pool."""
     spec = context.inventory.specs.mig_manager
     declared = declared_configurations(spec)
+    if context.is_refused(("mig_manager", "config", "data", "mig-configs", config)):
+        return
+    if not declared and "data" in context.mapping_at(("mig_manager", "config")):
+        return  # a mistake that the schema names
     if (spec.config.name and not declared) or config in declared or (layout is None and config.startswith("all-")):
         return  # in a ConfigMap, or it depends on GPUs whose layout is unknown
     known, model = [*declared, *_names(layout)], context.mapping_at(("pools", pool, "gpu")).get("model", "")

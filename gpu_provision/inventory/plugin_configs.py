@@ -15,6 +15,7 @@ from gpu_provision.model.text import did_you_mean
 _CONFIG: KeyPath = ("device_plugin", "config")
 _DATA: KeyPath = (*_CONFIG, "data")
 _MAX_CLIENTS = 48  # cmd/mps-control-daemon/mps/device.go; 16 before compute capability 7.5
+_PREFIX, _GPU = "nvidia.com/", "gpu"  # a configuration may leave the prefix out
 _MIG_MIXED = "mixed"
 _NO_MIG = "all-disabled"  # configuration of the MIG manager without any device
 
@@ -85,7 +86,7 @@ def _check_choices(context: CheckContext) -> Iterator[Problem]:
     if plugin.default_config:
         choices.append((default, plugin.default_config))
     for path, choice in choices:
-        if known and choice not in known:
+        if known and choice not in known and not context.is_refused((*_DATA, choice)):
             fix = did_you_mean(choice, known, f"Known configurations: {', '.join(known)}")
             yield context.error("GP177", path, f"device_plugin.config.data has no configuration {choice}.", fix)
 
@@ -123,10 +124,21 @@ def _check_sharing(context: CheckContext, path: KeyPath, sharing: Mapping[str, A
 
 
 def _check_resources(context: CheckContext, path: KeyPath, replicated: Mapping[str, Any]) -> Iterator[Problem]:
+    names: set[str] = set()
+    is_mixed = context.inventory.specs.mig_strategy == _MIG_MIXED
     for position, resource in enumerate(replicated.get("resources") or ()):
         here: KeyPath = (*path, "resources", position)
-        if not resource:  # removed, as it does not fit the schema
+        if not resource or "name" not in resource:  # removed, as it does not fit the schema
             continue
+        name = f"{_PREFIX}{resource['name'].removeprefix(_PREFIX)}"
+        if name in names:
+            what = f"{name} stands here twice; the device plugin takes the larger number of replicas."
+            yield context.error("GP176", (*here, "name"), what, "Remove one of them.")
+        elif name != f"{_PREFIX}{_GPU}" and not (is_mixed and name.startswith(f"{_PREFIX}mig-")):
+            what = f"No node offers {name}, so the device plugin ignores the entry."
+            fix = f"Write {_PREFIX}{_GPU}; there are {_PREFIX}mig-<profile> with mig.strategy: mixed."
+            yield context.warning("GP145", (*here, "name"), what, fix)
+        names.add(name)
         if path[-1] == "mps" and resource.get("replicas", 0) > _MAX_CLIENTS:
             what = f"A GPU has at most {_MAX_CLIENTS} clients of MPS (cmd/mps-control-daemon/mps/device.go)."
             fix = f"Write {_MAX_CLIENTS} or less; 16 or less for GPUs before Turing."

@@ -163,7 +163,9 @@ def _explain_bound(_: Document, error: SchemaError) -> Explanation:
 
 
 def _explain_sources(_: Document, error: SchemaError) -> Explanation:
-    names = list(error.schema["properties"])
+    names = list(error.schema.get("properties", ()))
+    if not names:
+        return f"{_label(error)} is empty.", "Write an entry, or remove the line."
     sources = join_or(f"`{name}`" for name in names).replace(" or ", " and ")
     what = f"{_label(error)} must be a string, or have exactly one of {sources}."
     return what, f"Keep one of them: {_key(error)}{{{names[0]}: ...}}"

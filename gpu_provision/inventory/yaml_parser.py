@@ -140,7 +140,7 @@ class _Composer:
         merged: list[YamlNode] = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_line = event.start_mark.line + 1
-            key = self._key(event, key_line, depth)
+            key = self._key(event, key_line, depth, item)
             child = self._child(next(self._events), key or "", depth)
             item.size += child.size
             if key == _MERGE:
@@ -174,8 +174,8 @@ class _Composer:
         self._path.pop()
         return item
 
-    def _key(self, event: _Event, line: int, depth: int) -> str | None:
-        """Return the key; None, and a finding, if it is no text."""
+    def _key(self, event: _Event, line: int, depth: int, holder: YamlNode) -> str | None:
+        """Return the key of a mapping, with a finding if it is no text; None if it is no scalar."""
         key = self._item(event, depth=depth + 1)
         if isinstance(key.value, str):
             return key.value
@@ -187,7 +187,8 @@ class _Composer:
         word = words[key.value] if key.value is None or isinstance(key.value, bool) else "a number"
         what = f"The key {key.raw} is read as {word}, not as a string."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
-        return None
+        holder.misread.add(key.raw)
+        return key.raw
 
     def _merge_bases(self, child: YamlNode, line: int) -> list[YamlNode]:
         bases = child.value if isinstance(child.value, list) else [child]

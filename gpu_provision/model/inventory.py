@@ -48,6 +48,7 @@ class Gpu:
         "Physical GPUs per node, whatever MIG or sharing offers of them. A run reports a node with another number.",
         shown=False,
         minimum=1,
+        maximum=256,
         examples=[1, 8],
     )
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from gpu_provision import components
-from gpu_provision.components import driver, driver_validation, validator
+from gpu_provision.components import driver, driver_validation, extra_objects, validator
 from gpu_provision.components.targets import context
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, RenderContext, ref_of
@@ -109,7 +109,7 @@ def find_references(desired: Desired) -> tuple[PodReference, ...]:
     made = {ref_of(each) for manifests in desired.values() for each in manifests if each["kind"] in kinds}
     refs_of_pods: list[PodReference] = []
     for component, manifest in ((name, each) for name, items in desired.items() for each in items):
-        if manifest["kind"] == "Node":
+        if manifest["kind"] == "Node" or component == extra_objects.NAME:  # without pods
             continue
         spec, user = manifest.get("spec", {}), ref_of(manifest)
         pod = spec if manifest["kind"] == "Pod" else spec.get("template", {}).get("spec", {})

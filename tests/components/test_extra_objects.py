@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import problems, render_manifests
+from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.findings import Severity
+from gpu_provision.planning.prepare import find_references, prepare
 from tests.components import builders
 
 RULES = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": "gpus"}}
@@ -38,7 +40,26 @@ def test_an_object_of_the_stack_itself_is_refused(kind: str, name: str) -> None:
     assert problems(context(other)) == ()
 
 
-def test_a_quantity_that_is_none_is_left_to_the_server() -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "many"}}}
+@pytest.mark.parametrize("text", ["many", "1e400", "1e9999999999999999999"])
+def test_a_quantity_that_is_none_is_left_to_the_server(text: str) -> None:
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": text}}}
     (made,) = render_manifests(context(quota))["extra_objects"]
-    assert made["spec"] == {"hard": {"pods": "many"}}
+    assert made["spec"] == {"hard": {"pods": text}}
+
+
+def test_a_name_of_an_object_of_the_stack_is_refused() -> None:
+    """One object would overwrite the other one."""
+    config = {"name": "nvidia-device-plugin-entrypoint", "data": {"a": {"version": "v1"}}}
+    settings = {"device_plugin": {"config": config}}
+    (finding,) = (
+        each for each in problems(builders.context(builders.inventory_with(settings))) if each.code == "GP415"
+    )
+    assert "gives its name to another one" in finding.what
+
+
+def test_an_object_without_a_mapping_is_no_pod() -> None:
+    """The API server refuses it; permissions are derived from the other objects."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "own"}, "spec": "text"}
+    inventory = builders.inventory_with({"extra_objects": [service]})
+    refs = find_references(prepare(inventory, ClusterFacts())[1])
+    assert "extra_objects" not in {each.component for each in refs}
