@@ -17,8 +17,8 @@ import yaml
 
 from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.inventory.resolve import InventoryFile
+from gpu_provision.model.operand_specs import Image
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
-from gpu_provision.model.specs import Image
 
 POLICY, DRIVER, VALUES = "ClusterPolicy", "NVIDIADriver", "values"
 IMAGE = ("repository", "image", "version")

@@ -9,7 +9,7 @@ import click
 from gpu_provision import releases as catalogue
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
-from gpu_provision.model.specs import Image
+from gpu_provision.model.operand_specs import Image
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style, pluralize, table
 from gpu_provision.releases import Release, ReleaseDifference

@@ -10,7 +10,8 @@ from gpu_provision.components import dcgm, labels, monitoring, operands, pods
 from gpu_provision.components.host_paths import kubelet_root_dir
 from gpu_provision.components.objects import config_map, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import HOST_NETWORK, DcgmExporterSpec
+from gpu_provision.model.monitoring_specs import DcgmExporterSpec
+from gpu_provision.model.operand_specs import HOST_NETWORK
 
 NAME = "dcgm_exporter"
 TITLE = "DCGM exporter"

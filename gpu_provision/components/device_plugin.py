@@ -12,7 +12,8 @@ from gpu_provision.components.sharing import configurations
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.specs import DevicePluginSpec, MpsSection, OperandSpec
+from gpu_provision.model.operand_specs import OperandSpec
+from gpu_provision.model.specs import DevicePluginSpec, MpsSection
 
 NAME = "device_plugin"
 TITLE = "NVIDIA device plugin"

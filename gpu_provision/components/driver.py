@@ -13,10 +13,11 @@ from gpu_provision.components.objects import config_map, digest, rule
 from gpu_provision.components.targets import dns_label, observed_kernel
 from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
+from gpu_provision.model.driver_specs import DriverSpec, StartupProbe
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
-from gpu_provision.model.specs import DriverSpec, Specs, StartupProbe
+from gpu_provision.model.specs import Specs
 from gpu_provision.model.text import join_limited
 
 NAME = "driver"

@@ -12,7 +12,9 @@ from typing import Any
 
 from gpu_provision.components import operands, pods
 from gpu_provision.model.cluster import RenderContext, Target
-from gpu_provision.model.specs import ContainerSpec, DriverSpec, Image, Specs
+from gpu_provision.model.driver_specs import DriverSpec
+from gpu_provision.model.operand_specs import ContainerSpec, Image
+from gpu_provision.model.specs import Specs
 
 _Mounts = Sequence[Mapping[str, Any]]
 

@@ -15,7 +15,7 @@ import yaml
 
 from gpu_provision.components.objects import manifest
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.specs import DashboardSpec, PrometheusRuleSpec
+from gpu_provision.model.monitoring_specs import DashboardSpec, PrometheusRuleSpec
 
 _DASHBOARD_KEY = "nvidia-gpus.json"
 _SOURCE = {"type": "prometheus", "uid": "${source}"}

@@ -10,7 +10,7 @@ from typing import Any
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import manifest, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import NodeStatusExporterSpec
+from gpu_provision.model.monitoring_specs import NodeStatusExporterSpec
 
 NAME = "node_status_exporter"
 TITLE = "Node status exporter"

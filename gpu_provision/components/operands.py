@@ -10,8 +10,10 @@ from gpu_provision.components.host_paths import with_host_paths
 from gpu_provision.components.objects import compact, digest, is_at_least, manifest, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
+from gpu_provision.model.monitoring_specs import ServiceMonitorSpec
+from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT, OperandSpec
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec, ServiceMonitorSpec, ValidationSettings
+from gpu_provision.model.specs import ValidationSettings
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])

@@ -21,9 +21,9 @@ from gpu_provision.components.labels import (
 from gpu_provision.components.objects import digest
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts, RenderContext, Target
+from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.specs import DriverSpec
 
 
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:

@@ -24,7 +24,8 @@ from gpu_provision.components.toolkit_runtimes import (
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.specs import SecretKey, ToolkitSpec
+from gpu_provision.model.operand_specs import SecretKey
+from gpu_provision.model.specs import ToolkitSpec
 
 NAME = "toolkit"
 TITLE = "NVIDIA container toolkit"

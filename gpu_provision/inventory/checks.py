@@ -24,8 +24,8 @@ from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
+from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.rollout_policy import zone_of
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import did_you_mean, join_or
 
 _METRIC_FIELDS = 3

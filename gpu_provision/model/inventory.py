@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, Reboot, SshOptions
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
-from gpu_provision.model.specs import DriverSpec, Specs
+from gpu_provision.model.specs import Specs
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from gpu_provision.kube.observe import (
 )
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.model.specs import Specs
 from gpu_provision.planning.prepare import find_references, prepare
 from gpu_provision.rbac.roles import permissions_of
 

@@ -10,9 +10,9 @@ import pytest
 from gpu_provision.components import problems, render_manifests
 from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.driver_specs import VirtualTopology
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
-from gpu_provision.model.specs import VirtualTopology
 from tests.components import builders, views
 
 

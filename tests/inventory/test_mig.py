@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from gpu_provision.inventory.mig import find_layout, geometry_of, geometry_problems, layouts, offered_devices
-from gpu_provision.model.specs import Image, MigManagerConfig, MigManagerSpec
+from gpu_provision.model.operand_specs import Image
+from gpu_provision.model.specs import MigManagerConfig, MigManagerSpec
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
