@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from gpu_provision import components
-from gpu_provision.components import labels
-from gpu_provision.components.targets import node_pools, nodes_for_vms
+from gpu_provision.components import labels, node_labels
+from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
-from gpu_provision.model.plan import FOR_VMS, NOT_IN_INVENTORY
 from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, NodeStatus, OutsideState, State, Status
 from gpu_provision.planning.states import ClusterState, ComponentNode, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, state_between_runs
@@ -23,6 +22,7 @@ from gpu_provision.rollout.states import cordoned_by
 
 _ANY = "any"  # model of a pool for any GPUs
 _NO_GPU = "no GPU: gets no GPU component"
+_NOT_READY = "NotReady"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
@@ -42,10 +42,17 @@ def node_rows(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) ->
         own.setdefault(node, []).append(state)
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
-    return tuple(
-        _node_row(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
-        for facts in seen.context.facts.nodes
-    )
+    stateless = [facts for facts in seen.context.facts.nodes if facts.name not in own]
+    reasons = node_labels.departure_reasons(stateless, seen.context)
+    rows = []
+    for facts in seen.context.facts.nodes:
+        pool = pools.get(facts.name, "")
+        if facts.name in reasons:
+            outcome = _state_without_components(facts, pool, reasons[facts.name], seen)
+        else:
+            outcome = _state_of(facts, own[facts.name], seen)
+        rows.append(_node_row(facts, pool, targets.get(facts.name), outcome, seen))
+    return tuple(rows)
 
 
 def most_severe_state(states: Iterable[NodeState]) -> NodeState:
@@ -71,13 +78,13 @@ def _component_row(name: str, own: list[NodeState], seen: ClusterState) -> Compo
 
 
 def _node_row(
-    node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState
+    node: NodeFacts, pool: str, target: Target | None, outcome: tuple[State | OutsideState, str], seen: ClusterState
 ) -> NodeStatus:
     model = (target.pool.gpu.model or _ANY) if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     count = node.labels.get(labels.GPU_COUNT, "")
     gpus = int(count) if count.isdigit() else None
-    state, reason = _state_of(node, pool, own, seen)
+    state, reason = outcome
     reason = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
     return NodeStatus(
         node=node.name,
@@ -95,21 +102,30 @@ def _node_row(
     )
 
 
-def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | OutsideState, str]:
-    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
-    left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
-    worst = most_severe_state(own) if own else None
-    if worst and worst.state is State.LEAVING:
-        return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
-    reason = f"{worst.component}: {worst.reason}" if worst and worst.reason else ""
-    if worst and worst.state is not State.READY:
-        return worst.state, reason
-    if left and not worst:
-        why = FOR_VMS if node.name in nodes_for_vms(seen.context.inventory, seen.context.facts) else NOT_IN_INVENTORY
-        return State.LEAVING, f"{why}; still has {left}"
-    if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
+def _state_of(node: NodeFacts, own: list[NodeState], seen: ClusterState) -> tuple[State, str]:
+    worst = most_severe_state(own)
+    if worst.state is State.LEAVING:
+        return worst.state, f"{worst.reason}; still has {_components_left(node, seen) or 'its labels'}"
+    reason = f"{worst.component}: {worst.reason}" if worst.reason else ""
+    if worst.state is State.READY and not node.ready:
+        return State.PROGRESSING, _NOT_READY
+    return worst.state, reason
+
+
+def _state_without_components(
+    node: NodeFacts, pool: str, departure: str, seen: ClusterState
+) -> tuple[State | OutsideState, str]:
+    """Return the state of a node that gets no component; ``departure``: why it would lose those that are left."""
+    if left := _components_left(node, seen):
+        return State.LEAVING, f"{departure}; still has {left}"
+    if not pool and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return OutsideState.UNDECLARED, "not in the inventory"
-    return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
+    return (State.READY, "") if node.ready else (State.PROGRESSING, _NOT_READY)
+
+
+def _components_left(node: NodeFacts, seen: ClusterState) -> str:
+    daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
+    return ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
 
 
 def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:
