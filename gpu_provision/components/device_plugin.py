@@ -14,6 +14,7 @@ from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.specs import DevicePluginSpec, MpsSection
+from gpu_provision.model.text import nodes_at
 
 NAME = "device_plugin"
 TITLE = "NVIDIA device plugin"
@@ -140,7 +141,7 @@ def problems(spec: DevicePluginSpec, context: RenderContext) -> tuple[Finding, .
         Finding(
             code=codes.NO_PLUGIN_CONFIG,
             what=f"The configuration {choice} of the device plugin does not exist.",
-            where=f"Node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}",
+            where=nodes_at(nodes),
             evidence=f"label {key}={choice}; ConfigMap {spec.config_map} has {known}",
             consequence="the device plugin does not start there",
             fix=f"Add it, correct device_plugin.config of the pool, or run: kubectl label node NODE {key}-",

@@ -18,7 +18,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
 from gpu_provision.model.specs import Specs
-from gpu_provision.model.text import join_limited
+from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -28,8 +28,6 @@ _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
 _PRECOMPILED = "nvidia.com/precompiled"
 _PRECOMPILED_KERNEL = "nvidia.com/precompiled.kernel-version"
-
-_MANY = 10  # nodes that a finding names
 
 # Operating systems with a driver image of NVIDIA; others need an image of the user, or drivers on the host.
 _WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
@@ -184,11 +182,11 @@ def _without_kernel(served: Iterable[Target], context: RenderContext) -> Iterato
     waiting = (each for each in served if each.pool.driver.use_precompiled and not observed_kernel(each.facts))
     names = [target.name for target in waiting if target.facts or not is_online]
     if names:
-        nodes = join_limited(names, _MANY)
+        nodes = join_limited(names, MAX_NODES)
         yield Finding(
             code="GP420",
             what=f"the kernel of {nodes} is not known, so there is no precompiled driver for it",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            where=nodes_at(names, MAX_NODES),
             evidence=evidence,
             fix="wait until the node is Ready" if is_online else "run the command with access to the cluster",
             severity=Severity.ERROR if is_online else Severity.WARNING,
@@ -203,15 +201,14 @@ def _without_network_card(served: Iterable[Target], context: RenderContext) -> I
     asking = [each for each in served if each.facts and each.pool.driver.rdma.enabled]
     lacking: dict[str, list[str]] = {}
     for target in asking:
-        live = target.facts.labels if target.facts else {}
-        if labels.has_gpu(live) and not labels.has_mellanox_card(live):
+        if labels.has_gpu(target.labels) and not labels.has_mellanox_card(target.labels):
             lacking.setdefault(target.pool.name, []).append(target.name)
     for pool, names in lacking.items():
-        nodes = join_limited(names, _MANY)
+        nodes = join_limited(names, MAX_NODES)
         yield Finding(
             code="GP421",
             what=f"driver.rdma is on for {nodes} without a network card of NVIDIA (Mellanox)",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            where=nodes_at(names, MAX_NODES),
             evidence="Node Feature Discovery labels no PCI device of vendor 15b3",
             consequence="nvidia-peermem waits for the driver of such a card, and the node never becomes ready",
             fix=f"set pools.{pool}.driver.rdma.enabled: false, or put nodes without a card into a pool of their own",
@@ -231,8 +228,8 @@ def images_of(target: Target, specs: Specs) -> dict[str, str]:
     if not target.driver_group:
         return {}
     key, spec = f"pools.{target.pool.name}.driver", target.pool.driver
-    builders = {name: getattr(specs, name) for name in ("gds", "gdrcopy") if getattr(specs, name).enabled}
-    beside = {name: driver_side_cars.tagged_image(each.image, target) for name, each in builders.items()}
+    builders = specs.module_builders.items()
+    beside = {name: driver_side_cars.tagged_image(each.image, target) for name, each in builders}
     return {key: image_of(target), f"{key}.manager": spec.manager.image.reference, **beside}
 
 
@@ -267,7 +264,8 @@ def _sanitize_kernel(kernel: str) -> str:
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
     specs, image, inputs = context.inventory.specs, image_of(target), _inputs(target, context)
-    volumes = [*(_HOST_OFED if each["name"] == _OFED and _has_host_ofed(spec) else each for each in _VOLUMES)]
+    has_ofed = spec.rdma.enabled and spec.rdma.use_host_mofed
+    volumes = [_HOST_OFED if has_ofed and each["name"] == _OFED else each for each in _VOLUMES]
     volumes += inputs.volumes
     manager, driver = _manager(spec), _driver(spec, specs, image, inputs.mounts)
     parts = {"parameters": inputs.parameters, "sources": inputs.sources}
@@ -293,7 +291,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *driver_side_cars.builders(specs)),
+        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *specs.module_builders.values()),
         initContainers=[manager],
         containers=[driver, *side_cars],
         volumes=volumes,
@@ -318,10 +316,6 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
             pods.mount("run-mellanox-drivers", "/run/mellanox/drivers", pods.TO_CONTAINER),
         ],
     )
-
-
-def _has_host_ofed(spec: DriverSpec) -> bool:
-    return spec.rdma.enabled and spec.rdma.use_host_mofed
 
 
 def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:

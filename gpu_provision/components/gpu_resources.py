@@ -54,7 +54,7 @@ def declared_devices(pool: NodePool, labels: Mapping[str, str], inventory: Inven
 
 def geometry_problem(target: Target, inventory: Inventory) -> str:
     """Return which devices a node lacks that the MIG configuration of its pool makes; empty until that is applied."""
-    live = target.facts.labels if target.facts else {}
+    live = target.labels
     if target.facts is None or target.pool.mig is None or live.get(MIG_STATE) != MIG_SUCCESS:
         return ""
     if (config := live.get(MIG_CONFIG, "")) != requested_configuration(inventory, target):

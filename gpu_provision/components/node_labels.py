@@ -68,7 +68,7 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
 
 def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the labels that a GPU node gets besides those that the inventory declares."""
-    live = target.facts.labels if target.facts else {}
+    live = target.labels
     if _is_gpu_gone(live):
         marks = {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.name}
         return {**marks, **_removed_operands(live), **_NO_NEEDS, labels.VALIDATED: None}
@@ -92,7 +92,7 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
 
 def _mig_operand(inventory: Inventory, target: Target) -> dict[str, str | None]:
     """Let the MIG manager onto a node that has a configuration, or whose GPUs are capable of MIG."""
-    live = target.facts.labels if target.facts else {}
+    live = target.labels
     is_wanted = bool(target.pool.mig) or (mig_manager.spec(inventory) and live.get(labels.MIG_CAPABLE) == "true")
     return {_DEPLOY_MIG: "true"} if is_wanted and live.get(_DEPLOY_MIG, "") in {"", "true"} else {}
 
@@ -112,7 +112,7 @@ def plugin_choices(context: RenderContext) -> dict[str, str]:
     listed = {node.name: node.labels for node in context.inventory.nodes}
     choices: dict[str, str] = {}
     for target in context.targets:
-        live = target.facts.labels if target.facts else {}
+        live = target.labels
         wanted = {**live, **_plugin_choice(target, live), **target.pool.labels, **listed.get(target.name, {})}
         choices[target.name] = wanted.get(labels.PLUGIN_CONFIG) or ""
     return choices
@@ -124,7 +124,7 @@ def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ..
     switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy_label, operands))
     able = []
     for target in context.targets:
-        live = target.facts.labels if target.facts else {}
+        live = target.labels
         values = {**live, **target.pool.labels, **listed.get(target.name, {})}
         if not _is_gpu_gone(live) and not any(values.get(switch) == "false" for switch in switches):
             able.append(target)

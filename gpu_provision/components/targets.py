@@ -24,6 +24,7 @@ from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice,
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.text import nodes_at
 
 
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
@@ -146,17 +147,12 @@ def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None
 def _claiming_pools(inventory: Inventory, node: NodeFacts) -> list[NodePool]:
     """Return the pools that claim a node: those that select it, else the narrowest of those for any GPUs."""
     fitting = [pool for pool in inventory.pools.values() if pool.node_selector.items() <= node.labels.items()]
-    selecting = [pool for pool in fitting if pool.node_selector and not takes_any_gpu(pool)]
+    selecting = [pool for pool in fitting if pool.node_selector and not pool.takes_any_gpu]
     if selecting or not _may_join(inventory, node):
         return selecting
-    open_pools = [pool for pool in fitting if takes_any_gpu(pool)]
+    open_pools = [pool for pool in fitting if pool.takes_any_gpu]
     selectors = [pool.node_selector.items() for pool in open_pools]
     return [pool for pool in open_pools if not any(pool.node_selector.items() < other for other in selectors)]
-
-
-def takes_any_gpu(pool: NodePool) -> bool:
-    """Whether a pool is for nodes with any GPUs."""
-    return pool.gpu is not None and pool.gpu.is_any
 
 
 def _may_join(inventory: Inventory, node: NodeFacts) -> bool:
@@ -225,7 +221,7 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
         yield Finding(
             code="GP410",
             what="host driver not checked on these nodes; the driver container will be deployed",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
+            where=nodes_at(names),
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a host driver the container ends, and its manager labels the node so",
             fix="run without --cluster-only, or label nodes that have one:"

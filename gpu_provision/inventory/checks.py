@@ -107,7 +107,7 @@ def _check_open_pools(context: CheckContext) -> Iterator[Problem]:
     """Yield pools for any GPUs with equal selectors: none of them would get a node."""
     first: dict[frozenset[tuple[str, str]], str] = {}
     for name, pool in context.inventory.pools.items():
-        if pool.gpu and pool.gpu.is_any and context.is_complete:
+        if pool.takes_any_gpu and context.is_complete:
             other = first.setdefault(frozenset(pool.node_selector.items()), name)
             if other != name:
                 what = f"The pools {other} and {name} are for any GPUs of the same nodes, so neither gets them."
@@ -194,7 +194,7 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
 def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
     """Yield a problem if the toolkit is off and drivers are containers, which a host's own toolkit does not find."""
     specs = context.inventory.specs
-    containerized = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
+    containerized = any(pool.has_driver_container for pool in context.inventory.pools.values())
     if specs.toolkit.enabled or not containerized:
         return
     able = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
@@ -209,7 +209,7 @@ def _check_driver_directory(context: CheckContext) -> Iterator[Problem]:
     """Yield a problem if drivers are containers, and operands look for them where no container installs them."""
     path = ("host_paths", "driver_install_dir")
     directory = context.inventory.specs.host_paths.driver_install_dir
-    pools = [pool for pool in context.inventory.pools.values() if pool.gpu and pool.driver.enabled]
+    pools = [pool for pool in context.inventory.pools.values() if pool.has_driver_container]
     if directory.rstrip("/") == DRIVER_CONTAINER_ROOT or not pools:
         return
     what = f"The driver container of the pool {pools[0].name} installs into {DRIVER_CONTAINER_ROOT} alone."

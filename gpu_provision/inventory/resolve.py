@@ -371,7 +371,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         os=f"{pool.os.id}{pool.os.version}" if pool.os else "",
         gpu_model=pool.gpu.model if pool.gpu else "",
         gpu_count=pool.gpu.count if pool.gpu else 0,
-        any_gpu=pool.gpu is not None and pool.gpu.is_any,
+        any_gpu=pool.takes_any_gpu,
         driver_container=driver.enabled,
         driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",

@@ -119,6 +119,16 @@ class NodePool:
         HostPrerequisites(), "Host prerequisites of this pool, which override the inventory's `host_prerequisites`."
     )
 
+    @property
+    def takes_any_gpu(self) -> bool:
+        """Whether the pool is for nodes with any GPUs."""
+        return self.gpu is not None and self.gpu.is_any
+
+    @property
+    def has_driver_container(self) -> bool:
+        """Whether its nodes get a driver container, unless they keep a host driver."""
+        return self.gpu is not None and self.driver.enabled
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:

@@ -47,7 +47,6 @@ class SecretKey:
 
 def timeout_setting(seconds: int) -> int:
     """Return the setting of a component's timeout, with this default in seconds."""
-    """Return the setting of a component's timeout, with this default in seconds."""
     text = "Seconds until the run reports this component as failed on a node."
     return setting(seconds, text, reference=None, minimum=1, maximum=86400)
 

@@ -90,7 +90,7 @@ def with_geometry(state: NodeState, target: Target, wanted: Mapping[str, str | N
 
     ``wanted``: the final labels of the node. A run rolls out another configuration, and repeats a failed one.
     """
-    live: Mapping[str, str] = target.facts.labels if target.facts else {}
+    live = target.labels
     is_ready, config = state.state is State.READY, wanted.get(labels.MIG_CONFIG)
     if config is None or not (is_ready or state.reason == OUTDATED):
         return state
@@ -191,10 +191,9 @@ def kept_geometries(targets: Iterable[Target]) -> dict[str, dict[str, str | None
     """
     kept = dict[str, dict[str, str | None]]()
     for target in targets:
-        live: Mapping[str, str] = target.facts.labels if target.facts else {}
-        joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & live.keys()
+        joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & target.labels.keys()
         if target.pool.mig and not joins:
-            kept[target.name] = {labels.MIG_CONFIG: live.get(labels.MIG_CONFIG)}
+            kept[target.name] = {labels.MIG_CONFIG: target.labels.get(labels.MIG_CONFIG)}
     return kept
 
 

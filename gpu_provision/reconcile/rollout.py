@@ -128,7 +128,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             version=target.pool.driver.image.version,
             mig=_requested_geometry(target, seen) if target.pool.mig else "",
             mig_manager=mig_template if target.pool.mig else None,
-            devices=declared_devices(target.pool, _live_labels(target), inventory) if target.pool.mig else None,
+            devices=declared_devices(target.pool, target.labels, inventory) if target.pool.mig else None,
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
@@ -136,10 +136,6 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
         for target in (*seen.context.targets, *seen.context.others)
         if target.driver_group in daemonsets or (target.driver.on_host and _requested_geometry(target, seen))
     }
-
-
-def _live_labels(target: Target) -> Mapping[str, str]:
-    return target.facts.labels if target.facts else {}
 
 
 def _requested_geometry(target: Target, seen: ClusterPlan | ClusterState) -> str:
