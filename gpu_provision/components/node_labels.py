@@ -80,7 +80,7 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
         **(
             _removed_operands(live) if is_off else operands | _driver_operand(target, live) | _mig_operand(spec, target)
         ),
-        **({labels.MIG_CONFIG: mig_manager.requested_configuration(spec, target)} if target.pool.mig else {}),
+        **({labels.MIG_CONFIG: mig_manager.requested_configuration(spec, target.pool)} if target.pool.mig else {}),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from gpu_provision.inventory.checks import CheckContext
@@ -33,7 +33,7 @@ _SIZE = re.compile(r"(\d+)g\.(\d+)gb")
 _LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MigLayout:
     """What one GPU can be divided into; without profiles it has no MIG."""
 
@@ -42,7 +42,7 @@ class MigLayout:
     slices: int = 0  # compute slices
     ids: tuple[str, ...] = ()  # PCI device IDs as nvidia-mig-parted writes them
 
-    @property
+    @cached_property
     def configurations(self) -> dict[str, Instances | None]:
         """The MIG manager's own configurations for this GPU, by name."""
         own = {f"all-{profile.replace('+', '.')}": {profile: count} for profile, count in self.profiles.items()}
@@ -104,7 +104,9 @@ def offered_devices(geometry: Geometry, strategy: str) -> dict[str, int]:
     if strategy == "none":
         return {whole: len(geometry)}
     plain = sum(1 for each in geometry if each is None)
-    made = sum((Counter(each) for each in geometry if each), Counter[str]())
+    made = Counter[str]()
+    for each in geometry:
+        made.update(each or {})
     if strategy == "single":
         return {whole: made.total() or plain}
     devices = {f"nvidia.com/mig-{profile.replace('+', '.')}": count for profile, count in sorted(made.items())}
