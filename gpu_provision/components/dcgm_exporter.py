@@ -20,9 +20,6 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _NAME = "nvidia-dcgm-exporter"
 _PORT = 9400
 _LABELS = {labels.APP: _NAME}
-_SCRAPED = {"prometheus.io/scrape": "true"}
-_SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
-_PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 
 _COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
 _OWN_COLLECTORS_KEY = "dcgm-metrics.csv"
@@ -45,10 +42,10 @@ _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds":
 def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     """Return the exporter's objects; ServiceMonitor and PrometheusRule only if the cluster has the kind."""
     namespace, served, data = context.namespace, context.facts.resources, spec.config.data
-    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in served
-    with_rule = spec.prometheus_rule.enabled and _PROMETHEUS_RULES in served
+    with_monitor = spec.service_monitor.enabled and monitoring.SERVICE_MONITORS in served
+    with_rule = spec.prometheus_rule.enabled and monitoring.PROMETHEUS_RULES in served
     place = _NAME, namespace, _LABELS
-    monitor = operands.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
+    monitor = monitoring.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
@@ -58,7 +55,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             _NAME,
             ("gpu-metrics", _PORT),
             kind=spec.service_type,
-            annotations=_SCRAPED,
+            annotations=monitoring.SCRAPED,
             is_local=spec.internal_traffic_policy == "Local",
         ),
         operands.daemon_set(

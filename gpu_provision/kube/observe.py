@@ -107,8 +107,6 @@ def ready_message(node: Manifest) -> str:
 
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
-PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 

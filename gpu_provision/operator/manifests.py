@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from gpu_provision.components.monitoring import service_monitor
 from gpu_provision.components.objects import compact, is_at_least, manifest, service_account
-from gpu_provision.components.operands import service_monitor
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import member_kinds, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
