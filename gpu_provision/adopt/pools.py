@@ -14,13 +14,13 @@ from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
-from gpu_provision.inventory.mig import ALL_DISABLED
+from gpu_provision.inventory.mig import ALL_DISABLED, LABEL_SUFFIX, find_layout
 from gpu_provision.model.cluster import NodeFacts
 
 HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
 """Labels of nodes that Node Feature Discovery sees a GPU on."""
 
-_SLICES, _A30_SLICES = 7, 4  # compute slices of a GPU with MIG: NVIDIA MIG user guide
+_SLICES = 7  # compute slices of most GPUs with MIG: NVIDIA MIG user guide
 _NO_DRIVER = {"driver": {"enabled": False}}
 _SELECTOR = "node_selector"
 
@@ -98,7 +98,7 @@ def pools_of_nodes(
         parts += [system] if len({each[2] for each in alike}) > 1 else []
         parts += [driver] if len({each[3] for each in alike}) > 1 else []
         parts += [mig] if len({each[4] for each in alike}) > 1 else []
-        pool = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+        pool = pool_name("-".join(parts))
         own = by_name[driver].part if driver else (_NO_DRIVER if drivers else {})
         rest = {key: value for key, value in own.items() if key != _SELECTOR}
         gpu = {"gpu": {"model": model, "count": count}, **({"mig": {"config": mig}} if mig else {})}
@@ -123,7 +123,7 @@ def _driver_of(node: NodeFacts, drivers: Iterable[DriverPool]) -> str:
 def _gpu_model(node: NodeFacts) -> str:
     """Return the model's inventory name, without GPU Feature Discovery's suffixes for sharing and MIG."""
     product = node.labels.get(labels.GPU_PRODUCT, "")
-    bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
+    bare = LABEL_SUFFIX.sub("", product)
     known = hardware.find_model(bare)
     return known.name if known else bare or "unknown"
 
@@ -131,8 +131,15 @@ def _gpu_model(node: NodeFacts) -> str:
 def _gpu_count(node: NodeFacts) -> int:
     counted = node.labels.get(labels.GPU_COUNT, "")
     count = int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
-    size = node.labels.get(SLICES, "")
-    if size.isdigit() and int(size):  # ``count`` is of MIG devices of this size
-        on_one = max(1, (_A30_SLICES if "A30" in node.labels.get(labels.GPU_PRODUCT, "") else _SLICES) // int(size))
-        count = -(-count // on_one)
-    return count
+    return -(-count // _devices_per_gpu(node.labels))
+
+
+def _devices_per_gpu(found: Mapping[str, str]) -> int:
+    """Return how many of the MIG devices that ``nvidia.com/gpu.count`` counts one GPU holds; 1 without MIG."""
+    product, size = found.get(labels.GPU_PRODUCT, ""), found.get(SLICES, "")
+    if not size.isdigit() or not int(size):
+        return 1
+    layout, profile = find_layout(product), product.partition("-MIG-")[2].removesuffix("-SHARED")
+    numbers = {name.replace("+", "."): number for name, number in (layout.profiles if layout else {}).items()}
+    slices = (layout and layout.slices) or _SLICES
+    return numbers.get(profile) or max(1, slices // int(size))

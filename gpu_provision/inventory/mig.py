@@ -30,7 +30,8 @@ CONFIG_LABEL = "nvidia.com/mig.config"
 
 ALL_DISABLED, ALL_ENABLED, ALL_BALANCED = "all-disabled", "all-enabled", "all-balanced"
 _SIZE = re.compile(r"(\d+)g\.(\d+)gb")
-_LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
+LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
+"""What GPU Feature Discovery appends to the label of the product."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def layouts() -> tuple[MigLayout, ...]:
 @cache
 def find_layout(model: str) -> MigLayout | None:
     """Return the layout of a GPU, by its model or by its label of GPU Feature Discovery; None if it is unknown."""
-    name, table = normalize_model(_LABEL_SUFFIX.sub("", model)), hardware_tables()["mig"]
+    name, table = normalize_model(LABEL_SUFFIX.sub("", model)), hardware_tables()["mig"]
     for layout, entry in zip(layouts(), table["layouts"].values(), strict=True):
         if name in map(normalize_model, entry["models"]):
             return layout
