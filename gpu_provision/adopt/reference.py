@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -25,7 +24,6 @@ IMAGE = ("repository", "image", "version")
 POOL = "pools.*."
 """Begin of keys that each pool has."""
 
-_DRIVER_SECTION = "driver."
 _BESIDE_DRIVER = ("gds", "gdrcopy")  # sections of an NVIDIADriver that a ClusterPolicy has beside `driver`
 
 
@@ -34,15 +32,6 @@ def read_table(file: str) -> Mapping[str, Any]:
     """Return a YAML table of this package; it is read on first use, since `status` imports this module."""
     table: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     return table
-
-
-class Coverage(StrEnum):
-    """What an inventory has of a field."""
-
-    HERE = "here"
-    PARTLY = "partly"
-    ABSENT = "absent"
-    NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +51,6 @@ class ReferenceRow:
     def reason(self) -> str:
         """Why the inventory does not have all of the field."""
         return self.none or self.lacks or self.partly or self.later
-
-
-class FieldCoverage(NamedTuple):
-    """A field of the reference, what the inventory has of it, the key, and what is missing."""
-
-    kind: str
-    field: str
-    status: Coverage
-    key: str
-    reason: str
 
 
 class Carried(NamedTuple):
@@ -238,37 +217,7 @@ def setting_of(field: str) -> str:
     return next((carried_fields()[each].key for each in prefixes(field) if each in carried_fields()), "")
 
 
-def status_of(kind: str, field: str) -> FieldCoverage:
-    """Return what the inventory has of a field of the reference."""
-    if kind == DRIVER:
-        return _status_of_driver(field)
-    return _judge(kind, field, row_of(kind, field), setting_of(field) if kind in {POLICY, VALUES} else "")
-
-
-def _status_of_driver(field: str) -> FieldCoverage:
-    """Return the status of a field of an NVIDIADriver: as of the driver in a ClusterPolicy, for each pool."""
-    same = policy_field(field)
-    key = setting_of(same)
-    return _judge(DRIVER, field, driver_row(field), f"{POOL}{key}" if key.startswith(_DRIVER_SECTION) else key)
-
-
 def driver_row(field: str) -> ReferenceRow:
     """Return the row of a field of an NVIDIADriver: its own, or that of the ClusterPolicy's."""
     own = row_of(DRIVER, field)
     return row_of(POLICY, policy_field(field)) if own == ReferenceRow() else own
-
-
-def _judge(kind: str, field: str, row: ReferenceRow, carried: str) -> FieldCoverage:
-    key = carried or (row.key if row.key and has_key(row.key) else "")
-    if key:
-        return FieldCoverage(kind, field, Coverage.PARTLY if row.lacks else Coverage.HERE, key, row.lacks)
-    status = Coverage.NOT_APPLICABLE if row.none else Coverage.PARTLY if row.partly else Coverage.ABSENT
-    return FieldCoverage(kind, field, status, "", row.reason)
-
-
-KINDS = (POLICY, DRIVER, "GPUCluster", "ComputeDomain", VALUES)
-
-
-def parity() -> tuple[FieldCoverage, ...]:
-    """Return the status of every field of the reference."""
-    return tuple(status_of(kind, field) for kind in KINDS for field in field_names(kind))
