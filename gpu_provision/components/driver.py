@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from gpu_provision.components import driver_side_cars, labels, operands, pods
+from gpu_provision.components import driver_inputs, driver_side_cars, labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
-from gpu_provision.components.targets import dns_label, observed_kernel
-from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
+from gpu_provision.components.targets import observed_kernel
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.driver_specs import DriverSpec, StartupProbe
 from gpu_provision.model.findings import Finding, Severity
@@ -159,7 +158,7 @@ def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterat
     """Yield licence Secrets without a file that the driver's pod mounts: the kubelet would not start the pod."""
     for spec in {target.pool.driver.licensing_config: target.pool.driver for target in served}.values():
         keys = context.facts.secret_keys.get(spec.licensing_config)
-        lacking = [key for key, _ in _licence_files(spec) if keys is not None and key not in keys]
+        lacking = [key for key in driver_inputs.licence_files(spec) if keys is not None and key not in keys]
         if lacking:
             otherwise = "; of a licence without one, set driver.licensing_nls_enabled: false"
             yield Finding(
@@ -168,7 +167,7 @@ def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterat
                 where=f"Secret {context.namespace}/{spec.licensing_config}",
                 evidence=f"its keys: {', '.join(sorted(keys or ())) or 'none'}",
                 consequence="the driver's pods would wait for the file and never start",
-                fix=f"add the file to the Secret{otherwise if lacking == [_LICENSE_TOKEN[0][0]] else ''}",
+                fix=f"add the file to the Secret{otherwise if lacking == [driver_inputs.NLS_KEY] else ''}",
             )
 
 
@@ -263,7 +262,7 @@ def _sanitize_kernel(kernel: str) -> str:
 
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
-    specs, image, inputs = context.inventory.specs, image_of(target), _inputs(target, context)
+    specs, image, inputs = context.inventory.specs, image_of(target), driver_inputs.inputs_of(target, context)
     has_ofed = spec.rdma.enabled and spec.rdma.use_host_mofed
     volumes = [_HOST_OFED if has_ofed and each["name"] == _OFED else each for each in _VOLUMES]
     volumes += inputs.volumes
@@ -342,92 +341,3 @@ def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, A
         security=pods.PRIVILEGED_S0,
         mounts=[*_MOUNTS, *inputs],
     )
-
-
-# Directories of package sources and of certificates, by system.
-_APT = ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates")
-_YUM = ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem")
-_ZYPP = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
-_DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP}
-_MODULE_PARAMETERS = "/drivers"
-
-_TOPOLOGY, _TOPOLOGY_FILE = "topology-config", "nvidia-topologyd.conf"
-_LICENSING = "licensing-config"
-_LICENSE = (("gridd.conf", "/drivers/gridd.conf"),)
-_LICENSE_TOKEN = (("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),)
-
-# Files of a subscribed host with which the driver container downloads kernel headers:
-# (path in the container, path on the host, what it must be).
-_REDHAT = (
-    ("/run/secrets/etc-pki-entitlement", "/etc/pki/entitlement", "Directory"),
-    ("/run/secrets/redhat.repo", "/etc/yum.repos.d/redhat.repo", "File"),
-    ("/run/secrets/rhsm", "/etc/rhsm", "Directory"),
-)
-
-_SUSE = (
-    ("/etc/SUSEConnect", "/etc/SUSEConnect", "FileOrCreate"),
-    ("/etc/zypp/credentials.d", "/etc/zypp/credentials.d", "Directory"),
-)
-
-_READS_HOST_MODULES = frozenset({"sles", "sl-micro"})  # systems whose precompiled drivers need /lib/modules of the host
-
-_SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
-
-
-class _Inputs(NamedTuple):
-    """Optional inputs of the driver container."""
-
-    volumes: list[dict[str, Any]]
-    mounts: list[dict[str, Any]]  # of the driver container
-    sources: list[dict[str, Any]]  # those of package sources and certificates
-    parameters: list[dict[str, Any]]  # those of parameters of the kernel modules
-
-
-def _licence_files(spec: DriverSpec) -> tuple[tuple[str, str], ...]:
-    """Return the keys of the Secret of a licence, and where the driver expects each."""
-    return (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
-
-
-def _inputs(target: Target, context: RenderContext) -> _Inputs:
-    """Return the optional inputs of the driver container of a target's group.
-
-    Each key of a ConfigMap becomes a file in a directory of the image. If the keys are unknown, the whole directory is
-    mounted, and the ConfigMap has to be complete.
-    """
-    spec, system = target.pool.driver, target.os.id if target.os else ""
-    volumes = list[dict[str, Any]]()
-    repos, certificates = _DIRECTORIES.get(system, _YUM)
-    configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
-    if spec.use_precompiled:  # downloads no packages
-        configs |= {repos: "", certificates: ""}
-    files: dict[str, list[dict[str, Any]]] = {directory: [] for directory in configs}
-    for directory, source in ((path, name) for path, name in configs.items() if name):
-        name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
-        volume = pods.config_volume(name, source)
-        volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
-        keys = sorted(operands.config_files(context, source))
-        each_key = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
-        files[directory] = each_key or [pods.mount(name, directory, read_only=True)]
-    mounts = [mount for found in files.values() for mount in found]
-    if spec.licensing_config:
-        license_files = _licence_files(spec)
-        items = [{"key": key, "path": key} for key, _ in license_files]
-        secret = {"secretName": spec.licensing_config, "items": items}
-        volumes.append({"name": _LICENSING, "secret": secret})
-        mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in license_files)
-    if spec.virtual_topology.config:
-        file = (_TOPOLOGY_FILE, _TOPOLOGY_FILE)
-        volumes.append(pods.config_volume(_TOPOLOGY, spec.virtual_topology.config, items=[file]))
-        mounts.append(pods.mount(_TOPOLOGY, f"/etc/nvidia/{_TOPOLOGY_FILE}", read_only=True, sub_path=_TOPOLOGY_FILE))
-    # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
-    group = (each for each in context.targets if each.driver_group == target.driver_group)
-    on_crio = any(runtime_of(each) == CRIO for each in group)
-    is_needless = spec.use_precompiled or (system == "rhel" and (spec.repo_config or on_crio))
-    for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):
-        name = f"subscription-config-{number}"
-        volumes.append(pods.host_volume(name, host, kind))
-        mounts.append(pods.mount(name, path, read_only=True))
-    if spec.use_precompiled and system in _READS_HOST_MODULES:
-        volumes.append(pods.host_volume("lib-modules", "/lib/modules", "Directory"))
-        mounts.append(pods.mount("lib-modules", "/run/host/lib/modules", read_only=True))
-    return _Inputs(volumes, mounts, [*files[repos], *files[certificates]], files[_MODULE_PARAMETERS])

@@ -131,11 +131,7 @@ def _pod(spec: MigManagerSpec, context: RenderContext) -> dict[str, Any]:
         hostPID=True,
         hostIPC=True,
         imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
-        initContainers=[
-            operands.wait_for_toolkit(
-                context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
-            )
-        ],
+        initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_VALIDATIONS_TO_CONTAINER)],
         containers=[
             operands.container(
                 spec,

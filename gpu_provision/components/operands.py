@@ -31,6 +31,7 @@ OWN_VALIDATION: dict[str, Any] = {"name": "own-validation", "emptyDir": {}}
 
 MOUNT_RUN_NVIDIA = pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER)
 MOUNT_VALIDATIONS = pods.mount("run-nvidia-validations", VALIDATIONS)
+MOUNT_VALIDATIONS_TO_CONTAINER = pods.mount("run-nvidia-validations", VALIDATIONS, pods.TO_CONTAINER)
 MOUNT_VALIDATIONS_BOTH_WAYS = pods.mount("run-nvidia-validations", VALIDATIONS, pods.BOTH_WAYS)
 MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=True)
 MOUNT_OWN_VALIDATION = pods.mount(OWN_VALIDATION["name"], VALIDATIONS)

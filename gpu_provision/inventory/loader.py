@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext, check_files, check_nodes, check_rollouts, check_settings
+from gpu_provision.inventory.component_checks import check_components
 from gpu_provision.inventory.document import (
     MAX_FINDINGS,
     Problem,
@@ -28,7 +29,16 @@ from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory
 
-_CHECKS = (check_nodes, check_versions, check_mig, check_settings, check_plugin_configs, check_files, check_rollouts)
+_CHECKS = (
+    check_nodes,
+    check_versions,
+    check_mig,
+    check_components,
+    check_settings,
+    check_plugin_configs,
+    check_files,
+    check_rollouts,
+)
 
 
 def validate(path: str | Path) -> tuple[Inventory | None, Findings]:
