@@ -114,36 +114,40 @@ def offered_devices(geometry: Geometry, strategy: str) -> dict[str, int]:
     return ({whole: plain} if plain else {}) | devices
 
 
-def geometry_problems(geometry: Geometry, layout: MigLayout | None, strategy: str) -> Iterator[str]:
-    """Yield why no node with these GPUs can have a geometry, or why the device plugin cannot offer it."""
+def layout_problem(geometry: Geometry, layout: MigLayout | None) -> str:
+    """Return why no node with these GPUs can have a geometry; empty if one can, or if that is not known."""
+    if layout is None:
+        return ""
+    divided = (each for each in geometry if each is not None)
+    return next(filter(None, (_instance_problem(each, layout) for each in divided)), "")
+
+
+def strategy_problem(geometry: Geometry, strategy: str) -> str:
+    """Return why the device plugin cannot offer a geometry; empty if it can."""
     divided = [each for each in geometry if each is not None]
-    if layout is not None:
-        yield from dict.fromkeys(text for each in divided for text in _instance_problems(each, layout))
     if strategy == "none" and divided:
-        yield "mig.strategy is none, so its devices would not be offered to pods"
+        return "mig.strategy is none, so its devices would not be offered to pods"
     kinds = {profile for each in divided for profile in each}
     if strategy == "single" and divided and (len(kinds) > 1 or len(divided) < len(geometry)):
         made = ", ".join(sorted(kinds)) if len(kinds) > 1 else "GPUs with and without MIG"
-        yield f"mig.strategy is single, which offers devices of one kind only, and it makes {made}"
+        return f"mig.strategy is single, which offers devices of one kind only, and it makes {made}"
+    return ""
 
 
-def _instance_problems(instances: Instances, layout: MigLayout) -> Iterator[str]:
+def _instance_problem(instances: Instances, layout: MigLayout) -> str:
     if any(re.match(r"\d+c\.", profile) for profile in instances):
-        return  # parts of an instance, which the table does not have
+        return ""  # parts of an instance, which the table does not have
     for profile, count in instances.items():
         if profile not in layout.profiles:
-            yield f"this GPU has no profile {profile}; it has {', '.join(layout.profiles)}"
-            return
+            return f"this GPU has no profile {profile}; it has {', '.join(layout.profiles)}"
         if count > (most := layout.profiles[profile]):
-            yield f"this GPU holds {most} x {profile} at most, not {count}"
-            return
+            return f"this GPU holds {most} x {profile} at most, not {count}"
     slices, memory = _size(instances)
     # Sizes are rounded, so that what fits may add up to a little more than the memory.
     most_memory = max(_size(each)[1] for each in layout.configurations.values() if each)
     if slices > layout.slices:
-        yield f"its instances need {slices} compute slices of a GPU that has {layout.slices}"
-    elif memory > most_memory:
-        yield f"its instances need {memory} GB of a GPU that has {most_memory} GB"
+        return f"its instances need {slices} compute slices of a GPU that has {layout.slices}"
+    return f"its instances need {memory} GB of a GPU that has {most_memory} GB" if memory > most_memory else ""
 
 
 def _size(instances: Instances) -> tuple[int, int]:
@@ -177,15 +181,12 @@ def check_mig(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP158", path, f"{pool.gpu.model} has no MIG.", "Remove mig.")
         elif geometry is None:
             yield from _unknown_configuration(context, name, pool.mig.config, layout)
-        elif text := next(geometry_problems(geometry, layout, specs.mig_strategy), ""):
+        elif text := layout_problem(geometry, layout) or strategy_problem(geometry, specs.mig_strategy):
             what = f"The MIG configuration {pool.mig.config} does not work on {pool.gpu.model}: {text}."
-            yield context.error("GP158", path, what, _remedy(text, layout))
-
-
-def _remedy(problem: str, layout: MigLayout | None) -> str:
-    if problem.startswith("mig.strategy"):
-        return "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
-    return f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
+            fix = "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
+            if layout_problem(geometry, layout):
+                fix = f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
+            yield context.error("GP158", path, what, fix)
 
 
 def _names(layout: MigLayout | None) -> list[str]:

@@ -28,7 +28,6 @@ ComponentNode = tuple[str, str]
 LABELS_PENDING = "labels are not written yet"
 """Reason of a node that NFD has labelled, and that lacks labels of the stack."""
 
-
 NO_NODE = "the cluster has no node of this name"
 """Reason of all states of a node that has not joined the cluster."""
 

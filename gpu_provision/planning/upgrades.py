@@ -35,11 +35,11 @@ GEOMETRY_PENDING = "the MIG configuration is to change"
 GEOMETRY_FAILED = "the MIG manager could not apply the configuration"
 """Beginning of the reason of a MIG manager that reports a failure."""
 
+_NEEDS_ROLLOUT = (UPGRADE_UNFINISHED, GEOMETRY_PENDING, GEOMETRY_FAILED)
 _UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{UPGRADE_UNFINISHED}: {UpgradeState.FAILED.value}"
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change of a driver's DaemonSet or pod that does not change the installation."""
-
 
 KEPT_UNTIL_DELETED = "the pod keeps the previous content until it is deleted: daemonsets.update_strategy is OnDelete"
 """Reason of an operand whose outdated pod only its deletion replaces."""
@@ -139,9 +139,6 @@ def has_stale_rollout(target: Target) -> bool:
 def state_between_runs(state: NodeState) -> NodeState:
     """Return the state of a driver between runs, where a failed upgrade is failed; a run retries it."""
     return replace(state, state=State.FAILED) if state.reason.startswith((_FAILED, GEOMETRY_FAILED)) else state
-
-
-_NEEDS_ROLLOUT = (UPGRADE_UNFINISHED, GEOMETRY_PENDING, GEOMETRY_FAILED)
 
 
 def needs_rollout(states: Mapping[tuple[str, str], NodeState]) -> bool:

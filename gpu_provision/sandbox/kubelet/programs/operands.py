@@ -262,9 +262,10 @@ async def _run_plugin(container: Container) -> int:
         )
         return 1
     container.hold_gpu()
+    resource = read_offer(container).resource
     container.log(
-        f"Starting to serve '{read_offer(container).resource}' on {_SOCKETS}/nvidia-gpu.sock",
-        f"Registered device plugin for '{read_offer(container).resource}' with Kubelet",
+        f"Starting to serve '{resource}' on {_SOCKETS}/nvidia-gpu.sock",
+        f"Registered device plugin for '{resource}' with Kubelet",
     )
     machine.state.owners[_PLUGIN_OWNER] = container.key
     container.report_started()
@@ -272,23 +273,22 @@ async def _run_plugin(container: Container) -> int:
         await container.wait_until(
             lambda: _is_mps_ready(container), "Failed to start plugin: error waiting for MPS daemon; retrying in 30s"
         )
-        offered = _count_devices(container), read_offer(container).resource
+        offered = _count_devices(container)
         machine.register_devices(*offered)
-        await machine.wait_until(
-            lambda offered=offered: (_count_devices(container), read_offer(container).resource) != offered  # type: ignore[misc]
-        )
+        await machine.wait_until(lambda offered=offered: _count_devices(container) != offered)  # type: ignore[misc]
 
 
 def _is_mps_ready(container: Container) -> bool:
     return read_offer(container).sharing != "mps" or container.files.exists(_MPS_READY)
 
 
-def _count_devices(container: Container) -> int:
+def _count_devices(container: Container) -> tuple[int, str]:
+    """Return how many devices the plugin registers, and by what name."""
     machine = container.machine
     fault = machine.faults.find("plugin-sees-fewer", machine.name)
     seen = max(0, machine.gpus - int(fault.get("count", 1))) if fault else machine.gpus
     offer = read_offer(container)
-    return seen * offer.devices * offer.replicas
+    return seen * offer.devices * offer.replicas, offer.resource
 
 
 def _stop_plugin(container: Container) -> None:
