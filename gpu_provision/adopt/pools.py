@@ -93,12 +93,9 @@ def pools_of_nodes(
     for kind, names in sorted(kinds.items()):
         model, count, system, driver, mig = kind
         alike = [each for each in kinds if each[0] == model]
-        parts = [model]
-        parts += [f"x{count}"] if len({each[1] for each in alike}) > 1 else []
-        parts += [system] if len({each[2] for each in alike}) > 1 else []
-        parts += [driver] if len({each[3] for each in alike}) > 1 else []
-        parts += [mig] if len({each[4] for each in alike}) > 1 else []
-        pool = pool_name("-".join(parts))
+        texts = (model, f"x{count}", system, driver, mig)
+        differing = (text for place, text in enumerate(texts) if len({each[place] for each in alike}) > 1)
+        pool = pool_name("-".join((model, *differing)))
         own = by_name[driver].part if driver else (_NO_DRIVER if drivers else {})
         rest = {key: value for key, value in own.items() if key != _SELECTOR}
         gpu = {"gpu": {"model": model, "count": count}, **({"mig": {"config": mig}} if mig else {})}

@@ -16,7 +16,6 @@ import yaml
 
 from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.inventory.resolve import InventoryFile
-from gpu_provision.model.operand_specs import Image
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 POLICY, DRIVER, VALUES = "ClusterPolicy", "NVIDIADriver", "values"
@@ -24,6 +23,7 @@ IMAGE = ("repository", "image", "version")
 POOL = "pools.*."
 """Begin of keys that each pool has."""
 
+_IMAGE = "(image)"
 _BESIDE_DRIVER = ("gds", "gdrcopy")  # sections of an NVIDIADriver that a ClusterPolicy has beside `driver`
 
 
@@ -78,11 +78,7 @@ def carried_fields() -> Mapping[str, Carried]:
 
     Values that only the chart has count as fields.
     """
-    found = {
-        field: each
-        for name, record in _section_types().items()
-        for field, each in _map_settings(record, camel_case(name), name)
-    }
+    found = {field: each for field, each in _declared_fields() if each.kind != _IMAGE}
     keys = {field: row.key for field, row in rows_of(VALUES).items() if not row.quiet}
     return found | {
         field: Carried(key, kind_of(key)) for field, key in keys.items() if key and "*" not in key and has_key(key)
@@ -92,11 +88,12 @@ def carried_fields() -> Mapping[str, Carried]:
 @cache
 def image_sections() -> Mapping[str, str]:
     """Return the section of a ClusterPolicy that names an image -> the section of the inventory."""
-    return {
-        section: name
-        for top, record in _section_types().items()
-        for section, name in _map_images(record, camel_case(top), top)
-    }
+    return {section: each.key for section, each in _declared_fields() if each.kind == _IMAGE}
+
+
+def _declared_fields() -> Iterator[tuple[str, Carried]]:
+    for name, record in _section_types().items():
+        yield from _map_settings(record, camel_case(name), name)
 
 
 @cache
@@ -114,29 +111,16 @@ def _record_of(hint: Any) -> type[Any] | None:
 
 
 def _map_settings(record: type[Any], field: str, key: str) -> Iterator[tuple[str, Carried]]:
-    """Yield the fields and settings of a section, without images."""
+    """Yield the fields and settings of a section; a section with an image is one itself, of the kind `_IMAGE`."""
     hints = get_type_hints(record)
     for each in settings_of(record):
-        reference, below = reference_of(each), _record_of(hints[each.name])
-        if reference is None or below is Image:
-            continue
-        place = f"{field}.{reference}", f"{key}.{each.name}"
-        if below and not each.metadata["kind"]:
-            yield from _map_settings(below, *place)
-        else:
-            yield place[0], Carried(place[1], each.metadata["kind"])
-
-
-def _map_images(record: type[Any], field: str, key: str) -> Iterator[tuple[str, str]]:
-    hints = get_type_hints(record)
-    for each in settings_of(record):
-        below = _record_of(hints[each.name])
+        kind, reference, below = each.metadata["kind"], reference_of(each), _record_of(hints[each.name])
         if each.metadata["image"]:
-            yield field, key
-        elif below is Image:
-            yield f"{field}.{camel_case(each.name)}", f"{key}.{each.name}"
-        elif below and not each.metadata["kind"] and reference_of(each) is not None:
-            yield from _map_images(below, f"{field}.{reference_of(each)}", f"{key}.{each.name}")
+            yield field, Carried(key, _IMAGE)
+        elif below and not kind and reference is not None:
+            yield from _map_settings(below, f"{field}.{reference}", f"{key}.{each.name}")
+        elif reference is not None:
+            yield f"{field}.{reference}", Carried(f"{key}.{each.name}", kind)
 
 
 def has_key(key: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import click
 
@@ -77,7 +78,7 @@ def list_text(known: Iterable[Release], style: Style = PLAIN) -> str:
         )
         for release in known
     ]
-    return table(("RELEASE", "KUBERNETES", *(_title(key) for key in _LISTED)), rows, style)
+    return table(("RELEASE", "KUBERNETES", *(key.replace("_", " ").upper() for key in _LISTED)), rows, style)
 
 
 def comparison_text(
@@ -90,7 +91,7 @@ def comparison_text(
         return table(("COMPONENT", after.name), rows, style)
     for each in listed:
         word = "" if not each.is_change else "new" if not each.before else "gone" if not each.after else "updated"
-        is_renamed = each.before and each.after and _place(each.before) != _place(each.after)
+        is_renamed = each.before and each.after and replace(each.before, version="") != replace(each.after, version="")
         old, new = (_cell(image, whole=bool(is_renamed)) for image in (each.before, each.after))
         rows.append((each.component, style.paint(_COLORS[word], word), old, new))
     number = sum(each.is_change for each in listed)
@@ -98,16 +99,8 @@ def comparison_text(
     return f"{table(('COMPONENT', 'CHANGE', before.name, after.name), rows, style)}\n{summary}"
 
 
-def _place(image: Image) -> tuple[str, str]:
-    return image.repository, image.image
-
-
 def _cell(image: Image | None, *, whole: bool) -> str:
     """Return the version of an image, or its whole name where the two differ in more."""
     if image is None:
         return "-"
     return image.reference if whole else image.version
-
-
-def _title(key: str) -> str:
-    return key.replace("_", " ").upper()

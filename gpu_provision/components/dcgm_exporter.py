@@ -67,22 +67,17 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             gpu_containers=[_NAME],
         ),
         *([monitor] if with_monitor else []),
-        *([config_map(_metrics_config(spec), namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
+        *([config_map(spec.config_map, namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
         *([monitoring.prometheus_rule(*place, spec.prometheus_rule)] if with_rule else []),
         *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
     ]
-
-
-def _metrics_config(spec: DcgmExporterSpec) -> str:
-    """Return the name of the ConfigMap of metrics; empty for the image's own list."""
-    return spec.metrics_of_others or (spec.config.name or f"{_NAME}-metrics" if spec.config.data else "")
 
 
 def _metrics_files(spec: DcgmExporterSpec, context: RenderContext) -> Mapping[str, str]:
     """Return the content of the ConfigMap of metrics; empty if it is unknown."""
     if spec.config.data:
         return {_OWN_COLLECTORS_KEY: spec.config.data}
-    return operands.config_files(context, spec.metrics_of_others)
+    return operands.config_files(context, spec.config_map)
 
 
 def _reads_pods(spec: DcgmExporterSpec) -> bool:
@@ -91,7 +86,7 @@ def _reads_pods(spec: DcgmExporterSpec) -> bool:
 
 
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
-    own = [pods.config_volume("metrics-config", name)] if (name := _metrics_config(spec)) else []
+    own = [pods.config_volume("metrics-config", name)] if (name := spec.config_map) else []
     jobs = spec.hpc_job_mapping
     calls_api = _reads_pods(spec) or spec.env.get(_METRICS_SETTING, "none") not in {"", "none"}
     on_host = HOST_NETWORK if spec.settings.get(_ENGINE, "").startswith("localhost") else {}
@@ -119,7 +114,7 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
     declared: pods.Environment = {
         "DCGM_EXPORTER_LISTEN": f":{_PORT}",
         "DCGM_EXPORTER_KUBERNETES": "true",
-        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if _metrics_config(spec) else _COLLECTORS,
+        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if spec.config_map else _COLLECTORS,
         **pods.NODE_NAME,
         **({_ENGINE: dcgm.ADDRESS} if with_engine else {}),
         **{name: "true" for name, is_on in zip(_POD_SETTINGS, pod_fields, strict=True) if is_on},
@@ -138,6 +133,6 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
         mounts=[
             pods.mount("pod-gpu-resources", _POD_RESOURCES, read_only=True),
             *([pods.mount(_JOBS, jobs.directory, read_only=True)] if jobs.enabled else []),
-            *(own if _metrics_config(spec) else []),
+            *(own if spec.config_map else []),
         ],
     )

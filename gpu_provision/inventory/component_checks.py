@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from gpu_provision.inventory.checks import CheckContext
 from gpu_provision.inventory.document import KeyPath, Problem
 from gpu_provision.inventory.json_schema import schema
+from gpu_provision.inventory.mig import check_mig
+from gpu_provision.inventory.plugin_configs import check_plugin_configs
 from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import join_or
 
@@ -24,6 +26,8 @@ def check_components(context: CheckContext) -> Iterator[Problem]:
     yield from _check_validations(context)
     yield from _check_metrics(context)
     yield from _check_discovery(context)
+    yield from check_mig(context)
+    yield from check_plugin_configs(context)
 
 
 def _check_toolkit(context: CheckContext) -> Iterator[Problem]:

@@ -225,7 +225,7 @@ def named_config_maps(inventory: Inventory) -> frozenset[str]:
     )
     names = {name for found in inputs for name in found}
     plugin, exporter = inventory.specs.device_plugin, inventory.specs.dcgm_exporter
-    names |= {"" if plugin.config.data else plugin.config_map, exporter.metrics_of_others}
+    names |= {"" if plugin.config.data else plugin.config_map, "" if exporter.config.data else exporter.config_map}
     return frozenset(filter(None, names))
 
 

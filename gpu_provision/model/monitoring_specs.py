@@ -124,9 +124,9 @@ class DcgmExporterSpec(OperandSpec):
     )
 
     @property
-    def metrics_of_others(self) -> str:
-        """Name of the ConfigMap of metrics that the stack does not make; empty without one."""
-        return "" if self.config.data else self.metrics_config or self.config.name
+    def config_map(self) -> str:
+        """Name of the ConfigMap of metrics; empty for the image's own list."""
+        return self.config.name or ("nvidia-dcgm-exporter-metrics" if self.config.data else self.metrics_config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
