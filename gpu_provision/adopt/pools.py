@@ -17,7 +17,7 @@ from gpu_provision.inventory import hardware
 from gpu_provision.inventory.mig import ALL_DISABLED, LABEL_SUFFIX, find_layout
 from gpu_provision.model.cluster import NodeFacts
 
-HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
+HAS_GPU: Mapping[str, str] = {labels.NFD_GPU[0]: "true"}
 """Labels of nodes that Node Feature Discovery sees a GPU on."""
 
 _SLICES = 7  # compute slices of most GPUs with MIG: NVIDIA MIG user guide

@@ -103,7 +103,12 @@ def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ..
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return findings about the nodes themselves."""
-    return tuple(_problems(context))
+    return (
+        *_unclaimed_nodes(context),
+        *_virtual_machine_nodes(context),
+        *_other_systems(context),
+        *_guessed_drivers(context),
+    )
 
 
 def observed_os(node: NodeFacts) -> OperatingSystem | None:
@@ -164,7 +169,8 @@ def _may_join(inventory: Inventory, node: NodeFacts) -> bool:
     return owner == inventory.name or (not owner and (has_gpu(node.labels) or GPU_PRODUCT in node.labels))
 
 
-def _problems(context: RenderContext) -> Iterator[Finding]:
+def _unclaimed_nodes(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that several pools select, and GPU nodes that none does."""
     inventory, facts = context.inventory, context.facts
     listed = {node.name for node in inventory.nodes}
     contested = {
@@ -180,9 +186,9 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
             evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
             fix="make the node_selectors exclude one another, or list the node under nodes",
         )
-    leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
+    known = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name} | contested.keys()
     for name in unassigned_nodes(inventory, facts):
-        if name not in {*contested, *leaving}:
+        if name not in known:
             yield Finding(
                 code="GP405",
                 what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
@@ -191,8 +197,12 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 fix="list it under nodes, give a pool a node_selector that selects it, or declare a pool with gpu: {}",
                 severity=Severity.WARNING,
             )
-    live = {node.name: node.labels for node in facts.nodes}
-    for name, value in sorted(nodes_for_vms(inventory, facts).items()):
+
+
+def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that get no stack, as their GPUs are for virtual machines."""
+    live = {node.name: node.labels for node in context.facts.nodes}
+    for name, value in sorted(nodes_for_vms(context.inventory, context.facts).items()):
         is_live = live.get(name, {}).get(WORKLOAD) == value
         remove = (
             f"kubectl label node {name} {WORKLOAD}-" if is_live else f"remove the label {WORKLOAD} of the inventory"
@@ -205,6 +215,10 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
             fix=f"{remove}, if containers are to use them",
             severity=Severity.WARNING,
         )
+
+
+def _other_systems(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that run another system than their pool declares."""
     for target in context.targets:
         declared, observed = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
         if declared and observed and declared != observed:
@@ -216,8 +230,12 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
                 severity=Severity.WARNING,
             )
+
+
+def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that may have a host driver, and get a driver container."""
     names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
-    if names and facts.version:  # offline no host is read
+    if names and context.facts.version:  # offline no host is read
         yield Finding(
             code="GP410",
             what="host driver not checked on these nodes; the driver container will be deployed",
