@@ -40,9 +40,8 @@ def releases(*, name: str | None, other: str | None, out: Output) -> None:
         out.hint(f"{older[0]} to {older[-1]} are known, too, but too old to be installed.")
         return
     first = options.find_release(name, "releases")
-    before, after = (
-        (first, options.find_release(other, "releases")) if other else (catalogue.previous(first.name), first)
-    )
+    other_release = options.find_release(other, "releases") if other else None
+    before, after = (first, other_release) if other_release else (catalogue.previous(first.name), first)
     differences = catalogue.compare(before or after, after)
     compared = [_entry(each) for each in (before, after) if each]
     changes = [_change(each) for each in differences if each.is_change]

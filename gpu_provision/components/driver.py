@@ -146,12 +146,8 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
     ]
-    own = (
-        *_without_kernel(served, context),
-        *_without_network_card(served, context),
-        *_without_licence(served, context),
-    )
-    return (*unknown, *without_image, *own)
+    checks = (_without_kernel, _without_network_card, _without_licence)
+    return (*unknown, *without_image, *(finding for check in checks for finding in check(served, context)))
 
 
 def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:

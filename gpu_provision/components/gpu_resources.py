@@ -54,10 +54,9 @@ def declared_devices(pool: NodePool, product: str, inventory: Inventory) -> dict
 
 def geometry_problem(target: Target, inventory: Inventory) -> str:
     """Return which devices a node lacks that the MIG configuration of its pool makes; empty until that is applied."""
-    live = target.labels
-    if target.facts is None or target.pool.mig is None or live.get(MIG_STATE) != MIG_SUCCESS:
-        return ""
-    if (config := live.get(MIG_CONFIG, "")) != requested_configuration(inventory, target.pool):
+    live, config = target.labels, target.labels.get(MIG_CONFIG, "")
+    is_applied = target.pool.mig is not None and live.get(MIG_STATE) == MIG_SUCCESS
+    if target.facts is None or not is_applied or config != requested_configuration(inventory, target.pool):
         return ""
     for resource, count in declared_devices(target.pool, live.get(GPU_PRODUCT, ""), inventory).items():
         if (offered := target.facts.devices.get(resource, 0)) != count:

@@ -75,11 +75,10 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
     # Others set ``false``, ``pre-installed`` and ``paused-...``.
     operands: dict[str, str | None] = {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
+    operands |= _driver_operand(target, live) | _mig_operand(spec, target)
     return {
         labels.GPU_PRESENT: "true",
-        **(
-            _removed_operands(live) if is_off else operands | _driver_operand(target, live) | _mig_operand(spec, target)
-        ),
+        **(_removed_operands(live) if is_off else operands),
         **({labels.MIG_CONFIG: mig_manager.requested_configuration(spec, target.pool)} if target.pool.mig else {}),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,

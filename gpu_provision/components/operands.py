@@ -185,11 +185,8 @@ def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
 def runtime_class(context: RenderContext) -> str | None:
     """Return the runtime class of operands that need GPUs; None if CRI-O's hook or an NRI plugin injects them."""
     specs = context.inventory.specs
-    return (
-        None
-        if specs.nri_plugin_enabled or needs_no_class(context.targets, cdi=specs.cdi_enabled)
-        else specs.runtime_class
-    )
+    needs_none = specs.nri_plugin_enabled or needs_no_class(context.targets, cdi=specs.cdi_enabled)
+    return None if needs_none else specs.runtime_class
 
 
 def validation(

@@ -204,9 +204,8 @@ def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
     live = {node.name: node.labels for node in context.facts.nodes}
     for name, value in sorted(nodes_for_vms(context.inventory, context.facts).items()):
         is_live = live.get(name, {}).get(WORKLOAD) == value
-        remove = (
-            f"kubectl label node {name} {WORKLOAD}-" if is_live else f"remove the label {WORKLOAD} of the inventory"
-        )
+        command = f"kubectl label node {name} {WORKLOAD}-"
+        remove = command if is_live else f"remove the label {WORKLOAD} of the inventory"
         yield Finding(
             code="GP413",
             what=f"the GPUs of {name} are for virtual machines, which is not supported; it gets no stack",

@@ -185,9 +185,8 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
         kind, metadata = Kind(each.get("apiVersion", ""), each.get("kind", "")), each["metadata"]
         if kind not in EXTRA_KINDS:
             what = f"{kind.kind or 'An object'} of {kind.api_version or 'no version'} cannot be one of extra_objects."
-            fix = "Apply it with kubectl, or write one of these kinds: " + ", ".join(
-                sorted(one.kind for one in EXTRA_KINDS)
-            )
+            known = ", ".join(sorted(each.kind for each in EXTRA_KINDS))
+            fix = f"Apply it with kubectl, or write one of these kinds: {known}"
             yield context.error("GP189", (*path, "kind"), what, fix)
             continue
         yield from _check_namespace(context, path, metadata, is_namespaced=EXTRA_KINDS[kind])

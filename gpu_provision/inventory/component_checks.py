@@ -88,20 +88,17 @@ def _check_validations(context: CheckContext) -> Iterator[Problem]:
 
 def _check_metrics(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of the exporter's metrics."""
-    path: KeyPath = ("dcgm_exporter", "config")
+    path, short_path = ("dcgm_exporter", "config"), ("dcgm_exporter", "metrics_config")
     section, short = context.mapping_at(path), context.mapping_at(("dcgm_exporter",)).get("metrics_config")
     if short and section:
         what = "metrics_config and config both say which metrics are exported."
-        yield context.error(
-            "GP186", ("dcgm_exporter", "metrics_config"), what, f"Write config: {{name: {short}}} alone."
-        )
+        yield context.error("GP186", short_path, what, f"Write config: {{name: {short}}} alone.")
     # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
     for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
         fields = next(csv.reader([line], skipinitialspace=True), [])
         if fields and not line.startswith("#") and len(fields) != _METRIC_FIELDS:
-            what = (
-                f"Line {number} of the metrics has {len(fields)} fields, so the exporter would not start: {line[:80]}"
-            )
+            found = f"Line {number} of the metrics has {len(fields)} fields"
+            what = f"{found}, so the exporter would not start: {line[:80]}"
             fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
             yield context.error("GP187", (*path, "data"), what, fix)
             return

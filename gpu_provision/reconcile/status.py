@@ -22,7 +22,6 @@ from gpu_provision.rollout.states import cordoned_by
 
 _ANY = "any"  # model of a pool for any GPUs
 _NO_GPU = "no GPU: gets no GPU component"
-_NOT_READY = "NotReady"
 _STARTUP_TAINT = "has the startup taint"
 _WORST = (State.FAILED, State.BLOCKED, State.LEAVING, State.PROGRESSING, State.PENDING, State.READY)
 
@@ -47,10 +46,7 @@ def node_rows(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) ->
     rows = []
     for facts in seen.context.facts.nodes:
         pool = pools.get(facts.name, "")
-        if facts.name in reasons:
-            outcome = _state_without_components(facts, pool, reasons[facts.name], seen)
-        else:
-            outcome = _state_of(facts, own[facts.name], seen)
+        outcome = _state_of(facts, pool, own.get(facts.name, []), reasons.get(facts.name, ""), seen)
         rows.append(_node_row(facts, pool, targets.get(facts.name), outcome, seen))
     return tuple(rows)
 
@@ -102,30 +98,23 @@ def _node_row(
     )
 
 
-def _state_of(node: NodeFacts, own: list[NodeState], seen: ClusterState) -> tuple[State, str]:
-    worst = most_severe_state(own)
-    if worst.state is State.LEAVING:
-        return worst.state, f"{worst.reason}; still has {_components_left(node, seen) or 'its labels'}"
-    reason = f"{worst.component}: {worst.reason}" if worst.reason else ""
-    if worst.state is State.READY and not node.ready:
-        return State.PROGRESSING, _NOT_READY
-    return worst.state, reason
-
-
-def _state_without_components(
-    node: NodeFacts, pool: str, departure: str, seen: ClusterState
+def _state_of(
+    node: NodeFacts, pool: str, own: list[NodeState], departure: str, seen: ClusterState
 ) -> tuple[State | OutsideState, str]:
-    """Return the state of a node that gets no component; ``departure``: why it would lose those that are left."""
-    if left := _components_left(node, seen):
-        return State.LEAVING, f"{departure}; still has {left}"
-    if not pool and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
-        return OutsideState.UNDECLARED, "not in the inventory"
-    return (State.READY, "") if node.ready else (State.PROGRESSING, _NOT_READY)
-
-
-def _components_left(node: NodeFacts, seen: ClusterState) -> str:
+    """Return the state of a node; ``departure``: why it loses the components that are left, if it has no state."""
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
-    return ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
+    left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
+    worst = most_severe_state(own) if own else None
+    if worst and worst.state is State.LEAVING:
+        return worst.state, f"{worst.reason}; still has {left or 'its labels'}"
+    reason = f"{worst.component}: {worst.reason}" if worst and worst.reason else ""
+    if worst and worst.state is not State.READY:
+        return worst.state, reason
+    if left and not worst:
+        return State.LEAVING, f"{departure}; still has {left}"
+    if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
+        return OutsideState.UNDECLARED, "not in the inventory"
+    return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")
 
 
 def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -> str:
