@@ -152,7 +152,8 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
 
 def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
     """Yield licence Secrets without a file that the driver's pod mounts: the kubelet would not start the pod."""
-    for spec in {target.pool.driver.licensing_config: target.pool.driver for target in served}.values():
+    drivers = [target.pool.driver for target in served]
+    for spec in {(each.licensing_config, each.licensing_nls_enabled): each for each in drivers}.values():
         keys = context.facts.secret_keys.get(spec.licensing_config)
         lacking = [key for key in driver_inputs.licence_files(spec) if keys is not None and key not in keys]
         if lacking:
