@@ -46,13 +46,18 @@ _NAMES = {
         "Canary Day MaintenanceWindow OnFailure Order PodDeletion RolloutPolicy UpgradeDrain UpgradePolicy "
         "WaitForCompletion"
     ),
+    "model.driver_specs": (
+        "DriverManagerSpec DriverSpec GdrcopySpec GdsSpec GpuDirectRdma StartupProbe VirtualTopology"
+    ),
+    "model.monitoring_specs": (
+        "DashboardSpec DcgmExporterSpec DcgmSpec HpcJobMapping MetricsConfig NodeStatusExporterSpec OperatorMetrics "
+        "OperatorServiceMonitor PrometheusRuleSpec ServiceMonitorSpec"
+    ),
+    "model.operand_specs": "ContainerSpec Image OperandSpec SecretKey",
     "model.specs": (
-        "ContainerSpec DaemonSetSettings DashboardSpec DcgmExporterSpec DcgmSpec DevicePluginSpec "
-        "DriverManagerSpec DriverSpec GdrcopySpec GdsSpec GfdSpec GpuClientsConfig GpuDirectRdma HostPaths "
-        "HpcJobMapping Image MetricsConfig MigManagerConfig MigManagerSpec MpsSection NfdDeployment "
-        "NfdGarbageCollector NfdPart NfdSpec NodeStatusExporterSpec OperandSpec OperatorMetrics "
-        "OperatorServiceMonitor PluginConfigs PrometheusRuleSpec SecretKey ServiceMonitorSpec Specs StartupProbe "
-        "StartupTaintSpec ToolkitSpec ValidationSettings ValidatorSpec VirtualTopology"
+        "DaemonSetSettings DevicePluginSpec GfdSpec GpuClientsConfig HostPaths MigManagerConfig MigManagerSpec "
+        "MpsSection NfdDeployment NfdGarbageCollector NfdPart NfdSpec PluginConfigs Specs StartupTaintSpec "
+        "ToolkitSpec ValidationSettings ValidatorSpec"
     ),
     "output.text": "Style",
     "rbac.roles": "RbacSubject",

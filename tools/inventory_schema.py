@@ -19,9 +19,10 @@ import yaml
 
 from gpu_provision import inventory
 from gpu_provision.inventory.resolve import InventoryFile, PoolSection
-from gpu_provision.model import specs
+from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.hosts import HostPrerequisites, SshOptions
 from gpu_provision.model.inventory import Node
+from gpu_provision.model.operand_specs import Image
 from gpu_provision.model.settings import settings_of
 
 Part = dict[str, Any]
@@ -31,7 +32,7 @@ _SCALARS = {bool: "boolean", int: "integer", str: "string"}
 _SHARED = {
     PoolSection: "pool",
     Node: "node",
-    specs.DriverSpec: "driver",
+    DriverSpec: "driver",
     HostPrerequisites: "host_prerequisites",
     SshOptions: "ssh",
 }
@@ -64,7 +65,7 @@ def _section(record: type[Any]) -> Part:
     required: list[str] = []
     for each in settings_of(record):
         if version := each.metadata["image"]:
-            properties |= _section(specs.Image)["properties"] | {"version": _reference(version)}
+            properties |= _section(Image)["properties"] | {"version": _reference(version)}
             continue
         properties[each.name] = {"title": _title(each.name), **_setting(hints[each.name], each)}
         required += [each.name] if each.metadata["required"] else []

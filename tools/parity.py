@@ -10,26 +10,17 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from gpu_provision.adopt.reference import (
-    DRIVER,
-    KINDS,
-    POLICY,
-    VALUES,
-    Coverage,
-    FieldCoverage,
-    field_names,
-    parity,
-    rows_of,
-    status_of,
-    version,
-)
+from gpu_provision.adopt import reference
+from gpu_provision.adopt.reference import DRIVER, POLICY, POOL, VALUES, field_names, rows_of, version
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
+KINDS = (POLICY, DRIVER, "GPUCluster", "ComputeDomain", VALUES)
 _OPAQUE = frozenset({"nodeAffinity", "podSecurityContext", "resources"})  # Kubernetes' own types
 _TITLES = {VALUES: "Values that only the chart has"}
 _HEAD = """\
@@ -47,6 +38,43 @@ in `gpu_provision/adopt/reference.yaml`. `gpu-provision import` carries over wha
 
 ## Totals
 """
+
+
+class Coverage(StrEnum):
+    """What an inventory has of a field."""
+
+    HERE = "here"
+    PARTLY = "partly"
+    ABSENT = "absent"
+    NOT_APPLICABLE = "not applicable"
+
+
+class FieldCoverage(NamedTuple):
+    """A field of the reference, what the inventory has of it, the key, and what is missing."""
+
+    kind: str
+    field: str
+    status: Coverage
+    key: str
+    reason: str
+
+
+def status_of(kind: str, field: str) -> FieldCoverage:
+    """Return what the inventory has of a field; an NVIDIADriver has those of the driver in a ClusterPolicy."""
+    if kind == DRIVER:
+        key = reference.setting_of(reference.policy_field(field))
+        row, key = reference.driver_row(field), f"{POOL}{key}" if key.startswith("driver.") else key
+    else:
+        row, key = reference.row_of(kind, field), reference.setting_of(field) if kind in {POLICY, VALUES} else ""
+    if key or (key := row.key if row.key and reference.has_key(row.key) else ""):
+        return FieldCoverage(kind, field, Coverage.PARTLY if row.lacks else Coverage.HERE, key, row.lacks)
+    status = Coverage.NOT_APPLICABLE if row.none else Coverage.PARTLY if row.partly else Coverage.ABSENT
+    return FieldCoverage(kind, field, status, "", row.reason)
+
+
+def parity() -> tuple[FieldCoverage, ...]:
+    """Return the status of every field of the reference."""
+    return tuple(status_of(kind, field) for kind in KINDS for field in field_names(kind))
 
 
 def page() -> str:

@@ -11,7 +11,7 @@ from gpu_provision.adopt.unsupported import unsupported_settings
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import RenderContext, ref_of
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.text import join_limited
+from gpu_provision.model.text import MAX_NODES, nodes_at
 from gpu_provision.planning.diff import FIELD_MANAGER
 from gpu_provision.planning.managed_fields import managers_of
 from gpu_provision.rollout.states import STATE, UpgradeState
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpu_provision.adopt.plan import RunningDriver
 
 _IDLE = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.DONE.value})
-_MAX_NODES = 10
 
 
 def check_cluster(install: OperatorInstall, context: RenderContext) -> Iterator[Finding]:
@@ -82,8 +81,8 @@ def _check_upgrades(install: OperatorInstall) -> Iterator[Finding]:
         yield Finding(
             code=codes.UPGRADING,
             what="the GPU Operator is in the middle of a driver upgrade",
-            where=_name_nodes(states),
-            evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:_MAX_NODES]),
+            where=nodes_at(sorted(states), MAX_NODES),
+            evidence="; ".join(f"{node}: {state}" for node, state in sorted(states.items())[:MAX_NODES]),
             fix=f"wait until the label {STATE} of every node says upgrade-done, or repair the nodes that failed",
         )
 
@@ -122,7 +121,7 @@ def _check_inventory(install: OperatorInstall, context: RenderContext) -> Iterat
         yield Finding(
             code=codes.NOT_AS_INVENTORY,
             what="these nodes have a driver of the GPU Operator's, and the inventory has none for them",
-            where=_name_nodes(lost),
+            where=nodes_at(sorted(lost), MAX_NODES),
             fix="list them in a pool with a GPU and a driver (gpu-provision adopt --inventory-out writes such a file)",
         )
 
@@ -137,7 +136,7 @@ def check_drivers(drivers: Iterable[RunningDriver]) -> Iterator[Finding]:
         yield Finding(
             code=codes.DRIVER_RESTARTS,
             what="the driver on these nodes is not the declared one; a rollout replaces it",
-            where=_name_nodes(nodes),
+            where=nodes_at(sorted(nodes), MAX_NODES),
             evidence="; ".join(differs),
             consequence="pods that use GPUs are evicted from each of them",
             fix="declare the running driver to keep it now, and change it later",
@@ -159,8 +158,3 @@ def check_release(install: OperatorInstall) -> Iterator[Finding]:
             f" kubectl -n {namespace} delete secret -l owner=helm,name={name}",
             severity=Severity.WARNING,
         )
-
-
-def _name_nodes(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    return f"{'Node' if len(ordered) == 1 else 'Nodes'} {join_limited(ordered, _MAX_NODES)}"

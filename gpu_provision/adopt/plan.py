@@ -25,8 +25,8 @@ from gpu_provision.rollout.states import installation_digest
 _PER_NODE = frozenset({"Node", "Pod"})
 _NFD_GROUP = ".nfd.k8s-sigs.io"
 _DRIVER = "nvidia-driver-ctr"
-# Variables about the pod's node, and the GPU Operator's own digest.
 _VOID = ("NVIDIA_VISIBLE_DEVICES", "void")  # the container's runtime looks for a driver without it, the driver does not
+# Variables about the pod's node, and the GPU Operator's own digest.
 _OF_NO_EFFECT = frozenset({"NODE_NAME", "NODE_IP", "DRIVER_CONFIG_DIGEST"})
 _PROBE = "nvidia-driver-startup-probe"
 _TOKEN = "/var/run/secrets/kubernetes.io/"  # noqa: S105 - mount path of tokens, which come from a Secret before 1.21

@@ -15,16 +15,19 @@ from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
-from gpu_provision.inventory.mig import ALL_DISABLED
+from gpu_provision.inventory.mig import ALL_DISABLED, LABEL_SUFFIX, find_layout
 from gpu_provision.model.cluster import NodeFacts
 
-HAS_GPU: Mapping[str, str] = {"feature.node.kubernetes.io/pci-10de.present": "true"}
+HAS_GPU: Mapping[str, str] = {labels.NFD_GPU[0]: "true"}
 """Labels of nodes that Node Feature Discovery sees a GPU on."""
 
-_SLICES, _A30_SLICES = 7, 4  # compute slices of a GPU with MIG: NVIDIA MIG user guide
 _MAX_NAME = 63  # characters of a pool's name
+_SLICES = 7  # compute slices of most GPUs with MIG: NVIDIA MIG user guide
 _NO_DRIVER = {"driver": {"enabled": False}}
 _SELECTOR = "node_selector"
+
+_Kind = tuple[str, int, str, str, str]
+"""Model and number of GPUs, operating system, driver and MIG configuration of nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ def pools_of_nodes(
     Returns pools, nodes, and the driver of each pool that has one of its own.
     """
     drivers = list(drivers)
-    kinds: dict[tuple[str, int, str, str, str], list[str]] = {}
+    kinds: dict[_Kind, list[str]] = {}
     for node in nodes:
         if labels.has_gpu(node.labels):
             os = observed_os(node)
@@ -94,22 +97,26 @@ def pools_of_nodes(
     members: list[dict[str, str]] = []
     by_name = {each.name: each for each in drivers}
     found: dict[str, DriverPool] = {}
-    for kind, names in sorted(kinds.items()):
-        model, count, system, driver, mig = kind
-        alike = [each for each in kinds if each[0] == model]
-        parts = [model]
-        parts += [f"x{count}"] if len({each[1] for each in alike}) > 1 else []
-        parts += [system] if len({each[2] for each in alike}) > 1 else []
-        parts += [driver] if len({each[3] for each in alike}) > 1 else []
-        parts += [mig] if len({each[4] for each in alike}) > 1 else []
-        pool = re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
+    texts = ["-".join((kind[0], *_differing(kind, kinds))) for kind in sorted(kinds)]
+    for pool, (kind, names) in zip(pool_names(texts), sorted(kinds.items()), strict=True):
+        model, gpus, system, driver, mig = kind
         own = by_name[driver].part if driver else (_NO_DRIVER if drivers else {})
         rest = {key: value for key, value in own.items() if key != _SELECTOR}
-        gpu = {"gpu": {"model": model, "count": count}, **({"mig": {"config": mig}} if mig else {})}
+        gpu = {"gpu": {"model": model, "count": gpus}, **({"mig": {"config": mig}} if mig else {})}
         pools[pool] = {**({"os": system} if system else {}), **gpu, **rest}
         found |= {pool: by_name[driver]} if driver else {}
         members += [{"name": name, "pool": pool} for name in names]
     return pools, sorted(members, key=lambda member: member["name"]), found
+
+
+def _differing(kind: _Kind, kinds: Iterable[_Kind]) -> list[str]:
+    """Return what tells the nodes of a kind from others with the same GPU."""
+    alike = [each for each in kinds if each[0] == kind[0]]
+    return [
+        f"x{each}" if place == 1 else str(each)
+        for place, each in enumerate(kind)
+        if len({other[place] for other in alike}) > 1
+    ]
 
 
 def _mig_of(node: NodeFacts) -> str:
@@ -127,7 +134,7 @@ def _driver_of(node: NodeFacts, drivers: Iterable[DriverPool]) -> str:
 def _gpu_model(node: NodeFacts) -> str:
     """Return the model's inventory name, without GPU Feature Discovery's suffixes for sharing and MIG."""
     product = node.labels.get(labels.GPU_PRODUCT, "")
-    bare = re.sub(r"-(SHARED|MIG-.*)$", "", product)
+    bare = LABEL_SUFFIX.sub("", product)
     known = hardware.find_model(bare)
     return known.name if known else bare or "unknown"
 
@@ -135,8 +142,15 @@ def _gpu_model(node: NodeFacts) -> str:
 def _gpu_count(node: NodeFacts) -> int:
     counted = node.labels.get(labels.GPU_COUNT, "")
     count = int(counted) if counted.isdigit() and int(counted) else node.gpus_allocatable or 1
-    size = node.labels.get(SLICES, "")
-    if size.isdigit() and int(size):  # ``count`` is of MIG devices of this size
-        on_one = max(1, (_A30_SLICES if "A30" in node.labels.get(labels.GPU_PRODUCT, "") else _SLICES) // int(size))
-        count = -(-count // on_one)
-    return count
+    return -(-count // _devices_per_gpu(node.labels))
+
+
+def _devices_per_gpu(found: Mapping[str, str]) -> int:
+    """Return how many of the MIG devices that ``nvidia.com/gpu.count`` counts one GPU holds; 1 without MIG."""
+    product, size = found.get(labels.GPU_PRODUCT, ""), found.get(SLICES, "")
+    if not size.isdigit() or not int(size):
+        return 1
+    layout, profile = find_layout(product), product.partition("-MIG-")[2].removesuffix("-SHARED")
+    numbers = {name.replace("+", "."): number for name, number in (layout.profiles if layout else {}).items()}
+    slices = (layout and layout.slices) or _SLICES
+    return numbers.get(profile) or max(1, slices // int(size))

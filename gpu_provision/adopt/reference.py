@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -18,14 +17,13 @@ import yaml
 from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.inventory.resolve import InventoryFile
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
-from gpu_provision.model.specs import Image
 
 POLICY, DRIVER, VALUES = "ClusterPolicy", "NVIDIADriver", "values"
 IMAGE = ("repository", "image", "version")
 POOL = "pools.*."
 """Begin of keys that each pool has."""
 
-_DRIVER_SECTION = "driver."
+_IMAGE = "(image)"
 _BESIDE_DRIVER = ("gds", "gdrcopy")  # sections of an NVIDIADriver that a ClusterPolicy has beside `driver`
 
 
@@ -34,15 +32,6 @@ def read_table(file: str) -> Mapping[str, Any]:
     """Return a YAML table of this package; it is read on first use, since `status` imports this module."""
     table: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name(file).read_text(encoding="utf-8"))
     return table
-
-
-class Coverage(StrEnum):
-    """What an inventory has of a field."""
-
-    HERE = "here"
-    PARTLY = "partly"
-    ABSENT = "absent"
-    NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +51,6 @@ class ReferenceRow:
     def reason(self) -> str:
         """Why the inventory does not have all of the field."""
         return self.none or self.lacks or self.partly or self.later
-
-
-class FieldCoverage(NamedTuple):
-    """A field of the reference, what the inventory has of it, the key, and what is missing."""
-
-    kind: str
-    field: str
-    status: Coverage
-    key: str
-    reason: str
 
 
 class Carried(NamedTuple):
@@ -99,11 +78,7 @@ def carried_fields() -> Mapping[str, Carried]:
 
     Values that only the chart has count as fields.
     """
-    found = {
-        field: each
-        for name, record in _section_types().items()
-        for field, each in _map_settings(record, camel_case(name), name)
-    }
+    found = {field: each for field, each in _declared_fields() if each.kind != _IMAGE}
     keys = {field: row.key for field, row in rows_of(VALUES).items() if not row.quiet}
     return found | {
         field: Carried(key, kind_of(key)) for field, key in keys.items() if key and "*" not in key and has_key(key)
@@ -113,11 +88,12 @@ def carried_fields() -> Mapping[str, Carried]:
 @cache
 def image_sections() -> Mapping[str, str]:
     """Return the section of a ClusterPolicy that names an image -> the section of the inventory."""
-    return {
-        section: name
-        for top, record in _section_types().items()
-        for section, name in _map_images(record, camel_case(top), top)
-    }
+    return {section: each.key for section, each in _declared_fields() if each.kind == _IMAGE}
+
+
+def _declared_fields() -> Iterator[tuple[str, Carried]]:
+    for name, record in _section_types().items():
+        yield from _map_settings(record, camel_case(name), name)
 
 
 @cache
@@ -135,29 +111,16 @@ def _record_of(hint: Any) -> type[Any] | None:
 
 
 def _map_settings(record: type[Any], field: str, key: str) -> Iterator[tuple[str, Carried]]:
-    """Yield the fields and settings of a section, without images."""
+    """Yield the fields and settings of a section; a section with an image is one itself, of the kind `_IMAGE`."""
     hints = get_type_hints(record)
     for each in settings_of(record):
-        reference, below = reference_of(each), _record_of(hints[each.name])
-        if reference is None or below is Image:
-            continue
-        place = f"{field}.{reference}", f"{key}.{each.name}"
-        if below and not each.metadata["kind"]:
-            yield from _map_settings(below, *place)
-        else:
-            yield place[0], Carried(place[1], each.metadata["kind"])
-
-
-def _map_images(record: type[Any], field: str, key: str) -> Iterator[tuple[str, str]]:
-    hints = get_type_hints(record)
-    for each in settings_of(record):
-        below = _record_of(hints[each.name])
+        kind, reference, below = each.metadata["kind"], reference_of(each), _record_of(hints[each.name])
         if each.metadata["image"]:
-            yield field, key
-        elif below is Image:
-            yield f"{field}.{camel_case(each.name)}", f"{key}.{each.name}"
-        elif below and not each.metadata["kind"] and reference_of(each) is not None:
-            yield from _map_images(below, f"{field}.{reference_of(each)}", f"{key}.{each.name}")
+            yield field, Carried(key, _IMAGE)
+        elif below and not kind and reference is not None:
+            yield from _map_settings(below, f"{field}.{reference}", f"{key}.{each.name}")
+        elif reference is not None:
+            yield f"{field}.{reference}", Carried(f"{key}.{each.name}", kind)
 
 
 def has_key(key: str) -> bool:
@@ -238,37 +201,7 @@ def setting_of(field: str) -> str:
     return next((carried_fields()[each].key for each in prefixes(field) if each in carried_fields()), "")
 
 
-def status_of(kind: str, field: str) -> FieldCoverage:
-    """Return what the inventory has of a field of the reference."""
-    if kind == DRIVER:
-        return _status_of_driver(field)
-    return _judge(kind, field, row_of(kind, field), setting_of(field) if kind in {POLICY, VALUES} else "")
-
-
-def _status_of_driver(field: str) -> FieldCoverage:
-    """Return the status of a field of an NVIDIADriver: as of the driver in a ClusterPolicy, for each pool."""
-    same = policy_field(field)
-    key = setting_of(same)
-    return _judge(DRIVER, field, driver_row(field), f"{POOL}{key}" if key.startswith(_DRIVER_SECTION) else key)
-
-
 def driver_row(field: str) -> ReferenceRow:
     """Return the row of a field of an NVIDIADriver: its own, or that of the ClusterPolicy's."""
     own = row_of(DRIVER, field)
     return row_of(POLICY, policy_field(field)) if own == ReferenceRow() else own
-
-
-def _judge(kind: str, field: str, row: ReferenceRow, carried: str) -> FieldCoverage:
-    key = carried or (row.key if row.key and has_key(row.key) else "")
-    if key:
-        return FieldCoverage(kind, field, Coverage.PARTLY if row.lacks else Coverage.HERE, key, row.lacks)
-    status = Coverage.NOT_APPLICABLE if row.none else Coverage.PARTLY if row.partly else Coverage.ABSENT
-    return FieldCoverage(kind, field, status, "", row.reason)
-
-
-KINDS = (POLICY, DRIVER, "GPUCluster", "ComputeDomain", VALUES)
-
-
-def parity() -> tuple[FieldCoverage, ...]:
-    """Return the status of every field of the reference."""
-    return tuple(status_of(kind, field) for kind in KINDS for field in field_names(kind))

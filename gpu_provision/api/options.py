@@ -13,8 +13,8 @@ from gpu_provision.model.cluster import ClusterFacts, Manifest
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.plan import Change
-from gpu_provision.model.specs import OperandSpec
 from gpu_provision.planning.prepare import prepare
 
 

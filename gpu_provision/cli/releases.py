@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import click
 
 from gpu_provision import releases as catalogue
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
-from gpu_provision.model.specs import Image
+from gpu_provision.model.operand_specs import Image
 from gpu_provision.output.findings import document
 from gpu_provision.output.text import PLAIN, Style, pluralize, table
 from gpu_provision.releases import Release, ReleaseDifference
@@ -39,9 +40,8 @@ def releases(*, name: str | None, other: str | None, out: Output) -> None:
         out.hint(f"{older[0]} to {older[-1]} are known, too, but too old to be installed.")
         return
     first = options.find_release(name, "releases")
-    before, after = (
-        (first, options.find_release(other, "releases")) if other else (catalogue.previous(first.name), first)
-    )
+    other_release = options.find_release(other, "releases") if other else None
+    before, after = (first, other_release) if other_release else (catalogue.previous(first.name), first)
     differences = catalogue.compare(before or after, after)
     compared = [_entry(each) for each in (before, after) if each]
     changes = [_change(each) for each in differences if each.is_change]
@@ -77,7 +77,7 @@ def list_text(known: Iterable[Release], style: Style = PLAIN) -> str:
         )
         for release in known
     ]
-    return table(("RELEASE", "KUBERNETES", *(_title(key) for key in _LISTED)), rows, style)
+    return table(("RELEASE", "KUBERNETES", *(key.replace("_", " ").upper() for key in _LISTED)), rows, style)
 
 
 def comparison_text(
@@ -90,7 +90,7 @@ def comparison_text(
         return table(("COMPONENT", after.name), rows, style)
     for each in listed:
         word = "" if not each.is_change else "new" if not each.before else "gone" if not each.after else "updated"
-        is_renamed = each.before and each.after and _place(each.before) != _place(each.after)
+        is_renamed = each.before and each.after and replace(each.before, version="") != replace(each.after, version="")
         old, new = (_cell(image, whole=bool(is_renamed)) for image in (each.before, each.after))
         rows.append((each.component, style.paint(_COLORS[word], word), old, new))
     number = sum(each.is_change for each in listed)
@@ -98,16 +98,8 @@ def comparison_text(
     return f"{table(('COMPONENT', 'CHANGE', before.name, after.name), rows, style)}\n{summary}"
 
 
-def _place(image: Image) -> tuple[str, str]:
-    return image.repository, image.image
-
-
 def _cell(image: Image | None, *, whole: bool) -> str:
     """Return the version of an image, or its whole name where the two differ in more."""
     if image is None:
         return "-"
     return image.reference if whole else image.version
-
-
-def _title(key: str) -> str:
-    return key.replace("_", " ").upper()

@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from gpu_provision.model.cluster import Target
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.text import join_limited
+from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
 from gpu_provision.releases import platforms
-
-_MANY = 10  # nodes that a finding names
 
 
 class UsedImage(NamedTuple):
@@ -43,11 +41,11 @@ def problems(images: Iterable[UsedImage]) -> Iterator[Finding]:
         if platforms.why_absent(image, architecture):
             lacking.setdefault((key, image, architecture), []).append(target.name)
     for (key, image, architecture), names in lacking.items():
-        nodes = join_limited(names, _MANY)
+        nodes = join_limited(names, MAX_NODES)
         yield Finding(
             code="GP422",
             what=f"{nodes} {'is' if len(names) == 1 else 'are'} {architecture}, and NVIDIA has no such image {image}",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            where=nodes_at(names, MAX_NODES),
             evidence=f"source: {platforms.why_absent(image, architecture)}",
             consequence='its containers fail with "no match for platform" or "exec format error"',
             fix=remedy(key, image, architecture),

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpu_provision.components import operands, pods
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import DcgmSpec
+from gpu_provision.model.monitoring_specs import DcgmSpec
 
 NAME = "dcgm"
 TITLE = "NVIDIA DCGM"

@@ -10,7 +10,8 @@ from gpu_provision.components import dcgm, labels, monitoring, operands, pods
 from gpu_provision.components.host_paths import kubelet_root_dir
 from gpu_provision.components.objects import config_map, role, rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import HOST_NETWORK, DcgmExporterSpec
+from gpu_provision.model.monitoring_specs import DcgmExporterSpec
+from gpu_provision.model.operand_specs import HOST_NETWORK
 
 NAME = "dcgm_exporter"
 TITLE = "DCGM exporter"
@@ -19,9 +20,6 @@ REQUIRES: tuple[str, ...] = ("validator",)
 _NAME = "nvidia-dcgm-exporter"
 _PORT = 9400
 _LABELS = {labels.APP: _NAME}
-_SCRAPED = {"prometheus.io/scrape": "true"}
-_SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
-_PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 
 _COLLECTORS = "/etc/dcgm-exporter/dcp-metrics-included.csv"
 _OWN_COLLECTORS_KEY = "dcgm-metrics.csv"
@@ -44,10 +42,10 @@ _HEALTH = {"httpGet": {"path": "/health", "port": _PORT}, "initialDelaySeconds":
 def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     """Return the exporter's objects; ServiceMonitor and PrometheusRule only if the cluster has the kind."""
     namespace, served, data = context.namespace, context.facts.resources, spec.config.data
-    with_monitor = spec.service_monitor.enabled and _SERVICE_MONITORS in served
-    with_rule = spec.prometheus_rule.enabled and _PROMETHEUS_RULES in served
+    with_monitor = spec.service_monitor.enabled and monitoring.SERVICE_MONITORS in served
+    with_rule = spec.prometheus_rule.enabled and monitoring.PROMETHEUS_RULES in served
     place = _NAME, namespace, _LABELS
-    monitor = operands.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
+    monitor = monitoring.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
@@ -57,7 +55,7 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             _NAME,
             ("gpu-metrics", _PORT),
             kind=spec.service_type,
-            annotations=_SCRAPED,
+            annotations=monitoring.SCRAPED,
             is_local=spec.internal_traffic_policy == "Local",
         ),
         operands.daemon_set(
@@ -69,22 +67,17 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             gpu_containers=[_NAME],
         ),
         *([monitor] if with_monitor else []),
-        *([config_map(_metrics_config(spec), namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
+        *([config_map(spec.config_map, namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
         *([monitoring.prometheus_rule(*place, spec.prometheus_rule)] if with_rule else []),
         *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
     ]
-
-
-def _metrics_config(spec: DcgmExporterSpec) -> str:
-    """Return the name of the ConfigMap of metrics; empty for the image's own list."""
-    return spec.metrics_config or spec.config.name or (f"{_NAME}-metrics" if spec.config.data else "")
 
 
 def _metrics_files(spec: DcgmExporterSpec, context: RenderContext) -> Mapping[str, str]:
     """Return the content of the ConfigMap of metrics; empty if it is unknown."""
     if spec.config.data:
         return {_OWN_COLLECTORS_KEY: spec.config.data}
-    return operands.config_files(context, spec.metrics_of_others)
+    return operands.config_files(context, spec.config_map)
 
 
 def _reads_pods(spec: DcgmExporterSpec) -> bool:
@@ -93,7 +86,7 @@ def _reads_pods(spec: DcgmExporterSpec) -> bool:
 
 
 def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
-    own = [pods.config_volume("metrics-config", name)] if (name := _metrics_config(spec)) else []
+    own = [pods.config_volume("metrics-config", name)] if (name := spec.config_map) else []
     jobs = spec.hpc_job_mapping
     calls_api = _reads_pods(spec) or spec.env.get(_METRICS_SETTING, "none") not in {"", "none"}
     on_host = HOST_NETWORK if spec.settings.get(_ENGINE, "").startswith("localhost") else {}
@@ -121,7 +114,7 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
     declared: pods.Environment = {
         "DCGM_EXPORTER_LISTEN": f":{_PORT}",
         "DCGM_EXPORTER_KUBERNETES": "true",
-        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if _metrics_config(spec) else _COLLECTORS,
+        "DCGM_EXPORTER_COLLECTORS": _OWN_COLLECTORS if spec.config_map else _COLLECTORS,
         **pods.NODE_NAME,
         **({_ENGINE: dcgm.ADDRESS} if with_engine else {}),
         **{name: "true" for name, is_on in zip(_POD_SETTINGS, pod_fields, strict=True) if is_on},
@@ -140,6 +133,6 @@ def _container(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]
         mounts=[
             pods.mount("pod-gpu-resources", _POD_RESOURCES, read_only=True),
             *([pods.mount(_JOBS, jobs.directory, read_only=True)] if jobs.enabled else []),
-            *(own if _metrics_config(spec) else []),
+            *(own if spec.config_map else []),
         ],
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_provision.components import driver, labels, operands, pods
 from gpu_provision.components.gpu_resources import resource_to_request
-from gpu_provision.components.mig_manager import requested_configuration
+from gpu_provision.components.mig_manager import requested_configurations
 from gpu_provision.components.node_labels import plugin_choices, runnable_targets
 from gpu_provision.components.objects import compact, digest
 from gpu_provision.components.validator import ACCOUNT
@@ -41,14 +41,15 @@ def manifests(spec: ValidatorSpec, context: RenderContext) -> list[Manifest]:
     """
     plugin, choices = context.inventory.specs.device_plugin, plugin_choices(context)
     common = [plugin.image.reference, toolkit_image(context)]
+    shared = {choice: sharing_digest(plugin, choice) for choice in {*choices.values()}}
+    geometries = requested_configurations(context.inventory)
     pod_specs, digests = dict[str, dict[str, Any]](), dict[tuple[Any, ...], str]()
     result = []
     for target in runnable_targets(context, "container-toolkit", "device-plugin"):
         resource = resource_to_request(target.facts.devices if target.facts else {})
         if resource not in pod_specs:
             pod_specs[resource] = _pod_spec(spec, context, resource)
-        shared = sharing_digest(plugin, choices[target.name])
-        content = filter(None, (requested_configuration(context.inventory, target), shared))
+        content = filter(None, (geometries[target.pool.name], shared[choices[target.name]]))
         needs = driver_of(target), target.pool.gpu.count if target.pool.gpu else 0, *content
         if (resource, *needs) not in digests:
             digests[resource, *needs] = digest([digest(pod_specs[resource]), *common, *needs])

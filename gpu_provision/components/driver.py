@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from gpu_provision.components import driver_side_cars, labels, operands, pods
+from gpu_provision.components import driver_inputs, driver_side_cars, labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
-from gpu_provision.components.targets import dns_label, observed_kernel
-from gpu_provision.components.toolkit_runtimes import CRIO, runtime_of
+from gpu_provision.components.targets import observed_kernel
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
+from gpu_provision.model.driver_specs import DriverSpec, StartupProbe
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
-from gpu_provision.model.specs import DriverSpec, Specs, StartupProbe
-from gpu_provision.model.text import join_limited
+from gpu_provision.model.specs import Specs
+from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -27,8 +27,6 @@ _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
 _PRECOMPILED = "nvidia.com/precompiled"
 _PRECOMPILED_KERNEL = "nvidia.com/precompiled.kernel-version"
-
-_MANY = 10  # nodes that a finding names
 
 # Operating systems with a driver image of NVIDIA; others need an image of the user, or drivers on the host.
 _WITH_IMAGES = frozenset({"ubuntu", "rhel", "rhcos", "rocky", "ol", "sles", "sl-micro", "flatcar", "centos"})
@@ -148,19 +146,16 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
         for target in served
         if target.os and target.os.id not in _WITH_IMAGES
     ]
-    own = (
-        *_without_kernel(served, context),
-        *_without_network_card(served, context),
-        *_without_licence(served, context),
-    )
-    return (*unknown, *without_image, *own)
+    checks = (_without_kernel, _without_network_card, _without_licence)
+    return (*unknown, *without_image, *(finding for check in checks for finding in check(served, context)))
 
 
 def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
     """Yield licence Secrets without a file that the driver's pod mounts: the kubelet would not start the pod."""
-    for spec in {target.pool.driver.licensing_config: target.pool.driver for target in served}.values():
+    drivers = [target.pool.driver for target in served]
+    for spec in {(each.licensing_config, each.licensing_nls_enabled): each for each in drivers}.values():
         keys = context.facts.secret_keys.get(spec.licensing_config)
-        lacking = [key for key, _ in _licence_files(spec) if keys is not None and key not in keys]
+        lacking = [key for key in driver_inputs.licence_files(spec) if keys is not None and key not in keys]
         if lacking:
             otherwise = "; of a licence without one, set driver.licensing_nls_enabled: false"
             yield Finding(
@@ -169,7 +164,7 @@ def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterat
                 where=f"Secret {context.namespace}/{spec.licensing_config}",
                 evidence=f"its keys: {', '.join(sorted(keys or ())) or 'none'}",
                 consequence="the driver's pods would wait for the file and never start",
-                fix=f"add the file to the Secret{otherwise if lacking == [_LICENSE_TOKEN[0][0]] else ''}",
+                fix=f"add the file to the Secret{otherwise if lacking == [driver_inputs.NLS_KEY] else ''}",
             )
 
 
@@ -183,11 +178,11 @@ def _without_kernel(served: Iterable[Target], context: RenderContext) -> Iterato
     waiting = (each for each in served if each.pool.driver.use_precompiled and not observed_kernel(each.facts))
     names = [target.name for target in waiting if target.facts or not is_online]
     if names:
-        nodes = join_limited(names, _MANY)
+        nodes = join_limited(names, MAX_NODES)
         yield Finding(
             code="GP420",
             what=f"the kernel of {nodes} is not known, so there is no precompiled driver for it",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            where=nodes_at(names, MAX_NODES),
             evidence=evidence,
             fix="wait until the node is Ready" if is_online else "run the command with access to the cluster",
             severity=Severity.ERROR if is_online else Severity.WARNING,
@@ -202,15 +197,14 @@ def _without_network_card(served: Iterable[Target], context: RenderContext) -> I
     asking = [each for each in served if each.facts and each.pool.driver.rdma.enabled]
     lacking: dict[str, list[str]] = {}
     for target in asking:
-        live = target.facts.labels if target.facts else {}
-        if labels.has_gpu(live) and not labels.has_mellanox_card(live):
+        if labels.has_gpu(target.labels) and not labels.has_mellanox_card(target.labels):
             lacking.setdefault(target.pool.name, []).append(target.name)
     for pool, names in lacking.items():
-        nodes = join_limited(names, _MANY)
+        nodes = join_limited(names, MAX_NODES)
         yield Finding(
             code="GP421",
             what=f"driver.rdma is on for {nodes} without a network card of NVIDIA (Mellanox)",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {nodes}",
+            where=nodes_at(names, MAX_NODES),
             evidence="Node Feature Discovery labels no PCI device of vendor 15b3",
             consequence="nvidia-peermem waits for the driver of such a card, and the node never becomes ready",
             fix=f"set pools.{pool}.driver.rdma.enabled: false, or put nodes without a card into a pool of their own",
@@ -230,8 +224,8 @@ def images_of(target: Target, specs: Specs) -> dict[str, str]:
     if not target.driver_group:
         return {}
     key, spec = f"pools.{target.pool.name}.driver", target.pool.driver
-    builders = {name: getattr(specs, name) for name in ("gds", "gdrcopy") if getattr(specs, name).enabled}
-    beside = {name: driver_side_cars.tagged_image(each.image, target) for name, each in builders.items()}
+    builders = specs.module_builders.items()
+    beside = {name: driver_side_cars.tagged_image(each.image, target) for name, each in builders}
     return {key: image_of(target), f"{key}.manager": spec.manager.image.reference, **beside}
 
 
@@ -265,8 +259,9 @@ def _sanitize_kernel(kernel: str) -> str:
 
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec = target.pool.driver
-    specs, image, inputs = context.inventory.specs, image_of(target), _inputs(target, context)
-    volumes = [*(_HOST_OFED if each["name"] == _OFED and _has_host_ofed(spec) else each for each in _VOLUMES)]
+    specs, image, inputs = context.inventory.specs, image_of(target), driver_inputs.inputs_of(target, context)
+    has_ofed = spec.rdma.enabled and spec.rdma.use_host_mofed
+    volumes = [_HOST_OFED if has_ofed and each["name"] == _OFED else each for each in _VOLUMES]
     volumes += inputs.volumes
     manager, driver = _manager(spec), _driver(spec, specs, image, inputs.mounts)
     parts = {"parameters": inputs.parameters, "sources": inputs.sources}
@@ -292,7 +287,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *driver_side_cars.builders(specs)),
+        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *specs.module_builders.values()),
         initContainers=[manager],
         containers=[driver, *side_cars],
         volumes=volumes,
@@ -319,10 +314,6 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     )
 
 
-def _has_host_ofed(spec: DriverSpec) -> bool:
-    return spec.rdma.enabled and spec.rdma.use_host_mofed
-
-
 def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
     open_modules = {"OPEN_KERNEL_MODULES_ENABLED": "true"} if spec.kernel_module_type == "open" else {}
     declared: pods.Environment = {
@@ -347,92 +338,3 @@ def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, A
         security=pods.PRIVILEGED_S0,
         mounts=[*_MOUNTS, *inputs],
     )
-
-
-# Directories of package sources and of certificates, by system.
-_APT = ("/etc/apt/sources.list.d", "/usr/local/share/ca-certificates")
-_YUM = ("/etc/yum.repos.d", "/etc/pki/ca-trust/extracted/pem")
-_ZYPP = ("/etc/zypp/repos.d", "/etc/pki/trust/anchors")
-_DIRECTORIES = {"ubuntu": _APT, "debian": _APT, "sles": _ZYPP, "sl-micro": _ZYPP}
-_MODULE_PARAMETERS = "/drivers"
-
-_TOPOLOGY, _TOPOLOGY_FILE = "topology-config", "nvidia-topologyd.conf"
-_LICENSING = "licensing-config"
-_LICENSE = (("gridd.conf", "/drivers/gridd.conf"),)
-_LICENSE_TOKEN = (("client_configuration_token.tok", "/drivers/ClientConfigToken/client_configuration_token.tok"),)
-
-# Files of a subscribed host with which the driver container downloads kernel headers:
-# (path in the container, path on the host, what it must be).
-_REDHAT = (
-    ("/run/secrets/etc-pki-entitlement", "/etc/pki/entitlement", "Directory"),
-    ("/run/secrets/redhat.repo", "/etc/yum.repos.d/redhat.repo", "File"),
-    ("/run/secrets/rhsm", "/etc/rhsm", "Directory"),
-)
-
-_SUSE = (
-    ("/etc/SUSEConnect", "/etc/SUSEConnect", "FileOrCreate"),
-    ("/etc/zypp/credentials.d", "/etc/zypp/credentials.d", "Directory"),
-)
-
-_READS_HOST_MODULES = frozenset({"sles", "sl-micro"})  # systems whose precompiled drivers need /lib/modules of the host
-
-_SUBSCRIPTIONS = {"rhel": _REDHAT, "sles": _SUSE, "sl-micro": _SUSE}
-
-
-class _Inputs(NamedTuple):
-    """Optional inputs of the driver container."""
-
-    volumes: list[dict[str, Any]]
-    mounts: list[dict[str, Any]]  # of the driver container
-    sources: list[dict[str, Any]]  # those of package sources and certificates
-    parameters: list[dict[str, Any]]  # those of parameters of the kernel modules
-
-
-def _licence_files(spec: DriverSpec) -> tuple[tuple[str, str], ...]:
-    """Return the keys of the Secret of a licence, and where the driver expects each."""
-    return (*_LICENSE, *(_LICENSE_TOKEN if spec.licensing_nls_enabled else ()))
-
-
-def _inputs(target: Target, context: RenderContext) -> _Inputs:
-    """Return the optional inputs of the driver container of a target's group.
-
-    Each key of a ConfigMap becomes a file in a directory of the image. If the keys are unknown, the whole directory is
-    mounted, and the ConfigMap has to be complete.
-    """
-    spec, system = target.pool.driver, target.os.id if target.os else ""
-    volumes = list[dict[str, Any]]()
-    repos, certificates = _DIRECTORIES.get(system, _YUM)
-    configs = {repos: spec.repo_config, certificates: spec.cert_config, _MODULE_PARAMETERS: spec.kernel_module_config}
-    if spec.use_precompiled:  # downloads no packages
-        configs |= {repos: "", certificates: ""}
-    files: dict[str, list[dict[str, Any]]] = {directory: [] for directory in configs}
-    for directory, source in ((path, name) for path, name in configs.items() if name):
-        name = dns_label(source).replace(".", "-")  # names of volumes are stricter than those of ConfigMaps
-        volume = pods.config_volume(name, source)
-        volumes += [volume] if volume not in volumes else []  # one ConfigMap may serve two purposes
-        keys = sorted(operands.config_files(context, source))
-        each_key = [pods.mount(name, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
-        files[directory] = each_key or [pods.mount(name, directory, read_only=True)]
-    mounts = [mount for found in files.values() for mount in found]
-    if spec.licensing_config:
-        license_files = _licence_files(spec)
-        items = [{"key": key, "path": key} for key, _ in license_files]
-        secret = {"secretName": spec.licensing_config, "items": items}
-        volumes.append({"name": _LICENSING, "secret": secret})
-        mounts += (pods.mount(_LICENSING, path, read_only=True, sub_path=key) for key, path in license_files)
-    if spec.virtual_topology.config:
-        file = (_TOPOLOGY_FILE, _TOPOLOGY_FILE)
-        volumes.append(pods.config_volume(_TOPOLOGY, spec.virtual_topology.config, items=[file]))
-        mounts.append(pods.mount(_TOPOLOGY, f"/etc/nvidia/{_TOPOLOGY_FILE}", read_only=True, sub_path=_TOPOLOGY_FILE))
-    # CRI-O mounts Red Hat's subscriptions itself; repo_config makes them unnecessary.
-    group = (each for each in context.targets if each.driver_group == target.driver_group)
-    on_crio = any(runtime_of(each) == CRIO for each in group)
-    is_needless = spec.use_precompiled or (system == "rhel" and (spec.repo_config or on_crio))
-    for number, (path, host, kind) in enumerate(() if is_needless else _SUBSCRIPTIONS.get(system, ())):
-        name = f"subscription-config-{number}"
-        volumes.append(pods.host_volume(name, host, kind))
-        mounts.append(pods.mount(name, path, read_only=True))
-    if spec.use_precompiled and system in _READS_HOST_MODULES:
-        volumes.append(pods.host_volume("lib-modules", "/lib/modules", "Directory"))
-        mounts.append(pods.mount("lib-modules", "/run/host/lib/modules", read_only=True))
-    return _Inputs(volumes, mounts, [*files[repos], *files[certificates]], files[_MODULE_PARAMETERS])

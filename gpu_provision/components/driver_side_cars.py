@@ -12,7 +12,9 @@ from typing import Any
 
 from gpu_provision.components import operands, pods
 from gpu_provision.model.cluster import RenderContext, Target
-from gpu_provision.model.specs import ContainerSpec, DriverSpec, Image, Specs
+from gpu_provision.model.driver_specs import DriverSpec
+from gpu_provision.model.operand_specs import ContainerSpec, Image
+from gpu_provision.model.specs import Specs
 
 _Mounts = Sequence[Mapping[str, Any]]
 
@@ -38,6 +40,13 @@ _STARTUP = {
 _LIVENESS = {**_STARTUP, "initialDelaySeconds": 30, "periodSeconds": 30, "failureThreshold": 1}
 
 
+# Component -> name of the container, its program, and the kernel module.
+_PROGRAMS = {
+    "gds": ("nvidia-fs-ctr", "nvidia-gds-driver", "nvidia_fs"),
+    "gdrcopy": ("nvidia-gdrcopy-ctr", "nvidia-gdrcopy-driver", "gdrdrv"),
+}
+
+
 def module_environment(spec: DriverSpec, specs: Specs) -> dict[str, str]:
     """Return the variables by which the driver container and its startup probe know of further modules."""
     return {
@@ -52,11 +61,6 @@ def rdma_environment(spec: DriverSpec) -> dict[str, str]:
     if not spec.rdma.enabled:
         return {}
     return {"GPU_DIRECT_RDMA_ENABLED": "true", **({"USE_HOST_MOFED": "true"} if spec.rdma.use_host_mofed else {})}
-
-
-def builders(specs: Specs) -> tuple[ContainerSpec, ...]:
-    """Return the settings of the containers that build a module, of those that are on."""
-    return tuple(each for each in (specs.gds, specs.gdrcopy) if each.enabled)
 
 
 def variables_from(secret: str) -> list[dict[str, Any]]:
@@ -94,12 +98,8 @@ def containers(
     spec, specs = target.pool.driver, context.inventory.specs
     if spec.rdma.enabled:
         yield _peermem(spec, driver_image, parameters)
-    for name, own, program, module in (
-        ("nvidia-fs-ctr", specs.gds, "nvidia-gds-driver", "nvidia_fs"),
-        ("nvidia-gdrcopy-ctr", specs.gdrcopy, "nvidia-gdrcopy-driver", "gdrdrv"),
-    ):
-        if own.enabled:
-            yield _builder(name, own, (program, module), target, sources)
+    for component, own in specs.module_builders.items():
+        yield _builder(_PROGRAMS[component], own, target, sources)
 
 
 def _peermem(spec: DriverSpec, image: str, parameters: _Mounts) -> dict[str, Any]:
@@ -121,12 +121,9 @@ def _peermem(spec: DriverSpec, image: str, parameters: _Mounts) -> dict[str, Any
     )
 
 
-def _builder(
-    name: str, own: ContainerSpec, program: tuple[str, str], target: Target, sources: _Mounts
-) -> dict[str, Any]:
-    """Return a container whose ``program`` builds and loads a module once the driver is there."""
-    command, module = program
-    spec = target.pool.driver
+def _builder(program: tuple[str, str, str], own: ContainerSpec, target: Target, sources: _Mounts) -> dict[str, Any]:
+    """Return a container whose program builds and loads a module once the driver is there."""
+    (name, command, module), spec = program, target.pool.driver
     script = f'{pods.script("after-driver")}exec {command} install "$@"\n'
     return pods.container(
         name,
@@ -150,7 +147,7 @@ def wait_for_driver_container(context: RenderContext) -> list[dict[str, Any]]:
     it is enough that nvidia-smi answers, while daemons such as the fabric manager may not run yet. What the driver
     container itself has announced counts: nodes of a fleet differ, also during a rollout.
     """
-    if not any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values()):
+    if not any(pool.has_driver_container for pool in context.inventory.pools.values()):
         return []
     spec = context.inventory.specs.validator
     wait = pods.container(

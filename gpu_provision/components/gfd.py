@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.device_plugin import ConfigManager
+from gpu_provision.components.config_manager import ConfigManager
 from gpu_provision.components.nfd import GROUP
 from gpu_provision.components.objects import rule
 from gpu_provision.components.sharing import configurations

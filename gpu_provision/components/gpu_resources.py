@@ -38,28 +38,27 @@ def resource_to_request(devices: Mapping[str, int]) -> str:
     return min(devices, key=lambda name: (not devices[name], name != GPU, name), default=GPU)
 
 
-def declared_devices(pool: NodePool, labels: Mapping[str, str], inventory: Inventory) -> dict[str, int]:
+def declared_devices(pool: NodePool, product: str, inventory: Inventory) -> dict[str, int]:
     """Return what a node offers once it has the MIG configuration of its pool; empty without one, or if unknown.
 
-    A model that does not tell the size of its memory leaves it to the label of the product. How often a configuration
-    of the device plugin offers each device is not known here.
+    ``product``: the label of GPU Feature Discovery, for a model that does not tell the size of its memory. How often a
+    configuration of the device plugin offers each device is not known here.
     """
     mig, gpu, specs = pool.mig, pool.gpu, inventory.specs
     if mig is None or gpu is None or not gpu.count or specs.device_plugin.config_map:
         return {}
-    layout = find_layout(gpu.model) or find_layout(labels.get(GPU_PRODUCT, ""))
+    layout = find_layout(gpu.model) or find_layout(product)
     geometry = geometry_of(mig.config, specs.mig_manager, layout, gpu.count)
     return {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
 
 
 def geometry_problem(target: Target, inventory: Inventory) -> str:
     """Return which devices a node lacks that the MIG configuration of its pool makes; empty until that is applied."""
-    live = target.facts.labels if target.facts else {}
-    if target.facts is None or target.pool.mig is None or live.get(MIG_STATE) != MIG_SUCCESS:
+    live, config = target.labels, target.labels.get(MIG_CONFIG, "")
+    is_applied = target.pool.mig is not None and live.get(MIG_STATE) == MIG_SUCCESS
+    if target.facts is None or not is_applied or config != requested_configuration(inventory, target.pool):
         return ""
-    if (config := live.get(MIG_CONFIG, "")) != requested_configuration(inventory, target):
-        return ""
-    for resource, count in declared_devices(target.pool, live, inventory).items():
+    for resource, count in declared_devices(target.pool, live.get(GPU_PRODUCT, ""), inventory).items():
         if (offered := target.facts.devices.get(resource, 0)) != count:
             return f"{config} makes {count} {resource}, the node offers {offered} to pods"
     return ""

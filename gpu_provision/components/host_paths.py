@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_provision.model.cluster import RenderContext
 from gpu_provision.model.hosts import paths_of
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT
+from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT
 
 _HOST_ROOT, _HOST_DEV_CHAR, _DRIVER_DIR = "host-root", "host-dev-char", "driver-install-dir"  # names of volumes
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from gpu_provision.components import labels, operands, pods
 from gpu_provision.components.objects import config_map, digest, is_at_least, rule
-from gpu_provision.components.targets import takes_any_gpu
 from gpu_provision.inventory.mig import ALL_DISABLED, ALL_ENABLED, Instances, declared_configurations, layouts
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import Inventory, NodePool
 from gpu_provision.model.specs import MigManagerSpec
 
 NAME = "mig_manager"
@@ -75,20 +74,24 @@ def wants_geometry(target: Target) -> bool:
 
     In a pool for any GPUs only those do that GPU Feature Discovery finds capable of MIG, once their driver runs.
     """
-    live: Mapping[str, str] = target.facts.labels if target.facts else {}
-    is_capable = not takes_any_gpu(target.pool) or live.get(labels.MIG_CAPABLE) == "true"
-    return target.pool.mig is not None and is_capable
+    pool = target.pool
+    return pool.mig is not None and (not pool.takes_any_gpu or target.labels.get(labels.MIG_CAPABLE) == "true")
 
 
-def requested_configuration(inventory: Inventory, target: Target) -> str:
-    """Return the value of the label by which a node requests the configuration of its pool; empty without one.
+def requested_configuration(inventory: Inventory, pool: NodePool) -> str:
+    """Return the value of the label by which nodes request the configuration of their pool; empty without one.
 
     The name of a configuration that the inventory declares ends in a digest of its content. So another content is
     another request, and a MIG manager that restarts with it leaves the devices of its node alone.
     """
-    config = target.pool.mig.config if target.pool.mig and wants_geometry(target) else ""
+    config = pool.mig.config if pool.mig else ""
     entries = declared_configurations(inventory.specs.mig_manager).get(config)
     return _versioned_name(config, entries) if entries else config
+
+
+def requested_configurations(inventory: Inventory) -> dict[str, str]:
+    """Return the same for every pool, by its name."""
+    return {name: requested_configuration(inventory, pool) for name, pool in inventory.pools.items()}
 
 
 def _versioned_name(name: str, entries: Sequence[Mapping[str, Any]]) -> str:
@@ -137,11 +140,7 @@ def _pod(spec: MigManagerSpec, context: RenderContext) -> dict[str, Any]:
         hostPID=True,
         hostIPC=True,
         imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
-        initContainers=[
-            operands.wait_for_toolkit(
-                context, pods.mount("run-nvidia-validations", operands.VALIDATIONS, pods.TO_CONTAINER)
-            )
-        ],
+        initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_VALIDATIONS_TO_CONTAINER)],
         containers=[
             operands.container(
                 spec,

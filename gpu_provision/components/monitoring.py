@@ -1,13 +1,13 @@
-"""Alert rules for Prometheus and a dashboard for Grafana, of the DCGM exporter's metrics.
+"""Objects for Prometheus, and a dashboard for Grafana.
 
-Both name metrics of the exporter's default list (`etc/dcp-metrics-included.csv` of NVIDIA/dcgm-exporter) and of the
-controller.
+Alert rules and dashboard name metrics of the exporter's default list (`etc/dcp-metrics-included.csv` of
+NVIDIA/dcgm-exporter) and of the controller.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
 
@@ -15,11 +15,42 @@ import yaml
 
 from gpu_provision.components.objects import manifest
 from gpu_provision.model.cluster import Manifest
-from gpu_provision.model.specs import DashboardSpec, PrometheusRuleSpec
+from gpu_provision.model.monitoring_specs import DashboardSpec, PrometheusRuleSpec, ServiceMonitorSpec
+
+SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
+PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
+"""Kinds of the Prometheus Operator, which a cluster may lack."""
+
+SCRAPED = {"prometheus.io/scrape": "true"}
+"""Annotation of Services that Prometheus finds without the Prometheus Operator."""
 
 _DASHBOARD_KEY = "nvidia-gpus.json"
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _WIDTH, _HEIGHT, _PER_ROW = 8, 7, 3  # Grafana's grid has 24 columns
+
+
+def service_monitor(
+    name: str, namespace: str, labels: Mapping[str, str], spec: ServiceMonitorSpec | None = None, *, port: str
+) -> Manifest:
+    """Return the ServiceMonitor of a Service with these labels; without a spec, Prometheus has its own defaults."""
+    settings = spec and {
+        "interval": spec.interval,
+        "scrapeTimeout": spec.scrape_timeout,
+        "honorLabels": spec.honor_labels,
+        "relabelings": [*map(dict, spec.relabelings)],
+    }
+    return manifest(
+        ("monitoring.coreos.com/v1", "ServiceMonitor"),
+        name,
+        namespace=namespace,
+        labels={**(spec.additional_labels if spec else {}), **labels},
+        spec={
+            "jobLabel": next(iter(labels)),
+            "selector": {"matchLabels": dict(labels)},
+            "namespaceSelector": {"matchNames": [namespace]},
+            "endpoints": [{"port": port, "path": "/metrics", **(settings or {})}],
+        },
+    )
 
 
 def prometheus_rule(name: str, namespace: str, labels: dict[str, str], spec: PrometheusRuleSpec) -> Manifest:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.device_plugin import ACCOUNT, MPS_MOUNTS, ConfigManager, mps_volumes
+from gpu_provision.components.config_manager import ConfigManager
+from gpu_provision.components.device_plugin import ACCOUNT, MPS_MOUNTS, mps_volumes
 from gpu_provision.components.sharing import mps_configurations
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory

@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gpu_provision.components import operands, pods
 from gpu_provision.components.objects import RBAC, config_map, is_at_least, manifest, role, rule, service_account
+from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
 
@@ -35,8 +39,6 @@ _CONFIG_DIRECTORY = "/etc/kubernetes/node-feature-discovery"
 # extraLabelNs lets GPU Feature Discovery's labels through. Written as JSON, which is YAML.
 _MASTER_CONFIG = 'extraLabelNs: ["nvidia.com"]\n'
 
-_MASTER_DEFAULTS = {"extraLabelNs": ["nvidia.com"]}
-
 # Network and display classes; the label then names the vendor only: pci-10de.present.
 _WORKER_CONFIG = """\
 sources:
@@ -44,11 +46,6 @@ sources:
     deviceClassWhitelist: ["02", "0200", "0207", "0300", "0302"]
     deviceLabelFields: ["vendor"]
 """
-_WORKER_DEFAULTS = {
-    "sources": {
-        "pci": {"deviceClassWhitelist": ["02", "0200", "0207", "0300", "0302"], "deviceLabelFields": ["vendor"]}
-    }
-}
 
 # Labels of the modules that the driver's side-cars load: templates/nodefeaturerules.yaml of the GPU Operator 26.7.
 # Rules in the worker's configuration have the same effect as a NodeFeatureRule, and need no further kind.
@@ -147,28 +144,20 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
 
 
 def _master_config(spec: NfdSpec) -> str:
-    return _merged(_MASTER_DEFAULTS, spec.master_config) if spec.master_config else _MASTER_CONFIG
+    return _merged(_MASTER_CONFIG, spec.master_config)
 
 
 def _worker_config(spec: NfdSpec) -> str:
-    if not (spec.worker_config or spec.nodefeaturerules):
-        return _WORKER_CONFIG
     own = spec.worker_config.get("sources", {}).get("custom", [])
     rules = {"sources": {"custom": [*_MODULE_RULES, *own]}} if spec.nodefeaturerules else {}
-    return _merged(_merge(_WORKER_DEFAULTS, spec.worker_config), rules)
+    return _merged(_WORKER_CONFIG, spec.worker_config, rules)
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> str:
-    """Return a merged configuration as JSON, which is YAML."""
-    return json.dumps(_merge(base, over), indent=2) + "\n"
-
-
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = ((key, base.get(key), over.get(key, base.get(key))) for key in {**base, **over})
-    return {
-        key: _merge(old, new) if isinstance(old, Mapping) and isinstance(new, Mapping) else new
-        for key, old, new in pairs
-    }
+def _merged(default: str, *settings: Mapping[str, Any]) -> str:
+    """Return a configuration with settings over its default, as JSON, which is YAML; without any, as it is."""
+    if not any(settings):
+        return default
+    return json.dumps(reduce(merge, map(dict, settings), yaml.safe_load(default)), indent=2) + "\n"
 
 
 def crds() -> list[Manifest]:

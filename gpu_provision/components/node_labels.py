@@ -68,19 +68,19 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
 
 def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the labels that a GPU node gets besides those that the inventory declares."""
-    live = target.facts.labels if target.facts else {}
+    live = target.labels
     if _is_gpu_gone(live):
         marks = {labels.GPU_PRESENT: "false", labels.INVENTORY: spec.name}
         return {**marks, **_removed_operands(live), **_NO_NEEDS, labels.VALIDATED: None}
     is_off = {**live, **declared}.get(labels.DEPLOY_OPERANDS) == "false"
     # Others set ``false``, ``pre-installed`` and ``paused-...``.
     operands: dict[str, str | None] = {key: "true" for key in _DEPLOY if live.get(key, "") in ("", "true")}
+    operands |= _driver_operand(target, live) | _mig_operand(spec, target)
+    config = mig_manager.requested_configuration(spec, target.pool)
     return {
         labels.GPU_PRESENT: "true",
-        **(
-            _removed_operands(live) if is_off else operands | _driver_operand(target, live) | _mig_operand(spec, target)
-        ),
-        **({labels.MIG_CONFIG: config} if (config := mig_manager.requested_configuration(spec, target)) else {}),
+        **(_removed_operands(live) if is_off else operands),
+        **({labels.MIG_CONFIG: config} if config and mig_manager.wants_geometry(target) else {}),
         labels.DRIVER_GROUP: target.driver_group or None,
         labels.HOST_DRIVER: target.driver.version or None,
         labels.CONTAINER_RUNTIME: runtime_of(target),
@@ -92,11 +92,10 @@ def _target_labels(spec: Inventory, target: Target, declared: Mapping[str, str |
 
 def _mig_operand(inventory: Inventory, target: Target) -> dict[str, str | None]:
     """Let the MIG manager onto a node that has a configuration, or whose GPUs are capable of MIG."""
-    live = target.facts.labels if target.facts else {}
     is_wanted = mig_manager.wants_geometry(target) or (
-        mig_manager.spec(inventory) and live.get(labels.MIG_CAPABLE) == "true"
+        mig_manager.spec(inventory) and target.labels.get(labels.MIG_CAPABLE) == "true"
     )
-    return {_DEPLOY_MIG: "true"} if is_wanted and live.get(_DEPLOY_MIG, "") in {"", "true"} else {}
+    return {_DEPLOY_MIG: "true"} if is_wanted and target.labels.get(_DEPLOY_MIG, "") in {"", "true"} else {}
 
 
 def _plugin_choice(target: Target, live: Mapping[str, str]) -> dict[str, str | None]:
@@ -114,7 +113,7 @@ def plugin_choices(context: RenderContext) -> dict[str, str]:
     listed = {node.name: node.labels for node in context.inventory.nodes}
     choices: dict[str, str] = {}
     for target in context.targets:
-        live = target.facts.labels if target.facts else {}
+        live = target.labels
         wanted = {**live, **_plugin_choice(target, live), **target.pool.labels, **listed.get(target.name, {})}
         choices[target.name] = wanted.get(labels.PLUGIN_CONFIG) or ""
     return choices
@@ -126,7 +125,7 @@ def runnable_targets(context: RenderContext, *operands: str) -> tuple[Target, ..
     switches = (labels.DEPLOY_OPERANDS, *map(labels.deploy_label, operands))
     able = []
     for target in context.targets:
-        live = target.facts.labels if target.facts else {}
+        live = target.labels
         values = {**live, **target.pool.labels, **listed.get(target.name, {})}
         if not _is_gpu_gone(live) and not any(values.get(switch) == "false" for switch in switches):
             able.append(target)

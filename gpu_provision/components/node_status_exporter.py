@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_provision.components import labels, operands, pods
-from gpu_provision.components.objects import manifest, rule
+from gpu_provision.components import labels, monitoring, operands, pods
+from gpu_provision.components.objects import rule
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.specs import NodeStatusExporterSpec
+from gpu_provision.model.monitoring_specs import NodeStatusExporterSpec
 
 NAME = "node_status_exporter"
 TITLE = "Node status exporter"
@@ -19,20 +19,19 @@ REQUIRES: tuple[str, ...] = ("node_labels",)
 _NAME = "nvidia-node-status-exporter"
 _PORT_NAME, _PORT = "node-status", 8000
 _LABELS = {labels.APP: _NAME}
-_SCRAPED = {"prometheus.io/scrape": "true"}
-_SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
 
 _RULES = [rule("", ["pods"], ["get", "list"]), rule("apps", ["daemonsets"], ["get", "list", "watch"])]
 
 
 def manifests(spec: NodeStatusExporterSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, Service, DaemonSet, and a ServiceMonitor if the cluster has that kind."""
-    with_monitor = _SERVICE_MONITORS in context.facts.resources
+    monitor = monitoring.service_monitor(_NAME, context.namespace, _LABELS, port=_PORT_NAME)
+    with_monitor = monitoring.SERVICE_MONITORS in context.facts.resources
     return [
         *operands.access(_NAME, context.namespace, *_RULES, cluster_rules=[operands.READ_NODES]),
-        operands.service(context, _NAME, (_PORT_NAME, _PORT), annotations=_SCRAPED),
+        operands.service(context, _NAME, (_PORT_NAME, _PORT), annotations=monitoring.SCRAPED),
         operands.daemon_set(context, _NAME, switch="node-status-exporter", pod=_pod(spec)),
-        *([_service_monitor(context)] if with_monitor else []),
+        *([monitor] if with_monitor else []),
     ]
 
 
@@ -59,19 +58,4 @@ def _pod(spec: NodeStatusExporterSpec) -> dict[str, Any]:
         imagePullSecrets=pods.pull_secrets(spec),
         containers=[container],
         volumes=[operands.RUN_NVIDIA, operands.HOST_ROOT],
-    )
-
-
-def _service_monitor(context: RenderContext) -> Manifest:
-    return manifest(
-        ("monitoring.coreos.com/v1", "ServiceMonitor"),
-        _NAME,
-        namespace=context.namespace,
-        labels=_LABELS,
-        spec={
-            "jobLabel": labels.APP,
-            "selector": {"matchLabels": _LABELS},
-            "namespaceSelector": {"matchNames": [context.namespace]},
-            "endpoints": [{"port": _PORT_NAME, "path": "/metrics"}],
-        },
     )

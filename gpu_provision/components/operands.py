@@ -10,19 +10,19 @@ from gpu_provision.components.host_paths import with_host_paths
 from gpu_provision.components.objects import compact, digest, is_at_least, manifest, role, rule, service_account
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
+from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT, OperandSpec
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import DRIVER_CONTAINER_ROOT, OperandSpec, ServiceMonitorSpec, ValidationSettings
+from gpu_provision.model.specs import ValidationSettings
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
 READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
 
 VALIDATIONS = "/run/nvidia/validations"
-DRIVER_ROOT = DRIVER_CONTAINER_ROOT
 
 RUN_NVIDIA = pods.host_volume("run-nvidia", "/run/nvidia", "Directory")
 RUN_NVIDIA_VALIDATIONS = pods.host_volume("run-nvidia-validations", VALIDATIONS, "DirectoryOrCreate")
-DRIVER_INSTALL_DIR = pods.host_volume("driver-install-dir", DRIVER_ROOT, "DirectoryOrCreate")
+DRIVER_INSTALL_DIR = pods.host_volume("driver-install-dir", DRIVER_CONTAINER_ROOT, "DirectoryOrCreate")
 HOST_ROOT = pods.host_volume("host-root", "/")
 HOST_DEV_CHAR = pods.host_volume("host-dev-char", "/dev/char")
 CDI_ROOT = pods.host_volume("cdi-root", "/var/run/cdi", "DirectoryOrCreate")
@@ -31,6 +31,7 @@ OWN_VALIDATION: dict[str, Any] = {"name": "own-validation", "emptyDir": {}}
 
 MOUNT_RUN_NVIDIA = pods.mount("run-nvidia", "/run/nvidia", pods.TO_CONTAINER)
 MOUNT_VALIDATIONS = pods.mount("run-nvidia-validations", VALIDATIONS)
+MOUNT_VALIDATIONS_TO_CONTAINER = pods.mount("run-nvidia-validations", VALIDATIONS, pods.TO_CONTAINER)
 MOUNT_VALIDATIONS_BOTH_WAYS = pods.mount("run-nvidia-validations", VALIDATIONS, pods.BOTH_WAYS)
 MOUNT_HOST_ROOT = pods.mount("host-root", "/host", pods.TO_CONTAINER, read_only=True)
 MOUNT_OWN_VALIDATION = pods.mount(OWN_VALIDATION["name"], VALIDATIONS)
@@ -162,32 +163,6 @@ def service(  # noqa: PLR0913 -- keyword-only: just the parts in which Services 
     return manifest(("v1", "Service"), name, **metadata, spec=spec)
 
 
-def service_monitor(
-    name: str, namespace: str, own_labels: Mapping[str, str], spec: ServiceMonitorSpec, *, port: str
-) -> Manifest:
-    """Return the ServiceMonitor of a Service that has the labels ``own_labels``."""
-    endpoint = {
-        "port": port,
-        "path": "/metrics",
-        "interval": spec.interval,
-        "scrapeTimeout": spec.scrape_timeout,
-        "honorLabels": spec.honor_labels,
-        **({"relabelings": [dict(each) for each in spec.relabelings]} if spec.relabelings else {}),
-    }
-    return manifest(
-        ("monitoring.coreos.com/v1", "ServiceMonitor"),
-        name,
-        namespace=namespace,
-        labels={**spec.additional_labels, **own_labels},
-        spec={
-            "jobLabel": next(iter(own_labels)),
-            "selector": {"matchLabels": dict(own_labels)},
-            "namespaceSelector": {"matchNames": [namespace]},
-            "endpoints": [endpoint],
-        },
-    )
-
-
 def config_annotation(*data: Mapping[str, str]) -> dict[str, str]:
     """Return the annotation that restarts a pod if a file changes that the pod reads only at its start."""
     known = [dict(files) for files in data if files]
@@ -210,11 +185,8 @@ def config_files(context: RenderContext, config_map: str) -> Mapping[str, str]:
 def runtime_class(context: RenderContext) -> str | None:
     """Return the runtime class of operands that need GPUs; None if CRI-O's hook or an NRI plugin injects them."""
     specs = context.inventory.specs
-    return (
-        None
-        if specs.nri_plugin_enabled or needs_no_class(context.targets, cdi=specs.cdi_enabled)
-        else specs.runtime_class
-    )
+    needs_none = specs.nri_plugin_enabled or needs_no_class(context.targets, cdi=specs.cdi_enabled)
+    return None if needs_none else specs.runtime_class
 
 
 def validation(
@@ -278,7 +250,7 @@ def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str,
         security=pods.PRIVILEGED_ROOT_S0,
         mounts=[
             MOUNT_HOST_ROOT,
-            pods.mount("driver-install-dir", DRIVER_ROOT, pods.TO_CONTAINER),
+            pods.mount("driver-install-dir", DRIVER_CONTAINER_ROOT, pods.TO_CONTAINER),
             MOUNT_VALIDATIONS_BOTH_WAYS,
             pods.mount("host-dev-char", "/host-dev-char"),
             *([pods.mount(OWN_VALIDATION["name"], output)] if own else []),

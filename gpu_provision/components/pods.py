@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels
 from gpu_provision.components.objects import compact
 from gpu_provision.model.cluster import RenderContext
-from gpu_provision.model.specs import ContainerSpec, DriverManagerSpec, SecretKey
+from gpu_provision.model.driver_specs import DriverManagerSpec
+from gpu_provision.model.operand_specs import ContainerSpec, SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
 PRIVILEGED_ROOT: dict[str, Any] = {"privileged": True, "runAsUser": 0}

@@ -21,9 +21,10 @@ from gpu_provision.components.labels import (
 from gpu_provision.components.objects import digest
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts, RenderContext, Target
+from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.specs import DriverSpec
+from gpu_provision.model.text import nodes_at
 
 
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
@@ -102,7 +103,12 @@ def unassigned_nodes(inventory: Inventory, facts: ClusterFacts) -> tuple[str, ..
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return findings about the nodes themselves."""
-    return tuple(_problems(context))
+    return (
+        *_unclaimed_nodes(context),
+        *_virtual_machine_nodes(context),
+        *_other_systems(context),
+        *_guessed_drivers(context),
+    )
 
 
 def observed_os(node: NodeFacts) -> OperatingSystem | None:
@@ -146,17 +152,12 @@ def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None
 def _claiming_pools(inventory: Inventory, node: NodeFacts) -> list[NodePool]:
     """Return the pools that claim a node: those that select it, else the narrowest of those for any GPUs."""
     fitting = [pool for pool in inventory.pools.values() if pool.node_selector.items() <= node.labels.items()]
-    selecting = [pool for pool in fitting if pool.node_selector and not takes_any_gpu(pool)]
+    selecting = [pool for pool in fitting if pool.node_selector and not pool.takes_any_gpu]
     if selecting or not _may_join(inventory, node):
         return selecting
-    open_pools = [pool for pool in fitting if takes_any_gpu(pool)]
+    open_pools = [pool for pool in fitting if pool.takes_any_gpu]
     selectors = [pool.node_selector.items() for pool in open_pools]
     return [pool for pool in open_pools if not any(pool.node_selector.items() < other for other in selectors)]
-
-
-def takes_any_gpu(pool: NodePool) -> bool:
-    """Whether a pool is for nodes with any GPUs."""
-    return pool.gpu is not None and pool.gpu.is_any
 
 
 def _may_join(inventory: Inventory, node: NodeFacts) -> bool:
@@ -168,7 +169,8 @@ def _may_join(inventory: Inventory, node: NodeFacts) -> bool:
     return owner == inventory.name or (not owner and (has_gpu(node.labels) or GPU_PRODUCT in node.labels))
 
 
-def _problems(context: RenderContext) -> Iterator[Finding]:
+def _unclaimed_nodes(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that several pools select, and GPU nodes that none does."""
     inventory, facts = context.inventory, context.facts
     listed = {node.name for node in inventory.nodes}
     contested = {
@@ -184,9 +186,9 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
             evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
             fix="make the node_selectors exclude one another, or list the node under nodes",
         )
-    leaving = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name}
+    known = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name} | contested.keys()
     for name in unassigned_nodes(inventory, facts):
-        if name not in {*contested, *leaving}:
+        if name not in known:
             yield Finding(
                 code="GP405",
                 what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
@@ -195,12 +197,15 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 fix="list it under nodes, give a pool a node_selector that selects it, or declare a pool with gpu: {}",
                 severity=Severity.WARNING,
             )
-    live = {node.name: node.labels for node in facts.nodes}
-    for name, value in sorted(nodes_for_vms(inventory, facts).items()):
+
+
+def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that get no stack, as their GPUs are for virtual machines."""
+    live = {node.name: node.labels for node in context.facts.nodes}
+    for name, value in sorted(nodes_for_vms(context.inventory, context.facts).items()):
         is_live = live.get(name, {}).get(WORKLOAD) == value
-        remove = (
-            f"kubectl label node {name} {WORKLOAD}-" if is_live else f"remove the label {WORKLOAD} of the inventory"
-        )
+        command = f"kubectl label node {name} {WORKLOAD}-"
+        remove = command if is_live else f"remove the label {WORKLOAD} of the inventory"
         yield Finding(
             code="GP413",
             what=f"the GPUs of {name} are for virtual machines, which is not supported; it gets no stack",
@@ -209,6 +214,10 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
             fix=f"{remove}, if containers are to use them",
             severity=Severity.WARNING,
         )
+
+
+def _other_systems(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that run another system than their pool declares."""
     for target in context.targets:
         declared, observed = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
         if declared and observed and declared != observed:
@@ -220,12 +229,16 @@ def _problems(context: RenderContext) -> Iterator[Finding]:
                 fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
                 severity=Severity.WARNING,
             )
+
+
+def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
+    """Yield nodes that may have a host driver, and get a driver container."""
     names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
-    if names and facts.version:  # offline no host is read
+    if names and context.facts.version:  # offline no host is read
         yield Finding(
             code="GP410",
             what="host driver not checked on these nodes; the driver container will be deployed",
-            where=f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}",
+            where=nodes_at(names),
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a host driver the container ends, and its manager labels the node so",
             fix="run without --cluster-only, or label nodes that have one:"

@@ -24,7 +24,9 @@ from gpu_provision.components.toolkit_runtimes import (
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding
-from gpu_provision.model.specs import SecretKey, ToolkitSpec
+from gpu_provision.model.operand_specs import SecretKey
+from gpu_provision.model.specs import ToolkitSpec
+from gpu_provision.model.text import nodes_at
 
 NAME = "toolkit"
 TITLE = "NVIDIA container toolkit"
@@ -93,7 +95,7 @@ def _group_by_runtime(targets: Iterable[Target]) -> Iterator[tuple[str, str, str
         if target.facts:
             nodes[runtime_of(target), target.facts.container_runtime_version].append(target.name)
     for (name, version), names in sorted(nodes.items()):
-        yield name, version, f"{'Node' if len(names) == 1 else 'Nodes'} {', '.join(names)}"
+        yield name, version, nodes_at(names)
 
 
 def _runtime_conflicts(targets: Sequence[Target]) -> tuple[Finding, ...]:

@@ -103,8 +103,11 @@ def runtime_of(target: Target) -> str:
 
 def supports_cdi(target: Target) -> bool:
     """Whether a node's runtime supports CDI; an unknown version counts as new."""
-    version = target.facts.container_runtime_version if target.facts else ""
-    return is_at_least(version, RUNTIMES[runtime_of(target)].cdi_since)
+    return is_at_least(_version_of(target), RUNTIMES[runtime_of(target)].cdi_since)
+
+
+def _version_of(target: Target) -> str:
+    return target.facts.container_runtime_version if target.facts else ""
 
 
 _NEWEST_SCHEMA_SINCE = (2, 3)
@@ -112,18 +115,15 @@ _NEWEST_SCHEMA_SINCE = (2, 3)
 
 def shows_newest_schema(target: Target) -> bool:
     """Whether ``config dump`` of a node's containerd shows a newer schema than the file may have."""
-    version = target.facts.container_runtime_version if target.facts else ""
+    version = _version_of(target)
     is_containerd = RUNTIMES[runtime_of(target)].toolkit_name == CONTAINERD
     return is_containerd and bool(version) and is_at_least(version, _NEWEST_SCHEMA_SINCE)
 
 
 def supports_nri(target: Target) -> bool:
     """Whether a node's runtime has NRI, which may be turned off; an unknown version counts as new."""
-    version, since = (
-        target.facts.container_runtime_version if target.facts else "",
-        RUNTIMES[runtime_of(target)].nri_since,
-    )
-    return since is not None and is_at_least(version, since)
+    since = RUNTIMES[runtime_of(target)].nri_since
+    return since is not None and is_at_least(_version_of(target), since)
 
 
 def main_runtime(targets: Iterable[Target]) -> str:

@@ -12,6 +12,7 @@ from gpu_provision.components.driver_side_cars import wait_for_driver_container
 from gpu_provision.components.objects import rule
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.specs import ValidatorSpec
 
 NAME = "validator"
@@ -98,7 +99,7 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
         containers=[_sleeper(spec)],
         volumes=[
             operands.RUN_NVIDIA_VALIDATIONS,
-            pods.host_volume("driver-install-dir", operands.DRIVER_ROOT),
+            pods.host_volume("driver-install-dir", DRIVER_CONTAINER_ROOT),
             operands.HOST_ROOT,
             operands.HOST_DEV_CHAR,
         ],

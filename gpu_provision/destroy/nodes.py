@@ -139,13 +139,8 @@ def _split_labels(node: Manifest, stack: StackIdentity) -> tuple[set[str], dict[
         is_only_writer = bool(writers & OWN_MANAGERS) and not others
         is_unowned = not writers and (as_declared or is_shared)
         is_answer = key == labels.MIG_STATE and requests_mig and not stack.operator
-        if (
-            key in _OWN_LABELS
-            or is_only_writer
-            or is_unowned
-            or is_answer
-            or (marked and _is_operand_value(key, value))
-        ):
+        is_own = key in _OWN_LABELS or is_answer or (marked and _is_operand_value(key, value))
+        if is_own or is_only_writer or is_unowned:
             going.add(key)
         elif others and (writers & OWN_MANAGERS or as_declared or (marked and key in _SHARED_LABELS | _OPERAND_LABELS)):
             kept[f"label {key}"] = _describe_managers(others)

@@ -30,15 +30,11 @@ from gpu_provision.model.inventory import Inventory
 Data = dict[str, Any]
 RELEASE: KeyPath = ("release",)
 _MANAGER = "driver_manager"
-_OPERANDS = (
-    *("nfd", "driver", "gds", "gdrcopy", "toolkit", "validator", "mig_manager", "device_plugin", "gfd", "dcgm"),
-    *("dcgm_exporter", "node_status_exporter"),
-)
 
 VERSIONS: Mapping[KeyPath, str] = MappingProxyType(
     {
         RELEASE: "release",
-        **{(name, "version"): name for name in _OPERANDS},
+        **{(name, "version"): name for name in releases.COMPONENTS},
         ("driver", "manager", "version"): _MANAGER,
         ("pools", ANY, "driver", "version"): "driver",
         ("pools", ANY, "driver", "manager", "version"): _MANAGER,
@@ -120,7 +116,7 @@ def versions_on_record(record: Record, now: Inventory) -> Mapping[str, str]:
     found = restore_for_comparison(record.text, now, name=f"run {record.number}") if record.text else None
     if found is None:
         return {}
-    specs = {name: getattr(found.specs, name) for name in _OPERANDS if name != "driver"}
+    specs = {name: getattr(found.specs, name) for name in releases.COMPONENTS if name != "driver"}
     drivers = {f"driver ({name})": pool.driver for name, pool in found.pools.items() if pool.gpu}
     return {name: spec.image.version for name, spec in {**specs, **drivers}.items() if spec.enabled}
 

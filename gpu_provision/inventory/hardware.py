@@ -165,6 +165,11 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
 
 
+def _has_own_image(context: CheckContext, path: KeyPath) -> bool:
+    """Return whether a driver section, or that of the inventory, names an image of the user."""
+    return not _OWN_IMAGE.isdisjoint([*context.mapping_at(("driver",)), *context.mapping_at(path)])
+
+
 _SUFFIXES_OF_NVIDIA = frozenset({"", "grid"})  # of vGPU guests
 
 
@@ -179,8 +184,7 @@ def _check_suffix(context: CheckContext, path: KeyPath, version: str) -> Problem
     if system and system[0] in images():
         what = f"{version} ends in an operating system, which is added for each node."
         return context.error("GP124", (*path, "version"), what, f"Write {version.removesuffix(f'-{word}')}.")
-    section = {**context.data.get("driver", {}), **context.mapping_at(path)}
-    if suffix in _SUFFIXES_OF_NVIDIA or _OWN_IMAGE & section.keys():
+    if suffix in _SUFFIXES_OF_NVIDIA or _has_own_image(context, path):
         return None
     what = f"NVIDIA has no driver images whose versions end in {suffix}."
     fix = f"Write {number}, or set repository or image of the driver to images of your own."
@@ -190,14 +194,14 @@ def _check_suffix(context: CheckContext, path: KeyPath, version: str) -> Problem
 def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
     """Yield modules beside the driver that no release has, or that no node would get."""
     specs, release = context.inventory.specs, context.inventory.release
-    has_container = any(pool.gpu and pool.driver.enabled for pool in context.inventory.pools.values())
-    for key, spec in (("gds", specs.gds), ("gdrcopy", specs.gdrcopy)):
-        if spec.enabled and not (spec.image.repository and spec.image.image and spec.image.version):
+    has_container = any(pool.has_driver_container for pool in context.inventory.pools.values())
+    for key, spec in specs.module_builders.items():
+        if not (spec.image.repository and spec.image.image and spec.image.version):
             first = next(name for name in releases.names() if releases.release(name).image(key).version)
             what = f"Release {release} has no {key}."
             fix = f"Choose release {first} or newer, or set {key}.repository, {key}.image and {key}.version."
             yield context.error("GP191", (key, "enabled"), what, fix)
-        elif spec.enabled and not has_container and context.is_complete:
+        elif not has_container and context.is_complete:
             what = f"{key} has no effect: no node gets a driver container, which its module is built beside."
             yield context.warning("GP145", (key, "enabled"), what, "Install it on the hosts, and remove the line.")
     for path in (("driver", "rdma"), *(("pools", name, "driver", "rdma") for name in context.pools)):
@@ -213,8 +217,8 @@ def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
 
 def _check_precompiled(context: CheckContext) -> Iterator[Problem]:
     """Yield versions that no image has, and what precompiled drivers do not go with; pools that share a value once."""
-    on = [key for key in ("gds", "gdrcopy") if getattr(context.inventory.specs, key).enabled]
-    served = [pool for pool in context.inventory.pools.values() if pool.gpu and pool.driver.enabled]
+    on = list(context.inventory.specs.module_builders)
+    served = [pool for pool in context.inventory.pools.values() if pool.has_driver_container]
     by_path = {_declared_by(context, pool, "version", "use_precompiled"): pool for pool in reversed(served)}
     for path, pool in by_path.items():
         yield from _check_tag(context, path, pool)
@@ -231,8 +235,7 @@ def _check_precompiled(context: CheckContext) -> Iterator[Problem]:
 
 
 def _check_tag(context: CheckContext, path: KeyPath, pool: NodePool) -> Iterator[Problem]:
-    section = {**context.data.get("driver", {}), **context.pools.get(pool.name, {}).get("driver", {})}
-    version, is_own = pool.driver.image.version, bool(_OWN_IMAGE & section.keys())
+    version, is_own = pool.driver.image.version, _has_own_image(context, ("pools", pool.name, "driver"))
     if not pool.driver.use_precompiled:
         if version.isdecimal() and not is_own:
             what = f"{version} is a branch, and only precompiled images have such a tag."
@@ -308,8 +311,7 @@ def _check_driver_for_gpu(context: CheckContext, name: str, pool: NodePool, mode
 
 
 def _check_driver_for_system(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
-    section = {**context.data.get("driver", {}), **context.pools.get(name, {}).get("driver", {})}
-    if pool.os is None or _OWN_IMAGE & section.keys():
+    if pool.os is None or _has_own_image(context, ("pools", name, "driver")):
         return
     path, system, tag = ("pools", name, "os"), pool.os.id, f"{pool.os.id}{pool.os.version}"
     problem = context.warning if pool.driver.prefer_host else context.error  # each host may have a driver of its own

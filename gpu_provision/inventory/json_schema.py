@@ -86,10 +86,8 @@ def _split(error: Any) -> Iterator[SchemaError]:
         for key in (key for key in wanted if key not in error.instance):
             yield SchemaError((*path, key), keyword, wanted, error.schema, None)
     elif keyword == "dependentRequired":
-        missing = {key for given, keys in wanted.items() if given in error.instance for key in keys} - set(
-            error.instance
-        )
-        for key in sorted(missing):
+        needed = {key for given, keys in wanted.items() if given in error.instance for key in keys}
+        for key in sorted(needed.difference(error.instance)):
             yield SchemaError((*path, key), "required", [key], error.schema, None)
     elif "propertyNames" in error.absolute_schema_path:
         yield SchemaError((*path, error.instance), "propertyNames", wanted, error.schema, error.instance)

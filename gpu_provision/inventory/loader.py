@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext, check_files, check_nodes, check_rollouts, check_settings
+from gpu_provision.inventory.component_checks import check_components
 from gpu_provision.inventory.document import (
     MAX_FINDINGS,
     Problem,
@@ -19,8 +20,6 @@ from gpu_provision.inventory.document import (
 )
 from gpu_provision.inventory.hardware import check_versions
 from gpu_provision.inventory.json_schema import OF_KEYS, drop_errors, find_schema_errors
-from gpu_provision.inventory.mig import check_mig
-from gpu_provision.inventory.plugin_configs import check_plugin_configs
 from gpu_provision.inventory.references import digest_values, drop_incomplete_references, fill_values
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
@@ -28,7 +27,7 @@ from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory
 
-_CHECKS = (check_nodes, check_versions, check_mig, check_settings, check_plugin_configs, check_files, check_rollouts)
+_CHECKS = (check_nodes, check_versions, check_components, check_settings, check_files, check_rollouts)
 
 
 def validate(path: str | Path) -> tuple[Inventory | None, Findings]:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from gpu_provision.inventory.checks import CheckContext
@@ -31,10 +31,11 @@ CONFIG_LABEL = "nvidia.com/mig.config"
 ALL_DISABLED, ALL_ENABLED, ALL_BALANCED = "all-disabled", "all-enabled", "all-balanced"
 _ANY_DEVICES = "mixed"  # strategy that offers the devices of every geometry
 _SIZE = re.compile(r"(\d+)g\.(\d+)gb")
-_LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
+LABEL_SUFFIX = re.compile(r"-(MIG-.+|SHARED)$")
+"""What GPU Feature Discovery appends to the label of the product."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MigLayout:
     """What one GPU can be divided into; without profiles it has no MIG."""
 
@@ -43,7 +44,7 @@ class MigLayout:
     slices: int = 0  # compute slices
     ids: tuple[str, ...] = ()  # PCI device IDs as nvidia-mig-parted writes them
 
-    @property
+    @cached_property
     def configurations(self) -> dict[str, Instances | None]:
         """The MIG manager's own configurations for this GPU, by name."""
         own = {f"all-{profile.replace('+', '.')}": {profile: count} for profile, count in self.profiles.items()}
@@ -60,7 +61,7 @@ def layouts() -> tuple[MigLayout, ...]:
 @cache
 def find_layout(model: str) -> MigLayout | None:
     """Return the layout of a GPU, by its model or by its label of GPU Feature Discovery; None if it is unknown."""
-    name, table = normalize_model(_LABEL_SUFFIX.sub("", model)), hardware_tables()["mig"]
+    name, table = normalize_model(LABEL_SUFFIX.sub("", model)), hardware_tables()["mig"]
     for layout, entry in zip(layouts(), table["layouts"].values(), strict=True):
         if name in map(normalize_model, entry["models"]):
             return layout
@@ -105,43 +106,49 @@ def offered_devices(geometry: Geometry, strategy: str) -> dict[str, int]:
     if strategy == "none":
         return {whole: len(geometry)}
     plain = sum(1 for each in geometry if each is None)
-    made = sum((Counter(each) for each in geometry if each), Counter[str]())
+    made = Counter[str]()
+    for each in geometry:
+        made.update(each or {})
     if strategy == "single":
         return {whole: made.total() or plain}
     devices = {f"nvidia.com/mig-{profile.replace('+', '.')}": count for profile, count in sorted(made.items())}
     return ({whole: plain} if plain else {}) | devices
 
 
-def geometry_problems(geometry: Geometry, layout: MigLayout | None, strategy: str) -> Iterator[str]:
-    """Yield why no node with these GPUs can have a geometry, or why the device plugin cannot offer it."""
+def layout_problem(geometry: Geometry, layout: MigLayout | None) -> str:
+    """Return why no node with these GPUs can have a geometry; empty if one can, or if that is not known."""
+    if layout is None:
+        return ""
+    divided = (each for each in geometry if each is not None)
+    return next(filter(None, (_instance_problem(each, layout) for each in divided)), "")
+
+
+def strategy_problem(geometry: Geometry, strategy: str) -> str:
+    """Return why the device plugin cannot offer a geometry; empty if it can."""
     divided = [each for each in geometry if each is not None]
-    if layout is not None:
-        yield from dict.fromkeys(text for each in divided for text in _instance_problems(each, layout))
     if strategy == "none" and divided:
-        yield "mig.strategy is none, so its devices would not be offered to pods"
+        return "mig.strategy is none, so its devices would not be offered to pods"
     kinds = {profile for each in divided for profile in each}
     if strategy == "single" and divided and (len(kinds) > 1 or len(divided) < len(geometry)):
         made = ", ".join(sorted(kinds)) if len(kinds) > 1 else "GPUs with and without MIG"
-        yield f"mig.strategy is single, which offers devices of one kind only, and it makes {made}"
+        return f"mig.strategy is single, which offers devices of one kind only, and it makes {made}"
+    return ""
 
 
-def _instance_problems(instances: Instances, layout: MigLayout) -> Iterator[str]:
+def _instance_problem(instances: Instances, layout: MigLayout) -> str:
     if any(re.match(r"\d+c\.", profile) for profile in instances):
-        return  # parts of an instance, which the table does not have
+        return ""  # parts of an instance, which the table does not have
     for profile, count in instances.items():
         if profile not in layout.profiles:
-            yield f"this GPU has no profile {profile}; it has {', '.join(layout.profiles)}"
-            return
+            return f"this GPU has no profile {profile}; it has {', '.join(layout.profiles)}"
         if count > (most := layout.profiles[profile]):
-            yield f"this GPU holds {most} x {profile} at most, not {count}"
-            return
+            return f"this GPU holds {most} x {profile} at most, not {count}"
     slices, memory = _size(instances)
     # Sizes are rounded, so that what fits may add up to a little more than the memory.
     most_memory = max(_size(each)[1] for each in layout.configurations.values() if each)
     if slices > layout.slices:
-        yield f"its instances need {slices} compute slices of a GPU that has {layout.slices}"
-    elif memory > most_memory:
-        yield f"its instances need {memory} GB of a GPU that has {most_memory} GB"
+        return f"its instances need {slices} compute slices of a GPU that has {layout.slices}"
+    return f"its instances need {memory} GB of a GPU that has {most_memory} GB" if memory > most_memory else ""
 
 
 def _size(instances: Instances) -> tuple[int, int]:
@@ -177,15 +184,12 @@ def check_mig(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP158", path, f"{pool.gpu.model} has no MIG.", "Remove mig.")
         elif geometry is None:
             yield from _unknown_configuration(context, name, pool.mig.config, layout)
-        elif text := next(geometry_problems(geometry, layout, strategy), ""):
+        elif text := layout_problem(geometry, layout) or strategy_problem(geometry, strategy):
             what = f"The MIG configuration {pool.mig.config} does not work on {pool.gpu.model}: {text}."
-            yield context.error("GP158", path, what, _remedy(text, layout))
-
-
-def _remedy(problem: str, layout: MigLayout | None) -> str:
-    if problem.startswith("mig.strategy"):
-        return "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
-    return f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
+            fix = "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
+            if layout_problem(geometry, layout):
+                fix = f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
+            yield context.error("GP158", path, what, fix)
 
 
 def _names(layout: MigLayout | None) -> list[str]:

@@ -10,14 +10,13 @@ from typing import Any
 
 from gpu_provision.inventory.checks import CheckContext
 from gpu_provision.inventory.document import KeyPath, Problem, format_path
+from gpu_provision.inventory.mig import ALL_DISABLED
 from gpu_provision.model.text import did_you_mean
 
 _CONFIG: KeyPath = ("device_plugin", "config")
 _DATA: KeyPath = (*_CONFIG, "data")
 _MAX_CLIENTS = 48  # cmd/mps-control-daemon/mps/device.go; 16 before compute capability 7.5
 _PREFIX, _GPU = "nvidia.com/", "gpu"  # a configuration may leave the prefix out
-_MIG_MIXED = "mixed"
-_NO_MIG = "all-disabled"  # configuration of the MIG manager without any device
 
 # Flag -> the variable of the pods that overrides it, and the setting to use, if there is one. The programs take the
 # variable if it is set: api/config/v1/flags.go.
@@ -68,25 +67,21 @@ def _check_names(context: CheckContext) -> Iterator[Problem]:
 
 def _check_choices(context: CheckContext) -> Iterator[Problem]:
     """Yield names that no configuration has; the content of a ConfigMap is not known here."""
-    plugin, pools = context.inventory.specs.device_plugin, context.pools
-    known = context.mapping_at(_DATA)
-    choices: list[tuple[KeyPath, str]] = [
-        (("pools", name, "device_plugin", "config"), pool.device_plugin.config)
-        for name, pool in context.inventory.pools.items()
-        if pool.device_plugin.config
-    ]
-    for path, choice in choices:
-        if context.is_complete and "gpu" not in pools[path[1]]:  # type: ignore[index]
-            what = f"The pool {path[1]} has no gpu, so its configuration has no effect."
+    plugin, known = context.inventory.specs.device_plugin, context.mapping_at(_DATA)
+    choices: dict[KeyPath, str] = {}
+    for name, pool in context.inventory.pools.items():
+        path: KeyPath = ("pools", name, "device_plugin", "config")
+        choice = pool.device_plugin.config
+        if choice and context.is_complete and pool.gpu is None:
+            what = f"The pool {name} has no gpu, so its configuration has no effect."
             yield context.warning("GP145", path, what, "Declare its gpu, or remove the line.")
-        elif context.is_complete and not plugin.config_map:
+        elif choice and context.is_complete and not plugin.config_map:
             what = f"There is no configuration {choice}: device_plugin.config declares none."
             yield context.error("GP177", path, what, f"Add device_plugin.config.data.{choice}, or remove the line.")
-    default = context.first_declared(("device_plugin", "config_default"), (*_CONFIG, "default"))
-    if plugin.default_config:
-        choices.append((default, plugin.default_config))
-    for path, choice in choices:
-        if known and choice not in known and not context.is_refused((*_DATA, choice)):
+        choices[path] = choice
+    choices[context.first_declared(("device_plugin", "config_default"), (*_CONFIG, "default"))] = plugin.default_config
+    for path, choice in choices.items():
+        if known and choice and choice not in known and not context.is_refused((*_DATA, choice)):
             fix = did_you_mean(choice, known, f"Known configurations: {', '.join(known)}")
             yield context.error("GP177", path, f"device_plugin.config.data has no configuration {choice}.", fix)
 
@@ -97,7 +92,7 @@ def _check_mig(context: CheckContext) -> Iterator[Problem]:
     for name, pool in context.inventory.pools.items():
         choice = pool.device_plugin.config or plugin.default_config
         has_mps = "mps" in (known.get(choice, {}).get("sharing") or {})
-        if has_mps and pool.mig and pool.mig.config not in {"", _NO_MIG}:
+        if has_mps and pool.mig and pool.mig.config not in {"", ALL_DISABLED}:
             path = context.first_declared(("pools", name, "device_plugin", "config"), ("pools", name, "mig", "config"))
             what = f"{choice} declares MPS, which the device plugin refuses for MIG devices (internal/plugin/mps.go)."
             fix = "Let the pool choose a configuration with timeSlicing, or remove its mig."
@@ -115,7 +110,7 @@ def _check_sharing(context: CheckContext, path: KeyPath, sharing: Mapping[str, A
         what = "The device plugin ignores timeSlicing beside mps (api/config/v1/sharing.go)."
         fix = "Keep one of them; two pools can choose two configurations."
         yield context.error("GP176", (*path, "timeSlicing"), what, fix)
-    if specs.mig_strategy == _MIG_MIXED:
+    if specs.mig_strategy == "mixed":
         what = "The device plugin refuses MPS where mig.strategy is mixed (cmd/nvidia-device-plugin/main.go)."
         yield context.error("GP176", mps, what, "Set mig.strategy: single, or share by timeSlicing.")
     if not specs.gfd.enabled:
@@ -125,7 +120,7 @@ def _check_sharing(context: CheckContext, path: KeyPath, sharing: Mapping[str, A
 
 def _check_resources(context: CheckContext, path: KeyPath, replicated: Mapping[str, Any]) -> Iterator[Problem]:
     names: set[str] = set()
-    is_mixed = context.inventory.specs.mig_strategy == _MIG_MIXED
+    is_mixed = context.inventory.specs.mig_strategy == "mixed"
     for position, resource in enumerate(replicated.get("resources") or ()):
         here: KeyPath = (*path, "resources", position)
         if not resource or "name" not in resource:  # removed, as it does not fit the schema

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from gpu_provision.inventory.document import Source, absolute_path, resolve_fleet
 from gpu_provision.inventory.json_schema import ADDRESSES
 from gpu_provision.inventory.references import read_certificates
-from gpu_provision.model import specs
+from gpu_provision.model import driver_specs, monitoring_specs, operand_specs, specs
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.hosts import ConnectionMethod, Expectation, HelperPod, HostPrerequisites, Preflight, SshOptions
@@ -35,7 +35,7 @@ from gpu_provision.releases import DEFAULT, Release
 
 Data = dict[str, Any]
 _Record = TypeVar("_Record")
-_Operand = TypeVar("_Operand", bound=specs.ContainerSpec)
+_Operand = TypeVar("_Operand", bound=operand_specs.ContainerSpec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +96,9 @@ class InventoryFile:
         "of the inventory.",
     )
     nfd: specs.NfdSpec | None = setting(None)
-    driver: specs.DriverSpec | None = setting(None)
-    gds: specs.GdsSpec | None = setting(None)
-    gdrcopy: specs.GdrcopySpec | None = setting(None)
+    driver: driver_specs.DriverSpec | None = setting(None)
+    gds: driver_specs.GdsSpec | None = setting(None)
+    gdrcopy: driver_specs.GdrcopySpec | None = setting(None)
     rollout: RolloutPolicy | None = setting(None)
     history: HistorySection | None = setting(None)
     toolkit: specs.ToolkitSpec | None = setting(None)
@@ -110,9 +110,9 @@ class InventoryFile:
     device_plugin: specs.DevicePluginSpec | None = setting(None)
     gfd: specs.GfdSpec | None = setting(None)
     mig_manager: specs.MigManagerSpec | None = setting(None)
-    dcgm: specs.DcgmSpec | None = setting(None)
-    dcgm_exporter: specs.DcgmExporterSpec | None = setting(None)
-    node_status_exporter: specs.NodeStatusExporterSpec | None = setting(None)
+    dcgm: monitoring_specs.DcgmSpec | None = setting(None)
+    dcgm_exporter: monitoring_specs.DcgmExporterSpec | None = setting(None)
+    node_status_exporter: monitoring_specs.NodeStatusExporterSpec | None = setting(None)
     daemonsets: specs.DaemonSetSettings | None = setting(None)
     host_paths: specs.HostPaths | None = setting(None)
     startup_taint: specs.StartupTaintSpec | None = setting(None)
@@ -122,10 +122,8 @@ class InventoryFile:
     pools: Mapping[str, PoolSection] = setting({}, "Pools of nodes of one kind, by name.")
     extra_objects: tuple[Mapping[str, Any], ...] = setting(
         (),
-        "Further objects of the stack, as manifests: applied last, and deleted once they are no longer here. Kinds: "
-        "ConfigMap, LimitRange, NetworkPolicy, PodDisruptionBudget, PodMonitor, PriorityClass, PrometheusRule, "
-        "ResourceQuota, RuntimeClass, Service, ServiceAccount, ServiceMonitor. Not for secrets: plans and records show "
-        "them.",
+        "Further objects of the stack, as manifests: applied last, and deleted once they are no longer here. "
+        f"Kinds: {', '.join(sorted(each.kind for each in EXTRA_KINDS))}. Not for secrets: plans and records show them.",
         "extra_objects",
     )
     nodes: tuple[Node, ...] = setting((), "The machines. Nodes that a pool's node_selector selects need no entry.")
@@ -138,10 +136,10 @@ def section_type(name: str) -> type[Any]:
     return kind
 
 
-SPECS: dict[str, type[specs.ContainerSpec]] = {
+SPECS: dict[str, type[operand_specs.ContainerSpec]] = {
     key: kind
     for key, kind in get_type_hints(specs.Specs).items()
-    if isinstance(kind, type) and issubclass(kind, specs.ContainerSpec)
+    if isinstance(kind, type) and issubclass(kind, operand_specs.ContainerSpec)
 }
 """Inventory key -> type of its spec."""
 
@@ -206,16 +204,17 @@ def merge(base: Data, over: Data) -> Data:
 
 def _build_specs(data: Data, release: Release) -> specs.Specs:
     operands: dict[str, Any] = {key: _build_operand(key, kind, data, release) for key, kind in SPECS.items()}
+    cdi, operator = _build_section("cdi", data), _build_section("operator", data)
     return specs.Specs(
         **operands,
         daemonsets=_build_section("daemonsets", data),
         host_paths=_build_section("host_paths", data),
         startup_taint=_build_section("startup_taint", data),
-        cdi_enabled=_build_section("cdi", data).enabled,
-        nri_plugin_enabled=_build_section("cdi", data).nri_plugin_enabled,
+        cdi_enabled=cdi.enabled,
+        nri_plugin_enabled=cdi.nri_plugin_enabled,
         mig_strategy=_build_section("mig", data).strategy,
-        runtime_class=_build_section("operator", data).runtime_class,
-        operator_metrics=_build_section("operator", data).metrics,
+        runtime_class=operator.runtime_class,
+        operator_metrics=operator.metrics,
     )
 
 
@@ -244,23 +243,23 @@ def _build_operand(key: str, kind: type[_Operand], data: Data, release: Release)
     return replace(_build(kind, settings), env=_build_env(env))
 
 
-def _build_manager(section: Data, data: Data, release: Release) -> specs.DriverManagerSpec:
+def _build_manager(section: Data, data: Data, release: Release) -> driver_specs.DriverManagerSpec:
     image = _build_image(release.image("driver_manager"), section, data)
-    own = {key: value for key, value in section.items() if key != "env"}
-    return replace(_build(specs.DriverManagerSpec, {**own, "image": image}), env=_build_env(section.get("env", {})))
+    own = {key: value for key, value in section.items() if key != "env"} | {"image": image}
+    return replace(_build(driver_specs.DriverManagerSpec, own), env=_build_env(section.get("env", {})))
 
 
-def _build_env(env: Data) -> dict[str, str | specs.SecretKey]:
+def _build_env(env: Data) -> dict[str, str | operand_specs.SecretKey]:
     """Return variables: each is a text, or names a key of a Secret."""
     return {
-        name: value if isinstance(value, str) else _build(specs.SecretKey, value.get("secret", {}))
+        name: value if isinstance(value, str) else _build(operand_specs.SecretKey, value.get("secret", {}))
         for name, value in env.items()
     }
 
 
-def _build_image(default: specs.Image, section: Data, data: Data) -> specs.Image:
+def _build_image(default: operand_specs.Image, section: Data, data: Data) -> operand_specs.Image:
     """Return an image. A registry mirror replaces the host of the release's repository, never a declared one."""
-    return specs.Image(
+    return operand_specs.Image(
         repository=section.get("repository") or _mirror(default.repository, data.get("registry", "")),
         image=section.get("image") or default.image,
         version=section.get("version") or default.version,
@@ -305,13 +304,13 @@ def _build_value(makers: tuple[type[Any], ...], value: Any) -> Any:
 
 
 def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
-    name: str, pool: Data, data: Data, release: Release, driver: specs.DriverSpec, host: HostPrerequisites
+    name: str, pool: Data, data: Data, release: Release, driver: driver_specs.DriverSpec, host: HostPrerequisites
 ) -> NodePool:
     gpu = pool.get("gpu")
     changes = pool.get("driver", {})
     if changes:
         both = {**data, "driver": merge(data.get("driver", {}), changes)}
-        driver = _build_operand("driver", specs.DriverSpec, both, release)
+        driver = _build_operand("driver", driver_specs.DriverSpec, both, release)
     return NodePool(
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
@@ -372,7 +371,7 @@ def expected_of(inventory: Inventory, node: Node) -> Expectation:
         os=f"{pool.os.id}{pool.os.version}" if pool.os else "",
         gpu_model=pool.gpu.model if pool.gpu else "",
         gpu_count=pool.gpu.count if pool.gpu else 0,
-        any_gpu=pool.gpu is not None and pool.gpu.is_any,
+        any_gpu=pool.takes_any_gpu,
         driver_container=driver.enabled,
         driver_auto=driver.prefer_host,
         driver_image=image if driver.enabled else "",

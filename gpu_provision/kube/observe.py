@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from operator import attrgetter
 
 import msgspec
 
@@ -107,8 +108,6 @@ def ready_message(node: Manifest) -> str:
 
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-SERVICE_MONITORS = "servicemonitors.monitoring.coreos.com"
-PROMETHEUS_RULES = "prometheusrules.monitoring.coreos.com"
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 
@@ -218,16 +217,15 @@ def secrets_of(found: Iterable[Manifest]) -> dict[str, str]:
     return {item["metadata"]["name"]: digest(item) for item in found}
 
 
+_DRIVER_INPUTS = attrgetter("repo_config", "cert_config", "kernel_module_config", "virtual_topology.config")
+
+
 def named_config_maps(inventory: Inventory) -> frozenset[str]:
     """Return the names of the ConfigMaps in the operands' namespace that the inventory refers to."""
     drivers = [inventory.specs.driver, *(pool.driver for pool in inventory.pools.values())]
-    inputs = (
-        (item.repo_config, item.cert_config, item.kernel_module_config, item.virtual_topology.config)
-        for item in drivers
-    )
-    names = {name for found in inputs for name in found}
+    names = {name for item in drivers for name in _DRIVER_INPUTS(item)}
     plugin, exporter = inventory.specs.device_plugin, inventory.specs.dcgm_exporter
-    names |= {"" if plugin.config.data else plugin.config_map, exporter.metrics_of_others}
+    names |= {"" if plugin.config.data else plugin.config_map, "" if exporter.config.data else exporter.config_map}
     return frozenset(filter(None, names))
 
 

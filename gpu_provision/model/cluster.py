@@ -133,6 +133,11 @@ class Target:
     driver: DriverChoice
     driver_group: str  # names the driver DaemonSet that serves this node; equal needs share one
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The observed labels; empty if the cluster has no such node."""
+        return self.facts.labels if self.facts else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderContext:

@@ -87,6 +87,11 @@ class Expectation:
         return cls(**_with_tuples(data))
 
     @property
+    def builds_driver(self) -> bool:
+        """Whether the driver container builds its kernel modules on the node."""
+        return self.driver_container and not self.driver_precompiled
+
+    @property
     def has_gpu(self) -> bool:
         """Whether the node is declared with a GPU."""
         return self.any_gpu or self.gpu_count > 0

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, Reboot, SshOptions
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
-from gpu_provision.model.specs import DriverSpec, Specs
+from gpu_provision.model.specs import Specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,16 @@ class NodePool:
     host_prerequisites: HostPrerequisites = setting(
         HostPrerequisites(), "Host prerequisites of this pool, which override the inventory's `host_prerequisites`."
     )
+
+    @property
+    def takes_any_gpu(self) -> bool:
+        """Whether the pool is for nodes with any GPUs."""
+        return self.gpu is not None and self.gpu.is_any
+
+    @property
+    def has_driver_container(self) -> bool:
+        """Whether its nodes get a driver container, unless they keep a host driver."""
+        return self.gpu is not None and self.driver.enabled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+MAX_NODES = 10
+"""Nodes that a finding names."""
+
+
+def nodes_at(names: Sequence[str], limit: int = 0) -> str:
+    """Return nodes as the place of a finding: ``Node a``, or ``Nodes a, b and 3 more``; all of them without a limit."""
+    return f"{'Node' if len(names) == 1 else 'Nodes'} {join_limited(names, limit or len(names))}"
 
 
 def join_limited(items: Iterable[str], limit: int, separator: str = ", ") -> str:

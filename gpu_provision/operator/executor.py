@@ -11,9 +11,10 @@ from gpu_provision.kube.observe import GPU_STACKS
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.plan import ResourceChange
 from gpu_provision.model.progress import Event, NodeState
-from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.model.specs import Specs
 from gpu_provision.planning.states import ComponentNode
 from gpu_provision.reconcile.plan import ClusterPlan
 

@@ -40,14 +40,14 @@ MANAGER = "gpu-provision-operator"  # field manager, distinct from a stack's: bo
 _UNKNOWN_KEY = "GP120"
 _LABEL_SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _RBAC = "rbac.authorization.k8s.io/v1"
-SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "ServiceMonitor")
+_SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "ServiceMonitor")
 _CONTROLLER_KINDS = (
     Kind("policy/v1", "PodDisruptionBudget"),
     Kind("policy/v1beta1", "PodDisruptionBudget"),
     Kind("apps/v1", "Deployment"),
     Kind("networking.k8s.io/v1", "NetworkPolicy"),
     Kind("v1", "Service"),
-    SERVICE_MONITOR,
+    _SERVICE_MONITOR,
 )
 _RBAC_KINDS = (
     *(Kind(_RBAC, kind) for kind in ("ClusterRoleBinding", "RoleBinding", "ClusterRole", "Role")),
@@ -78,8 +78,8 @@ def install(  # noqa: PLR0913 - objects and options
     if lost := [*_lost_keys(cluster)]:
         raise RunFailedError(*lost)
     wanted[0], warnings = strip_refused_rules(cluster, wanted[0], MANAGER)
-    if "servicemonitors" not in cluster.served_resources(SERVICE_MONITOR.api_version):
-        lacking = [ref_of(item) for item in wanted if ref_of(item).type == SERVICE_MONITOR]
+    if "servicemonitors" not in cluster.served_resources(_SERVICE_MONITOR.api_version):
+        lacking = [ref_of(item) for item in wanted if ref_of(item).type == _SERVICE_MONITOR]
         wanted = [item for item in wanted if ref_of(item) not in lacking]
         warnings = (*warnings, *map(_absent_kind_finding, lacking))
     if not take_over and (conflicts := [*_conflicts(cluster, wanted)]):

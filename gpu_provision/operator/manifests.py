@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
+from gpu_provision.components.monitoring import service_monitor
 from gpu_provision.components.objects import compact, is_at_least, manifest, service_account
-from gpu_provision.components.operands import service_monitor
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.observe import member_kinds, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.specs import ServiceMonitorSpec
+from gpu_provision.model.monitoring_specs import ServiceMonitorSpec
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, inventory_of, stack_of

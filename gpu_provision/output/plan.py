@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.plan import (
-    NOT_IN_INVENTORY,
-    Action,
-    Change,
-    Departure,
-    FieldChange,
-    NodePreview,
-    Plan,
-    ResourceChange,
-)
+from gpu_provision.model.plan import NOT_IN_INVENTORY, Action, Change, Departure, FieldChange, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
@@ -166,12 +158,9 @@ def upgrades(plan: Plan) -> list[str]:
         where = f" on {pluralize(len(nodes), 'node')}{waves}" if nodes else ""
         version = _version_change(own) or (f"{component} replaced" if waves else "")
         lines += [f"{version}{where}"] if version else []
-    divided = [node for node in (plan.rollout.nodes if plan.rollout else ()) if node.keeps_driver]
-    return [*lines, *(f"{why} on {pluralize(len(own), 'node')}" for why, own in group_by(divided, _why).items())]
-
-
-def _why(preview: NodePreview) -> str:
-    return preview.why
+    divided = (node for node in (plan.rollout.nodes if plan.rollout else ()) if node.keeps_driver)
+    by_reason = group_by(divided, attrgetter("why")).items()
+    return [*lines, *(f"{why} on {pluralize(len(nodes), 'node')}" for why, nodes in by_reason)]
 
 
 def _version_change(own: Iterable[Change]) -> str:

@@ -8,7 +8,6 @@ from functools import lru_cache
 
 from gpu_provision.components import labels
 from gpu_provision.components.labels import DIGEST
-from gpu_provision.components.targets import takes_any_gpu
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.findings import Finding
@@ -142,8 +141,8 @@ def _is_owned_by(pod: Manifest, manifest: Manifest) -> bool:
 
 def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) -> Iterator[Change]:
     facts = {node.name: node for node in seen.observed.facts.nodes}
+    falling = {target.name: target.pool for target in seen.context.targets if target.pool.takes_any_gpu}
     # Nodes that keep their driver keep the label of their validation.
-    falling = {target.name: target.pool for target in seen.context.targets if takes_any_gpu(target.pool)}
     put_off = {key for key, each in known.items() if key[0] == verdicts.STARTUP_TAINT and each.state is State.READY}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):

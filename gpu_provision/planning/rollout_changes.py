@@ -154,10 +154,10 @@ _LABELS_OF_ROLLOUT = (labels.DRIVER_GROUP, labels.MIG_CONFIG)
 def _with_group_labels(changes: Iterable[Change], going: Collection[str], seen: ClusterState) -> Iterator[Change]:
     """Yield changes, with the labels that move nodes to another driver DaemonSet or request other MIG devices."""
     regrouped: dict[ObjectRef, Change] = {}
-    for target in (each for each in seen.context.targets if each.facts and each.name in going):
-        wanted, live = seen.node_labels.get(target.name, {}), target.facts.labels if target.facts else {}
-        differing = {key: wanted[key] for key in _LABELS_OF_ROLLOUT if key in wanted and wanted[key] != live.get(key)}
-        moved: dict[str, str | None] = {key: value for key, value in differing.items() if value}
+    for target in (each for each in seen.context.targets if each.name in going):
+        wanted = seen.node_labels.get(target.name, {})
+        pairs = ((key, wanted.get(key)) for key in _LABELS_OF_ROLLOUT)
+        moved: dict[str, str | None] = {key: value for key, value in pairs if value and value != target.labels.get(key)}
         if target.facts and moved:
             write = NodePatch(moved, removes_taint=False)
             regroup = node_change(NAME, seen.parts[NAME].single[target.name], target.facts, write, seen)

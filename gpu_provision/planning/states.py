@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels, mig_manager, nfd, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated_taint
-from gpu_provision.components.targets import node_pools, takes_any_gpu
+from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
@@ -27,7 +27,6 @@ ComponentNode = tuple[str, str]
 
 LABELS_PENDING = "labels are not written yet"
 """Reason of a node that NFD has labelled, and that lacks labels of the stack."""
-
 
 NO_NODE = "the cluster has no node of this name"
 """Reason of all states of a node that has not joined the cluster."""
@@ -225,7 +224,7 @@ def _discovery_problem(seen: ClusterState) -> str:
     Only nodes with its pods count, as it may never run on others. A run would end before its first pod otherwise.
     """
     inventory, facts, selection = seen.context.inventory, seen.context.facts, seen.context.selection
-    if not any(map(takes_any_gpu, inventory.pools.values())):
+    if not any(pool.takes_any_gpu for pool in inventory.pools.values()):
         return ""
     running = {node for component, node in seen.pods if component == nfd.NAME and node}
     for worker in (item for item in seen.desired[nfd.NAME] if item["kind"] == "DaemonSet"):

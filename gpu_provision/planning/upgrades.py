@@ -35,11 +35,11 @@ GEOMETRY_PENDING = "the MIG configuration is to change"
 GEOMETRY_FAILED = "the MIG manager could not apply the configuration"
 """Beginning of the reason of a MIG manager that reports a failure."""
 
+_NEEDS_ROLLOUT = (UPGRADE_UNFINISHED, GEOMETRY_PENDING, GEOMETRY_FAILED)
 _UNFINISHED = EARLY | LATE | {UpgradeState.UPGRADE_REQUIRED, UpgradeState.FAILED}
 _FAILED = f"{UPGRADE_UNFINISHED}: {UpgradeState.FAILED.value}"
 NO_DRIVER_RESTART = "no driver restart"
 """Effect of a change of a driver's DaemonSet or pod that does not change the installation."""
-
 
 KEPT_UNTIL_DELETED = "the pod keeps the previous content until it is deleted: daemonsets.update_strategy is OnDelete"
 """Reason of an operand whose outdated pod only its deletion replaces."""
@@ -90,7 +90,7 @@ def with_geometry(state: NodeState, target: Target, wanted: Mapping[str, str | N
 
     ``wanted``: the final labels of the node. A run rolls out another configuration, and repeats a failed one.
     """
-    live: Mapping[str, str] = target.facts.labels if target.facts else {}
+    live = target.labels
     is_ready, config = state.state is State.READY, wanted.get(labels.MIG_CONFIG)
     if config is None or not (is_ready or state.reason == OUTDATED):
         return state
@@ -141,9 +141,6 @@ def state_between_runs(state: NodeState) -> NodeState:
     return replace(state, state=State.FAILED) if state.reason.startswith((_FAILED, GEOMETRY_FAILED)) else state
 
 
-_NEEDS_ROLLOUT = (UPGRADE_UNFINISHED, GEOMETRY_PENDING, GEOMETRY_FAILED)
-
-
 def needs_rollout(states: Mapping[tuple[str, str], NodeState]) -> bool:
     """Whether any node needs a rollout: see `nodes_to_upgrade`."""
     return any(nodes_to_upgrade(states))
@@ -191,10 +188,9 @@ def kept_geometries(targets: Iterable[Target]) -> dict[str, dict[str, str | None
     """
     kept = dict[str, dict[str, str | None]]()
     for target in targets:
-        live: Mapping[str, str] = target.facts.labels if target.facts else {}
-        joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & live.keys()
+        joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & target.labels.keys()
         if mig_manager.wants_geometry(target) and not joins:
-            kept[target.name] = {labels.MIG_CONFIG: live.get(labels.MIG_CONFIG)}
+            kept[target.name] = {labels.MIG_CONFIG: target.labels.get(labels.MIG_CONFIG)}
     return kept
 
 

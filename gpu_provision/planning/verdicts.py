@@ -305,7 +305,7 @@ def _are_verdicts_valid(shown: Mapping[str, Verdict], target: Target, pods: Pods
 
 
 def _serves_node(part: NodeObjects | None, target: Target) -> bool:
-    live = target.facts.labels if target.facts else {}
+    live = target.labels
     return part is not None and (
         target.name in part.single or any(matches_node(each, live) for each in part.daemonsets)
     )

@@ -11,21 +11,16 @@ from typing import Any
 import yaml
 
 from gpu_provision.components import nfd, prerequisites
+from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
-from gpu_provision.kube.observe import (
-    PROMETHEUS_RULES,
-    SERVICE_MONITORS,
-    member_kinds,
-    named_config_maps,
-    named_secrets,
-    validations_ref,
-)
+from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.plan import Action, Change
-from gpu_provision.model.specs import OperandSpec, Specs
+from gpu_provision.model.specs import Specs
 from gpu_provision.planning.prepare import find_references, prepare
 from gpu_provision.rbac.roles import permissions_of
 

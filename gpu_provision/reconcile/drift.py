@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -150,23 +151,23 @@ def rebooted_nodes(reading: ClusterPlan) -> Iterator[Finding]:
     """Yield the nodes that are not ready since a boot after their validation, with the kernel that they run now."""
     observed, targets = reading.observed, reading.context.targets
     waiting = {node for change in reading.plan.changes if change.action is Action.WAIT for node in change.nodes}
-    kernels = {target.name: observed_kernel(target.facts) for target in targets}
+    ready: dict[str, set[str]] = defaultdict(set)  # kernels by pool
+    for target in targets:
+        if target.name not in waiting:
+            ready[target.pool.name].add(observed_kernel(target.facts))
     for target in targets:
         verdict = parse_verdict(observed.verdicts.get((_PROVEN_BY, target.name), ""))
         boot = target.facts.boot_id if target.facts else ""
         if target.name not in waiting or verdict is None or boot in {"", verdict.boot}:
             continue
-        same = (each.name for each in targets if each.pool == target.pool and each.name not in waiting)
-        others = sorted({kernels[name] for name in same} - {kernels[target.name]})
-        evidence = f"boot {boot}, validated in boot {verdict.boot}"
+        kernel, evidence = observed_kernel(target.facts), f"boot {boot}, validated in boot {verdict.boot}"
+        if others := sorted(ready[target.pool.name] - {kernel}):
+            evidence += f"; ready nodes of pool {target.pool.name} run {', '.join(others)}"
         yield Finding(
             code="GP520",
-            what=f"{target.name} has booted since its driver was validated, and is not ready; it runs kernel"
-            f" {kernels[target.name]}",
+            what=f"{target.name} has booted since its driver was validated, and is not ready; it runs kernel {kernel}",
             where=f"node {target.name}",
-            evidence=f"{evidence}; ready nodes of pool {target.pool.name} run {', '.join(others)}"
-            if others
-            else evidence,
+            evidence=evidence,
             consequence="the driver is built for that kernel; without headers or an image the node has no GPU",
             fix="if it stays so, gpu-provision status names the cause; boot the previous kernel, and hold it: "
             "host_prerequisites: {hold_packages: true}",

@@ -10,10 +10,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from gpu_provision.components.gpu_resources import resource_to_request
 from gpu_provision.components.labels import DEPLOY_DRIVER, MIG_CAPABLE, PRE_INSTALLED, VALIDATED, WORKLOAD
+from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, PROMETHEUS_RULES, SERVICE_MONITORS
+from gpu_provision.kube.observe import NODE, POD
 from gpu_provision.model.cluster import (
     ClusterFacts,
     Kind,

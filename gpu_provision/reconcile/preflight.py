@@ -24,12 +24,10 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import ImageAvailability
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
-from gpu_provision.model.text import join_limited
+from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
 from gpu_provision.planning.prepare import inventory_findings
 from gpu_provision.reconcile.session import Session
 from gpu_provision.registry import look_up_image
-
-_MANY = 10  # nodes that a finding names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +104,11 @@ def _operand_image_findings(inventory: Inventory, known: RenderContext) -> Itera
         answers = pool.map(look_up_image, *zip(*nodes, strict=True)) if nodes else iter(())
     for answer, ((image, architecture), keys) in zip(answers, nodes.items(), strict=True):
         if answer.state is ImageAvailability.OTHER_ARCHITECTURE:
-            names, is_one = join_limited(list(keys), _MANY), len(keys) == 1
+            names = f"{join_limited(keys, MAX_NODES)} {'is' if len(keys) == 1 else 'are'}"
             yield Finding(
                 code=codes.OTHER_ARCHITECTURE,
-                what=f"the image {image} does not exist for {architecture}, which {names} {'is' if is_one else 'are'}",
-                where=f"{'Node' if is_one else 'Nodes'} {names}",
+                what=f"the image {image} does not exist for {architecture}, which {names}",
+                where=nodes_at([*keys], MAX_NODES),
                 evidence=answer.evidence,
                 consequence='its containers fail with "no match for platform" or "exec format error"',
                 fix="mirror all platforms of the image, as with skopeo copy --all or crane copy; or set "

@@ -119,33 +119,41 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
     live = {group: seen.observed.members.get(ref_of(item)) for group, item in daemonsets.items()}
     unobserved = {group for group, item in live.items() if item and not is_observed(item)}
     place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
-    inventory = seen.context.inventory
+    geometries, every = _requested_geometries(seen), (*seen.context.targets, *seen.context.others)
+    kinds = {_gpu_kind(target): target.pool for target in every if target.pool.mig}
+    devices = {kind: declared_devices(pool, kind[1], seen.context.inventory) for kind, pool in kinds.items()}
     return {
         target.name: DesiredDriver(
             domain=domain_of(target.pool),
             position=place.get(target.name, len(place)),
             template=daemonsets[target.driver_group]["spec"]["template"] if target.driver_group in daemonsets else None,
             version=target.pool.driver.image.version,
-            mig=_requested_geometry(target, seen) if target.pool.mig else "",
+            mig=_requested_geometry(target, geometries),
             mig_manager=mig_template if mig_manager.wants_geometry(target) else None,
-            devices=declared_devices(target.pool, _live_labels(target), inventory) if target.pool.mig else None,
+            devices=devices.get(_gpu_kind(target)),
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
         )
-        for target in (*seen.context.targets, *seen.context.others)
-        if target.driver_group in daemonsets or (target.driver.on_host and _requested_geometry(target, seen))
+        for target in every
+        if target.driver_group in daemonsets or (target.driver.on_host and _requested_geometry(target, geometries))
     }
 
 
-def _live_labels(target: Target) -> Mapping[str, str]:
-    return target.facts.labels if target.facts else {}
+def _gpu_kind(target: Target) -> tuple[str, str]:
+    """Return pool and product, by which the devices of a node are known."""
+    return target.pool.name, target.labels.get(labels.GPU_PRODUCT, "")
 
 
-def _requested_geometry(target: Target, seen: ClusterPlan | ClusterState) -> str:
-    """Return the MIG configuration that a node requests; empty without one, or if the run leaves out the manager."""
+def _requested_geometries(seen: ClusterPlan | ClusterState) -> dict[str, str]:
+    """Return the MIG configuration that the nodes of each pool request; none if the run leaves out the manager."""
     is_on = mig_manager.NAME in seen.desired
-    return mig_manager.requested_configuration(seen.context.inventory, target) if is_on else ""
+    return mig_manager.requested_configurations(seen.context.inventory) if is_on else {}
+
+
+def _requested_geometry(target: Target, geometries: Mapping[str, str]) -> str:
+    """Return the MIG configuration that a node requests, of those of all pools; empty without one."""
+    return geometries.get(target.pool.name, "") if mig_manager.wants_geometry(target) else ""
 
 
 def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
@@ -153,8 +161,8 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
 
     The inventory's own policy applies to them.
     """
-    stale = (target for target in seen.context.targets if has_stale_rollout(target))
-    nodes = {target.name: StackPresence.STAYS for target in stale if not _requested_geometry(target, seen)}
+    geometries, stale = _requested_geometries(seen), filter(has_stale_rollout, seen.context.targets)
+    nodes = {target.name: StackPresence.STAYS for target in stale if not _requested_geometry(target, geometries)}
     leaving = node_labels.leaving_nodes(seen.context)
     for node in leaving:
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from gpu_provision import components
-from gpu_provision.components import labels
+from gpu_provision.components import labels, node_labels
 from gpu_provision.components.targets import node_pools, nodes_for_vms
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube.client import KubeClient
@@ -45,11 +45,15 @@ def node_rows(seen: ClusterState, settled: Mapping[ComponentNode, NodeState]) ->
     targets = {target.name: target for target in seen.context.targets}
     pools = {name: pool.name for name, pool in node_pools(seen.context.inventory, seen.context.facts).items()}
     for_vms = nodes_for_vms(seen.context.inventory, seen.context.facts)
-    rows = (
-        _node_row(facts, pools.get(facts.name, ""), targets.get(facts.name), own.get(facts.name, []), seen)
-        for facts in seen.context.facts.nodes
-    )
-    return tuple(_with_vms(row) if row.node in for_vms else row for row in rows)
+    stateless = [facts for facts in seen.context.facts.nodes if facts.name not in own]
+    reasons = node_labels.departure_reasons(stateless, seen.context)
+    rows = []
+    for facts in seen.context.facts.nodes:
+        pool = pools.get(facts.name, "")
+        outcome = _state_of(facts, pool, own.get(facts.name, []), reasons.get(facts.name, ""), seen)
+        row = _node_row(facts, pool, targets.get(facts.name), outcome, seen)
+        rows.append(_with_vms(row) if row.node in for_vms else row)
+    return tuple(rows)
 
 
 def most_severe_state(states: Iterable[NodeState]) -> NodeState:
@@ -75,13 +79,13 @@ def _component_row(name: str, own: list[NodeState], seen: ClusterState) -> Compo
 
 
 def _node_row(
-    node: NodeFacts, pool: str, target: Target | None, own: list[NodeState], seen: ClusterState
+    node: NodeFacts, pool: str, target: Target | None, outcome: tuple[State | OutsideState, str], seen: ClusterState
 ) -> NodeStatus:
     model = (target.pool.gpu.model or _ANY) if target and target.pool.gpu else ""
     gpu = node.labels.get(labels.GPU_PRODUCT, "") or model
     count = node.labels.get(labels.GPU_COUNT, "")
     gpus = int(count) if count.isdigit() else None
-    state, reason = _state_of(node, pool, own, seen)
+    state, reason = outcome
     reason = "; ".join(filter(None, (reason, _STARTUP_TAINT if has_startup_taint(node) else "")))
     return NodeStatus(
         node=node.name,
@@ -106,7 +110,10 @@ def _with_vms(row: NodeStatus) -> NodeStatus:
     return replace(row, reason="; ".join(filter(None, (_FOR_VMS, row.reason.removeprefix(_NO_GPU)))))
 
 
-def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterState) -> tuple[State | OutsideState, str]:
+def _state_of(
+    node: NodeFacts, pool: str, own: list[NodeState], departure: str, seen: ClusterState
+) -> tuple[State | OutsideState, str]:
+    """Return the state of a node; ``departure``: why it loses the components that are left, if it has no state."""
     daemons = (name for name, part in seen.parts.items() if part.daemonsets and name != "nfd")  # NFD is on all nodes
     left = ", ".join(name for name in daemons if seen.pods.get((name, node.name)))
     worst = most_severe_state(own) if own else None
@@ -116,7 +123,7 @@ def _state_of(node: NodeFacts, pool: str, own: list[NodeState], seen: ClusterSta
     if worst and worst.state is not State.READY:
         return worst.state, reason
     if left and not worst:
-        return State.LEAVING, f"{NOT_IN_INVENTORY}; still has {left}"
+        return State.LEAVING, f"{departure}; still has {left}"
     if not (worst or pool) and (labels.has_gpu(node.labels) or labels.GPU_PRODUCT in node.labels):
         return OutsideState.UNDECLARED, "not in the inventory"
     return (State.READY, reason) if node.ready else (State.PROGRESSING, "NotReady")

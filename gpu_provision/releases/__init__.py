@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.model.specs import Image
+from gpu_provision.model.operand_specs import Image
 
 DEFAULT = "26.7.0"
 """The release of an inventory that names none."""

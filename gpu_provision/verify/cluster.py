@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_provision.components.labels import COMPONENT, STACK
-from gpu_provision.components.targets import node_pools, takes_any_gpu
+from gpu_provision.components.targets import node_pools
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.errors import NotFoundError
@@ -38,7 +38,7 @@ class DeclaredNode:
 
     def has_as_declared(self, gpus: int) -> bool:
         """Whether this number of GPUs is as declared."""
-        return gpus > 0 if takes_any_gpu(self.pool) else gpus == self.gpus
+        return gpus > 0 if self.pool.takes_any_gpu else gpus == self.gpus
 
     @property
     def prerequisites(self) -> HostPrerequisites:
@@ -61,7 +61,7 @@ def selected_nodes(inventory: Inventory, live: Iterable[Manifest]) -> tuple[Decl
 
 def needs_cluster(inventory: Inventory) -> bool:
     """Whether only the cluster knows all nodes of this inventory."""
-    return any(pool.node_selector or takes_any_gpu(pool) for pool in inventory.pools.values())
+    return any(pool.node_selector or pool.takes_any_gpu for pool in inventory.pools.values())
 
 
 def validation_problem(inventory: Inventory, cluster: GpuCluster, component: str, node: str) -> str | None:

@@ -12,13 +12,14 @@ import yaml
 
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.inventory import Draft, derive_inventory
-from gpu_provision.adopt.reference import DRIVER, POLICY, FieldCoverage
+from gpu_provision.adopt.reference import DRIVER, POLICY
 from gpu_provision.adopt.settings import put_value, value_at
 from gpu_provision.adopt.sources import read_files
 from gpu_provision.api.options import render
 from gpu_provision.inventory import load
 from tests.adopt.builders import operator_install
 from tests.data_file import document
+from tools.parity import FieldCoverage, status_of
 
 DATA: dict[str, dict[str, Any]] = document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 KINDS = {POLICY: "nvidia.com/v1", DRIVER: "nvidia.com/v1alpha1"}
@@ -76,7 +77,7 @@ def rendered(text: str, folder: Path) -> str:
 def test_a_field_is_carried_over_or_named(tmp_path: Path, kind: str, field: str) -> None:
     """With an effect on the manifests, and the key of docs/parity.md; else with its place and the reason."""
     others, value = companions_of(kind, field), value_of(kind, field)
-    draft, status = derived(tmp_path, kind, others | {field: value}), reference.status_of(kind, field)
+    draft, status = derived(tmp_path, kind, others | {field: value}), status_of(kind, field)
     named = [each for each in (*draft.unsupported, *draft.refused) if f"spec.{field}" in each.where]
     row = reference.driver_row(field) if kind == DRIVER else reference.row_of(POLICY, field)
     if field in DATA["elsewhere"] or field in DATA["on_by_default"]:

@@ -77,6 +77,23 @@ def test_nodes_that_are_alike_are_a_pool() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("product", "size", "counted"),
+    [
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.20gb", 1, 32),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", 1, 8),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition-MIG-1g.24gb", 1, 32),
+        ("NVIDIA-A30-MIG-2g.12gb", 2, 16),
+        ("NVIDIA-X1000-MIG-3g.10gb", 3, 16),
+    ],
+)
+def test_mig_devices_are_counted_back_to_gpus(product: str, size: int, counted: int) -> None:
+    """By what one GPU holds of them; a model that is not known has seven slices."""
+    found = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(counted), SLICES: str(size)}
+    made = derive(operator_install(nodes=(node("a", **found),)))
+    assert [pool["gpu"]["count"] for pool in made["pools"].values()] == [8]
+
+
 def test_a_mig_configuration_is_that_of_its_pool() -> None:
     product = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
     nodes = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpu_provision.adopt import reference
-from gpu_provision.adopt.reference import Coverage, FieldCoverage
 from tools import parity as page
+from tools.parity import Coverage, FieldCoverage
 
-STATUSES = reference.parity()
+STATUSES = page.parity()
 OF_THE_CHART = frozenset({"draDriver", "fullnameOverride", "nameOverride", "node-feature-discovery", "operator"})
 """Values that the list of fields has in groups, or not at all, as they are not about operands."""
 
@@ -32,7 +32,7 @@ def test_every_field_that_is_not_here_has_a_reason() -> None:
     assert [each for each in STATUSES if each.status is not Coverage.HERE and not each.reason] == []
 
 
-@pytest.mark.parametrize("kind", reference.KINDS)
+@pytest.mark.parametrize("kind", page.KINDS)
 def test_a_row_is_about_a_field_of_its_kind(kind: str) -> None:
     """A misspelt name would leave a field without its reason."""
     fields = reference.field_names(kind) + (reference.field_names(reference.POLICY) if kind == "values" else ())
@@ -50,7 +50,7 @@ def test_a_declared_setting_wins_over_its_row(monkeypatch: pytest.MonkeyPatch) -
     """So a setting that is added is here before its row is gone; only what it lacks counts."""
     late = reference.ReferenceRow(later="Not yet.")
     monkeypatch.setattr(reference, "row_of", lambda *_: late)
-    assert reference.status_of("ClusterPolicy", "driver.env").status is Coverage.HERE
-    assert reference.status_of("ClusterPolicy", "psp.enabled").status is Coverage.ABSENT
+    assert page.status_of("ClusterPolicy", "driver.env").status is Coverage.HERE
+    assert page.status_of("ClusterPolicy", "psp.enabled").status is Coverage.ABSENT
     monkeypatch.setattr(reference, "row_of", lambda *_: reference.ReferenceRow(lacks="A part."))
-    assert reference.status_of("ClusterPolicy", "driver.env").status is Coverage.PARTLY
+    assert page.status_of("ClusterPolicy", "driver.env").status is Coverage.PARTLY

@@ -10,9 +10,9 @@ import pytest
 from gpu_provision.components import problems, render_manifests
 from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.driver_specs import VirtualTopology
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Inventory, OperatingSystem
-from gpu_provision.model.specs import VirtualTopology
 from tests.components import builders, views
 
 
@@ -255,3 +255,13 @@ def test_a_licence_has_the_files_that_the_driver_mounts(keys: set[str] | None, l
     facts = replace(builders.fleet(), secret_keys={} if keys is None else {"licence": frozenset(keys)})
     found = [each for each in problems(builders.context(chosen, facts)) if each.code == "GP423"]
     assert [(each.what, each.severity) for each in found] == ([(lacking, Severity.ERROR)] if lacking else [])
+
+
+def test_pools_that_share_a_licence_are_checked_each() -> None:
+    """One pool needs the token of the Secret, and another one does not."""
+    own = {name: replace(builders.DRIVER, licensing_config="licence") for name in builders.POOLS}
+    own["t4"] = replace(own["t4"], licensing_nls_enabled=False)
+    pools = {name: replace(pool, driver=own[name]) for name, pool in builders.POOLS.items()}
+    facts = replace(builders.fleet(), secret_keys={"licence": frozenset({"gridd.conf"})})
+    found = problems(builders.context(builders.inventory(pools=pools), facts))
+    assert [each.code for each in found if each.code == "GP423"] == ["GP423"]

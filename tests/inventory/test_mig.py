@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.inventory.mig import find_layout, geometry_of, geometry_problems, layouts, offered_devices
-from gpu_provision.model.specs import Image, MigManagerConfig, MigManagerSpec
+from gpu_provision.inventory.mig import find_layout, geometry_of, layout_problem, layouts, offered_devices
+from gpu_provision.model.operand_specs import Image
+from gpu_provision.model.specs import MigManagerConfig, MigManagerSpec
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 
@@ -29,4 +30,4 @@ def test_a_configuration_makes_devices(case: dict[str, Any]) -> None:
 def test_every_gpu_can_have_its_own_configurations() -> None:
     for layout in layouts():
         for name, instances in layout.configurations.items():
-            assert [*geometry_problems([instances], layout, "mixed")] == [], name
+            assert layout_problem([instances], layout) == "", name

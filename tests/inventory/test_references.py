@@ -11,7 +11,7 @@ from gpu_provision.inventory import load
 from gpu_provision.inventory.document import Source
 from gpu_provision.inventory.loader import validate_source
 from gpu_provision.model.findings import InvalidInventoryError
-from gpu_provision.model.specs import SecretKey
+from gpu_provision.model.operand_specs import SecretKey
 
 TEXT = """\
 name: stack

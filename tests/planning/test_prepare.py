@@ -12,10 +12,11 @@ import yaml
 
 from gpu_provision.kube import observe
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
+from gpu_provision.model.driver_specs import VirtualTopology
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, RunSelection
+from gpu_provision.model.operand_specs import SecretKey
 from gpu_provision.model.plan import Action
-from gpu_provision.model.specs import SecretKey, VirtualTopology
 from gpu_provision.planning.applyset import applyset_id, kinds_of
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import (

@@ -12,12 +12,13 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, VALIDATED
+from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, PROMETHEUS_RULES, SERVICE_MONITORS, config_maps_of
+from gpu_provision.kube.observe import NODE, POD, config_maps_of
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
+from gpu_provision.model.monitoring_specs import PrometheusRuleSpec, ServiceMonitorSpec
 from gpu_provision.model.progress import State
-from gpu_provision.model.specs import PrometheusRuleSpec, ServiceMonitorSpec
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import evaluate_states

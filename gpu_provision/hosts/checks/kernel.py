@@ -42,7 +42,7 @@ def headers_unavailable(subject: CheckedHost) -> Iterator[Finding]:
     if in_container:
         effect = "the driver container asks the same archives for them, and cannot build the driver"
     repository = f", or set {subject.driver_key}.repo_config to a repository with them" if in_container else ""
-    compiled = subject.host.driver.dkms or (in_container and not subject.expected.driver_precompiled)
+    compiled = subject.host.driver.dkms or subject.expected.builds_driver
     for release in kernels.find_without_headers(running, following) if compiled else ():
         package, lists, refresh = _HEADERS[kernels.lists]
         yield subject.finding(
@@ -63,8 +63,7 @@ def large_pages(subject: CheckedHost) -> Iterator[Finding]:
     Source: the images' own script (NVIDIA/gpu-driver-container, rhel9/nvidia-driver) asks for kernel-devel-$(uname -r);
     of these kernels it is called kernel-64k-devel. See also NVIDIA/gpu-operator#1503.
     """
-    is_built = subject.expected.driver_container and not subject.expected.driver_precompiled
-    if is_built and subject.host.kernel.running.endswith("+64k"):
+    if subject.expected.builds_driver and subject.host.kernel.running.endswith("+64k"):
         yield subject.finding("large_pages")
 
 

@@ -71,8 +71,7 @@ def proxy(subject: CheckedHost) -> Iterator[Finding]:
     """Yield a host behind a proxy whose driver container knows none."""
     expected, proxies = subject.expected, subject.host.proxies
     addresses = proxies.values_of("https_proxy", "http_proxy")
-    needs_packages = expected.driver_container and not expected.driver_precompiled
-    if not (needs_packages and addresses) or expected.driver_has_proxy:
+    if not (expected.builds_driver and addresses) or expected.driver_has_proxy:
         return
     files = ", ".join(path for path, settings in proxies.settings.items() if any(settings.values()))
     no_proxy = next(iter(proxies.values_of("no_proxy")), "")

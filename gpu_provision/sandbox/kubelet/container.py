@@ -164,9 +164,8 @@ class Container:
             return min(granted, self.machine.gpus)
         devices = (self.pod["metadata"].get("annotations") or {}).get(f"nvidia.cdi.k8s.io/container.{self.name}", "")
         by_plugin = self.machine.has_nri_plugin and devices == "management.nvidia.com/gpu=all"
-        injected = (self.handler.startswith("nvidia") or by_plugin) and not requested_devices(
-            self.spec, self.machine.state.resource
-        )
+        requested = requested_devices(self.spec, self.machine.state.resource)
+        injected = (self.handler.startswith("nvidia") or by_plugin) and not requested
         wanted = self.env.get("NVIDIA_VISIBLE_DEVICES", "")
         return self.machine.gpus if injected and wanted not in _NO_DEVICES else 0
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpu_provision.components.gpu_resources import count_problem, declared_devices, read_devices
-from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, INVENTORY, PLUGIN_CONFIG
+from gpu_provision.components.labels import DRIVER_VERSION, GPU_PRESENT, GPU_PRODUCT, INVENTORY, PLUGIN_CONFIG
 from gpu_provision.components.sharing import expected_replicas
 from gpu_provision.components.targets import choose_driver
 from gpu_provision.kube.errors import NotFoundError, UnavailableError
@@ -75,7 +75,7 @@ def test_kubernetes_offers_the_declared_gpus(
     problem = count_problem(gpu, labels, devices, replicas=replicas)
     assert not problem, problem
     offered = {name: count for name, count in devices.items() if count}
-    declared = declared_devices(gpu_node.pool, labels, gpu_inventory)
+    declared = declared_devices(gpu_node.pool, labels.get(GPU_PRODUCT, ""), gpu_inventory)
     assert declared in ({}, offered), f"allocatable are {offered}, the MIG configuration makes {declared}"
 
 

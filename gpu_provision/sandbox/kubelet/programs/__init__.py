@@ -10,7 +10,7 @@ import fnmatch
 import posixpath
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs import driver, mig, nfd, operands, shell
+from gpu_provision.sandbox.kubelet.programs import device_plugin, driver, mig, nfd, operands, shell
 
 PROGRAMS: dict[str, Program] = {
     "nfd-worker": nfd.WORKER,
@@ -23,9 +23,9 @@ PROGRAMS: dict[str, Program] = {
     "nvidia-toolkit": operands.TOOLKIT,
     "nvidia-ctk-installer": operands.TOOLKIT,
     "nvidia-validator": operands.VALIDATOR,
-    "nvidia-device-plugin": operands.DEVICE_PLUGIN,
-    "config-manager": operands.CONFIG_MANAGER,
-    "mps-control-daemon": operands.MPS_CONTROL_DAEMON,
+    "nvidia-device-plugin": device_plugin.PLUGIN,
+    "config-manager": device_plugin.CONFIG_MANAGER,
+    "mps-control-daemon": device_plugin.MPS_CONTROL_DAEMON,
     "gpu-feature-discovery": operands.GFD,
     "nvidia-mig-manager": mig.MANAGER,
     "nv-hostengine": operands.DCGM,

@@ -228,17 +228,12 @@ async def _serve_module(container: Container, module: str) -> int:
     return await container.run_forever()
 
 
-async def _run_gds(container: Container) -> int:
+async def _run_builder(module: str, container: Container) -> int:
     await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
-    return await _serve_module(container, "nvidia_fs")
-
-
-async def _run_gdrcopy(container: Container) -> int:
-    await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
-    return await _serve_module(container, "gdrdrv")
+    return await _serve_module(container, module)
 
 
 DRIVER_MANAGER = Program(_run_manager)
 DRIVER = Program(_run_driver, _stop_driver)
-GDS = Program(_run_gds)
-GDRCOPY = Program(_run_gdrcopy)
+GDS = Program(partial(_run_builder, "nvidia_fs"))
+GDRCOPY = Program(partial(_run_builder, "gdrdrv"))
