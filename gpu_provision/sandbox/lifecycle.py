@@ -141,15 +141,7 @@ def _start(fleet: str | Path, home: Path) -> None:
     path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH", "")) if part)
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        launched = subprocess.run(  # noqa: S603 - our own module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            timeout=START_SECONDS,
-            check=False,
-        )
+        launched = _launch(command, environment={**os.environ, "PYTHONPATH": path})
     except subprocess.TimeoutExpired:
         raise _not_ready_error(home) from None
     except OSError as error:
@@ -158,6 +150,18 @@ def _start(fleet: str | Path, home: Path) -> None:
         evidence = launched.stderr.decode(errors="replace").strip()[-_TAIL:]
         what = "the sandbox's process could not be started"
         raise SandboxError(SandboxProblem(code="GP711", what=what, where=str(home), evidence=evidence))
+
+
+def _launch(command: list[str], *, environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(  # noqa: S603 - our own module
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+        timeout=START_SECONDS,
+        check=False,
+    )
 
 
 def _wait_for_answer(home: Path) -> Sandbox | None:

@@ -13,6 +13,7 @@ import fcntl
 import gc
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +31,11 @@ from tests.fork_server import MAX_REQUEST_BYTES, ForkServer
 from tests.hosts.warm import Forge as Workers
 
 _KILLED = -signal.SIGKILL
+_PACKAGES = (
+    *("adopt", "api", "cli", "components", "destroy", "history", "inventory", "kube", "nodes", "operator", "output"),
+    *("planning", "reconcile", "rollout", "sandbox"),
+)
+_LIBRARIES = ("jsonschema", "rich.live", "rich.table", "kubernetes.client.exceptions", "kubernetes.stream.ws_client")
 
 
 class Forge(ForkServer):
@@ -86,9 +92,11 @@ class _SharedWorkers(Workers):
 def _serve(line: socket.socket) -> None:
     _import_all()
     from gpu_provision.hosts import runner  # noqa: PLC0415 - only this process and its forks may be changed
+    from gpu_provision.sandbox import lifecycle  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(_SharedWorkers(Path(folder) / "turn")) as workers:
         runner._worker = workers.worker
+        lifecycle._launch = _fork_sandbox
         gc.freeze()
         while True:
             asked, files, _, _ = socket.recv_fds(line, MAX_REQUEST_BYTES, 4)
@@ -104,12 +112,28 @@ def _serve(line: socket.socket) -> None:
 
 
 def _import_all() -> None:
-    from gpu_provision.cli import root  # noqa: PLC0415 - what takes a command its time, as all here
+    """Import what commands and sandboxes import, also what they import only where they need it."""
+    for name in _PACKAGES:
+        package = import_module(f"gpu_provision.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    for name in _LIBRARIES:
+        import_module(name)
 
-    for command in root._COMMANDS.values():
-        import_module(f"gpu_provision.cli.{command.module}")
-    for name in ("client.exceptions", "config", "dynamic", "stream.ws_client"):
-        import_module(f"kubernetes.{name}")
+
+def _fork_sandbox(command: list[str], *, environment: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+    """Do as a new process of the sandbox's server: return once it has detached itself, or has failed."""
+    from gpu_provision.sandbox import server  # noqa: PLC0415 - imported long ago
+
+    with tempfile.TemporaryFile() as errors:
+        if not (pid := os.fork()):
+            os.dup2(errors.fileno(), 2)
+            os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+            os.closerange(3, 1024)  # among them the command's locks, and the pipe that says that it has ended
+            _end_as(lambda: server.main(command[3:]), environment)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, code, stderr=errors.read())
 
 
 def _bury() -> None:
@@ -120,35 +144,41 @@ def _bury() -> None:
 
 
 def _command(request: dict[str, Any], files: list[int]) -> NoReturn:
+    for number, file in enumerate(files[:3]):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request["folder"])
+    sys.argv = request["words"]
+    _end_as(_exit_code, request["environment"], answer=files[3])
+
+
+def _end_as(work: Callable[[], int], environment: dict[str, str], *, answer: int | None = None) -> NoReturn:
+    """Be, in a fork, a process that does this and ends; the answer gets its exit code."""
     code = 1
     try:
-        for number, file in enumerate(files[:3]):
-            os.dup2(file, number)
-            os.close(file)
         os.environ.clear()
-        os.environ.update(request["environment"])
-        os.chdir(request["folder"])
-        sys.argv = request["words"]
+        os.environ.update(environment)
         atexit._clear()
-        code = _exit_code()
+        code = work()
         atexit._run_exitfuncs()
+    except SystemExit as done:
+        code = int(done.code or 0)
     except BaseException:  # noqa: BLE001 - as the interpreter does for a process that was not forked
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os.write(files[3], str(code).encode())
+        if answer is not None:
+            os.write(answer, str(code).encode())
         os._exit(code)
 
 
 def _exit_code() -> int:
     from gpu_provision.cli import main  # noqa: PLC0415 - imported long ago
 
-    try:
-        main(sys.argv[1:])
-    except SystemExit as done:
-        return int(done.code or 0)
+    main(sys.argv[1:])
+    return 0
 
 
 if __name__ == "__main__":
