@@ -14,7 +14,8 @@ import yaml
 from gpu_provision.inventory import check, groups, load, schema
 from gpu_provision.inventory.document import Source, read_source
 from gpu_provision.inventory.json_schema import resolve_ref
-from gpu_provision.inventory.resolve import SPECS, resolve
+from gpu_provision.inventory.resolve import resolve
+from gpu_provision.inventory.sections import SPECS
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.releases import DEFAULT, release
 
