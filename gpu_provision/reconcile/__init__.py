@@ -1,6 +1,7 @@
 """The reconcile loop: reads a cluster, plans, applies, and watches until every node has settled.
 
-    session             the work of one process on one stack; its run in a thread, and the rollback
+    session             the work of one process on one stack
+    run_thread          its run in a thread, and the rollback
     plan                desired and observed state, and the plan after the API server's dry run (`ClusterPlan`)
     run                 one run: apply and prune objects, then evaluate, decide and act until all is settled
     observer, states    informer cache -> state of the cluster, for runs and between them; deadlines, progress
