@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from gpu_provision.inventory.document import Source, absolute_path, resolve_fleet
 from gpu_provision.inventory.proxies import container_env, runtime_proxy
 from gpu_provision.inventory.references import read_certificates
-from gpu_provision.inventory.sections import SPECS, VALIDATIONS, section_type
+from gpu_provision.inventory.sections import SPECS, section_type
 from gpu_provision.model import driver_specs, operand_specs, specs
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.extra_objects import EXTRA_KINDS
@@ -108,23 +108,18 @@ def _build_section(name: str, data: Data) -> Any:
 
 def _build_operand(key: str, kind: type[_Operand], section: Data, data: Data, release: Release) -> _Operand:
     """Return the spec of one component: its section on top of the release and the inventory's shared settings."""
-    settings, env = dict(section), section.get("env", {})
+    settings = dict(section)
     if key == "driver":
-        enabled = section.get("enabled", True)
-        manager = section.get("manager", {})
+        enabled, manager, env = section.get("enabled", True), section.get("manager", {}), section.get("env", {})
         settings["manager"] = _build_operand("driver_manager", driver_specs.DriverManagerSpec, manager, data, release)
         settings |= {"enabled": enabled is not False, "prefer_host": enabled == "auto"}
-        env = container_env(data.get("proxy", {}), env) | env
+        settings["env"] = container_env(data.get("proxy", {}), env) | env
     secrets = (*data.get("image_pull_secrets", ()), *section.get("image_pull_secrets", ()))
     settings |= {
         "image": _build_image(release.image(key), section, data),
         "image_pull_secrets": [*dict.fromkeys(secrets)],
     }
-    if key == "validator":
-        own = {name: section.get(name, {}).get("env", {}) for name in VALIDATIONS}
-        settings |= {name: specs.ValidationSettings(env=_build_env(each)) for name, each in own.items()}
-    settings.pop("env", None)
-    return replace(_build(kind, settings), env=_build_env(env))
+    return _build(kind, settings)
 
 
 def _build_env(env: Data) -> dict[str, str | operand_specs.SecretKey]:
@@ -151,7 +146,13 @@ def _mirror(repository: str, registry: str) -> str:
 def _build(kind: type[_Record], section: Mapping[str, Any]) -> _Record:
     """Return a frozen record from those keys of the section that it has; its own defaults fill the rest."""
     makers = _field_types(kind)  # type: ignore[arg-type]
-    return kind(**{key: _build_value(makers[key], value) for key, value in section.items() if key in makers})
+    known = {key: value for key, value in section.items() if key in makers}
+    return kind(
+        **{
+            key: _build_env(value) if operand_specs.SecretKey in makers[key] else _build_value(makers[key], value)
+            for key, value in known.items()
+        }
+    )
 
 
 @cache
