@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 
 from gpu_provision import inventory
-from gpu_provision.inventory.resolve import InventoryFile, PoolSection
+from gpu_provision.inventory.sections import InventoryFile, PoolSection
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.hosts import HostPrerequisites, SshOptions
 from gpu_provision.model.inventory import Node

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -25,8 +25,7 @@ from gpu_provision.adopt.settings import (
     is_env,
     leaves,
     put_value,
-    settings_of_driver,
-    settings_of_policy,
+    settings_of_resource,
     value_at,
 )
 from gpu_provision.adopt.unsupported import LOST, defaults_of, import_warning, report_unsupported
@@ -139,26 +138,18 @@ def _add_cluster_facts(settings: Mapping[str, Any], install: OperatorInstall) ->
     return found
 
 
-class _LiveSpec(NamedTuple):
-    """The spec of a resource in a cluster."""
-
-    item: Manifest
-
-    def leaves(self) -> Iterator[tuple[Path, Any]]:
-        return leaves(self.item.get("spec") or {})
-
-    def locate(self, path: Path) -> str:
-        return f"{ref_of(self.item)} spec.{format_path(path)}"
-
-
 def settings_of_install(install: OperatorInstall) -> OperatorSettings:
     """Return the settings of a cluster's ClusterPolicy and NVIDIADriver resources."""
-    policy = install.policy or {}
-    found = settings_of_policy(policy.get("metadata", {}), _LiveSpec(policy))
+    found = _settings_of_live(POLICY, install.policy or {})
     found.version_texts = (*_chart_texts(install), *found.version_texts)
     found.namespace = install.namespace
-    found.drivers = [settings_of_driver(driver["metadata"], _LiveSpec(driver)) for driver in install.drivers]
+    found.drivers = [_settings_of_live(DRIVER, driver) for driver in install.drivers]
     return found
+
+
+def _settings_of_live(kind: str, item: Manifest) -> OperatorSettings:
+    spec, metadata = item.get("spec") or {}, item.get("metadata", {})
+    return settings_of_resource(kind, metadata, leaves(spec), lambda path: f"{ref_of(item)} spec.{format_path(path)}")
 
 
 def _chart_texts(install: OperatorInstall) -> Iterator[str]:

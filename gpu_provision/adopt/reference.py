@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import yaml
 
 from gpu_provision.inventory.json_schema import resolve_ref, schema
-from gpu_provision.inventory.resolve import InventoryFile
+from gpu_provision.inventory.sections import InventoryFile
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 POLICY, DRIVER, VALUES = "ClusterPolicy", "NVIDIADriver", "values"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from gpu_provision.adopt.reference import DRIVER, POLICY, policy_path
+from gpu_provision.adopt.reference import policy_path
 
 EMPTY_VALUES: tuple[Any, ...] = (None, "", {}, [])
 
 Path = tuple[str, ...]
+Locate = Callable[[Path], str]
+"""Returns the place of a field as its source names it: ``values.yaml:12 driver.env``."""
 
 
 @dataclass(kw_only=True)
@@ -22,20 +24,20 @@ class OperatorSettings:
     """
 
     kind: str  # of the source: ClusterPolicy, NVIDIADriver or values
-    name: str = ""  # of an NVIDIADriver
+    name: str = ""  # of a resource
     namespace: str = ""  # of the operator, as far as the source tells
     version_texts: tuple[str, ...] = ()  # texts that may have the chart's version
     spec: dict[str, Any] = field(default_factory=dict)
     places: dict[Path, str] = field(default_factory=dict)  # of each field and each section
     drivers: list[OperatorSettings] = field(default_factory=list)  # NVIDIADriver resources
 
-    def add(self, fields: Fields) -> None:
+    def add(self, fields: Iterable[tuple[Path, Any]], locate: Locate) -> None:
         """Set fields of a source; as with Helm, a later source wins, and null means: not set."""
-        for path, value in fields.leaves():
+        for path, value in fields:
             target = policy_path(self.kind, path)
             put_value(self.spec, target, value)
             for above in range(min(len(path), len(target))):
-                self.places[target[: len(target) - above]] = fields.locate(path[: len(path) - above])
+                self.places[target[: len(target) - above]] = locate(path[: len(path) - above])
 
     def where(self, path: Path) -> str:
         """Return the place of a field, or of the nearest section around it."""
@@ -81,24 +83,17 @@ def put_value(spec: dict[str, Any], path: Path, value: Any) -> None:
         spec[last] = value
 
 
-class Fields(Protocol):
-    """The fields of a source, and where it has each."""
-
-    def leaves(self) -> Iterator[tuple[Path, Any]]:
-        """Yield the path and value of each field."""
-
-    def locate(self, path: Path) -> str:
-        """Return the place of a field as the source names it: ``values.yaml:12 driver.env``."""
-
-
-def settings_of_policy(metadata: Mapping[str, Any], spec: Fields) -> OperatorSettings:
-    """Return the settings of a ClusterPolicy."""
+def settings_of_resource(
+    kind: str, metadata: Mapping[str, Any], fields: Iterable[tuple[Path, Any]], locate: Locate
+) -> OperatorSettings:
+    """Return the settings of a ClusterPolicy or an NVIDIADriver with these fields in its spec."""
     found = OperatorSettings(
-        kind=POLICY,
+        kind=kind,
+        name=str(metadata.get("name", "")),
         namespace=_text_at(metadata, "annotations", "meta.helm.sh/release-namespace"),
         version_texts=(_text_at(metadata, "labels", "helm.sh/chart"),),
     )
-    found.add(spec)
+    found.add(fields, locate)
     return found
 
 
@@ -106,10 +101,3 @@ def _text_at(value: Any, *steps: str) -> str:
     for step in steps:
         value = value.get(step) if isinstance(value, Mapping) else None
     return str(value or "")
-
-
-def settings_of_driver(metadata: Mapping[str, Any], spec: Fields) -> OperatorSettings:
-    """Return the settings of an NVIDIADriver."""
-    found = OperatorSettings(kind=DRIVER, name=str(metadata.get("name", "")))
-    found.add(spec)
-    return found

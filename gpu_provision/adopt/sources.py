@@ -8,14 +8,7 @@ from typing import Any, NamedTuple
 
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.reference import DRIVER, POLICY, VALUES
-from gpu_provision.adopt.settings import (
-    OperatorSettings,
-    Path,
-    leaves,
-    settings_of_driver,
-    settings_of_policy,
-    value_at,
-)
+from gpu_provision.adopt.settings import OperatorSettings, Path, leaves, settings_of_resource, value_at
 from gpu_provision.inventory.document import (
     Document,
     KeyPath,
@@ -191,13 +184,18 @@ def _name_of(part: _Part) -> str:
 def _combine(parts: _Parts) -> OperatorSettings:
     found = OperatorSettings(kind=VALUES if parts.values else DRIVER)
     for part in parts.policies:
-        found = settings_of_policy(part.data.get("metadata") or {}, part.below("spec"))
+        found = _settings_of_part(POLICY, part)
     for part in parts.values:
-        found.add(part)
+        found.add(part.leaves(), part.locate)
     if parts.values:
         found.version_texts = (str(value_at(found.spec, "operator.version")),)
-    found.drivers = [settings_of_driver(part.data.get("metadata") or {}, part.below("spec")) for part in parts.drivers]
+    found.drivers = [_settings_of_part(DRIVER, part) for part in parts.drivers]
     return found
+
+
+def _settings_of_part(kind: str, part: _Part) -> OperatorSettings:
+    spec = part.below("spec")
+    return settings_of_resource(kind, part.data.get("metadata") or {}, spec.leaves(), spec.locate)
 
 
 def _refusal(what: str, where: str, *, evidence: str = "", fix: str = _NAME_FILES) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -101,12 +101,16 @@ COMPONENTS: tuple[Component, ...] = tuple(map(_component, _MODULES))
 _WITH_IMAGE = frozenset(releases.COMPONENTS) - {driver.NAME}  # whose image is the same on all nodes
 
 
-def render_manifests(context: RenderContext) -> dict[str, list[Manifest]]:
+_OF_NODES = frozenset({node_labels.NAME, device_plugin_validation.NAME, startup_taint.NAME})
+"""Components whose manifests are Nodes, or pods of one node each: names that no object of an inventory has."""
+
+
+def render_manifests(context: RenderContext, without: Collection[str] = ()) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on and needed, in dependency order."""
     return {
         component.name: component.manifests(spec, context)
         for component, spec in _enabled_components(context.inventory)
-        if component.is_needed(spec, context)
+        if component.name not in without and component.is_needed(spec, context)
     }
 
 
@@ -136,14 +140,9 @@ def images_of_other_architectures(context: RenderContext) -> Iterator[UsedImage]
 
 def _collisions(context: RenderContext) -> tuple[Finding, ...]:
     """Return findings about objects of the inventory that a component makes as well, or that are made twice."""
-    declared, specs = context.inventory.extra_objects, context.inventory.specs
-    is_named = any(each.config.data and each.config.name for each in (specs.device_plugin, specs.mig_manager))
-    is_named |= bool(specs.dcgm_exporter.config.data)
-    if not (declared or is_named):
-        return ()
-    others = (items for name, items in render_manifests(context).items() if name != extra_objects.NAME)
+    others = render_manifests(context, without={*_OF_NODES, extra_objects.NAME}).values()
     made = [item for items in others for item in items]
-    return (*extra_objects.collisions(declared, context, made), *extra_objects.repetitions(made))
+    return (*extra_objects.collisions(context, made), *extra_objects.repetitions(made))
 
 
 def _enabled_components(inventory: Inventory) -> list[tuple[Component, Any]]:

@@ -32,11 +32,10 @@ def manifests(spec: DcgmSpec, context: RenderContext) -> list[Manifest]:
 
 
 def _pod(spec: DcgmSpec, context: RenderContext) -> dict[str, Any]:
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
-        serviceAccountName=_NAME,
-        runtimeClassName=operands.runtime_class(context),
-        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
+        context,
+        _NAME,
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[
             operands.container(

@@ -90,13 +90,12 @@ def _pod(spec: DcgmExporterSpec, context: RenderContext) -> dict[str, Any]:
     jobs = spec.hpc_job_mapping
     calls_api = _reads_pods(spec) or spec.env.get(_METRICS_SETTING, "none") not in {"", "none"}
     on_host = HOST_NETWORK if spec.settings.get(_ENGINE, "").startswith("localhost") else {}
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
+        context,
+        _NAME,
         **on_host,
-        serviceAccountName=_NAME,
         automountServiceAccountToken=None if calls_api else False,
-        runtimeClassName=operands.runtime_class(context),
-        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA)],
         containers=[_container(spec, context)],
         volumes=[

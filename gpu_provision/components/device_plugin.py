@@ -75,12 +75,11 @@ def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
 
 def _pod(spec: DevicePluginSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
     wait = operands.wait_for_toolkit(context, operands.MOUNT_VALIDATIONS_TO_CONTAINER)
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
-        serviceAccountName=ACCOUNT,
-        runtimeClassName=operands.runtime_class(context),
+        context,
+        ACCOUNT,
         shareProcessNamespace=config.is_on or None,
-        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[wait, *config.init_containers],
         containers=[
             operands.container(
@@ -101,12 +100,7 @@ def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigM
     specs = context.inventory.specs
     # Plugins since 0.15 use the CDI fields of the kubelet's API.
     cdi_strategy = "cdi-annotations,cdi-cri" if is_at_least(spec.image.version, (0, 15)) else "cdi-annotations"
-    hook = f"{specs.toolkit.install_dir}/toolkit/nvidia-cdi-hook"
-    cdi = {
-        "CDI_ENABLED": "true",
-        "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/",
-        **({"NVIDIA_CDI_HOOK_PATH": hook} if specs.toolkit.enabled else {}),
-    }
+    cdi = {"CDI_ENABLED": "true", "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/", **operands.cdi_hook(specs.toolkit)}
     return {
         "PASS_DEVICE_SPECS": "true",
         "FAIL_ON_INIT_ERROR": "true",

@@ -31,27 +31,29 @@ def manifests(spec: Iterable[Mapping[str, Any]], context: RenderContext) -> list
 
 def problems(spec: Iterable[Mapping[str, Any]], context: RenderContext) -> tuple[Finding, ...]:
     """Return a warning for each object of a kind that the cluster does not have."""
-    lacking = (_in_namespace(each, context) for each in spec if not _is_served(each, context))
-    return tuple(
-        Finding(
-            code="GP414",
-            what=f"{ref_of(each)} is not created: the cluster has no kind {each['kind']} of {each['apiVersion']}",
-            where="extra_objects",
-            fix="install the Prometheus Operator, or remove the object from the inventory",
-            severity=Severity.WARNING,
-        )
-        for each in (lacking if context.facts.version else ())  # offline nothing is known of the cluster
+    lacking = (ref_of(_in_namespace(each, context)) for each in spec if not _is_served(each, context))
+    remedy = "or remove the object from the inventory"
+    # Offline nothing is known of the cluster.
+    return tuple(absent_kind_finding(ref, NAME, remedy) for ref in lacking) if context.facts.version else ()
+
+
+def absent_kind_finding(ref: ObjectRef, where: str, remedy: str) -> Finding:
+    """Return the warning about an object of a kind that the cluster lacks; ``remedy``: what else helps."""
+    return Finding(
+        code="GP414",
+        what=f"{ref} is not created: the cluster has no kind {ref.kind} of {ref.api_version}",
+        where=where,
+        fix=f"install the Prometheus Operator, {remedy}",
+        severity=Severity.WARNING,
     )
 
 
-def collisions(
-    spec: Iterable[Mapping[str, Any]], context: RenderContext, made: Iterable[Manifest]
-) -> Iterator[Finding]:
+def collisions(context: RenderContext, made: Iterable[Manifest]) -> Iterator[Finding]:
     """Yield an error for each object that a component makes as well; ``made`` are the manifests of components."""
-    by_ref: dict[ObjectRef, Manifest] = {ref_of(each): each for each in made}
-    for each in spec:
+    refs = set(map(ref_of, made))
+    for each in context.inventory.extra_objects:
         ref = ref_of(_in_namespace(each, context))
-        if ref in by_ref:
+        if ref in refs:
             yield Finding(
                 code="GP415",
                 what=f"{ref} is an object of the stack itself, so it cannot be one of extra_objects",

@@ -45,12 +45,11 @@ def manifests(spec: GfdSpec, context: RenderContext) -> list[Manifest]:
 
 
 def _pod(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
-        serviceAccountName=_ACCOUNT,
-        runtimeClassName=operands.runtime_class(context),
+        context,
+        _ACCOUNT,
         shareProcessNamespace=config.is_on or None,
-        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA), *config.init_containers],
         containers=[_container(spec, context, config), *config.side_cars("gpu-feature-discovery")],
         volumes=[

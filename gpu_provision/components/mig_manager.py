@@ -133,13 +133,12 @@ def _pod(spec: MigManagerSpec, context: RenderContext) -> dict[str, Any]:
     # Before 0.14, it has no configurations of its own.
     is_fallback = not is_given and is_at_least(spec.image.version, (0, 14))
     file = "config-default.yaml" if is_fallback else "config.yaml"
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
-        serviceAccountName=_APP,
-        runtimeClassName=operands.runtime_class(context),
+        context,
+        _APP,
         hostPID=True,
         hostIPC=True,
-        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_VALIDATIONS_TO_CONTAINER)],
         containers=[
             operands.container(
@@ -175,8 +174,7 @@ def _pod(spec: MigManagerSpec, context: RenderContext) -> dict[str, Any]:
 
 def _environment(context: RenderContext, config: dict[str, str]) -> pods.Environment:
     specs = context.inventory.specs
-    hook = f"{specs.toolkit.install_dir}/toolkit/nvidia-cdi-hook"
-    cdi = {"CDI_ENABLED": "true", **({"NVIDIA_CDI_HOOK_PATH": hook} if specs.toolkit.enabled else {})}
+    cdi = {"CDI_ENABLED": "true", **operands.cdi_hook(specs.toolkit)}
     return {
         **pods.NODE_NAME,
         "POD_NAME": pods.Field("metadata.name"),

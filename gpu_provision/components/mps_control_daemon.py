@@ -79,12 +79,11 @@ def _pod(spec: DevicePluginSpec, context: RenderContext) -> dict[str, Any]:
         resources=dict(spec.resources),
         volumeMounts=[*MPS_MOUNTS, *config.mounts],
     )
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
-        serviceAccountName=ACCOUNT,
-        runtimeClassName=operands.runtime_class(context),
+        context,
+        ACCOUNT,
         hostPID=True,  # a server of MPS looks for its own process under /proc
-        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
         initContainers=[operands.wait_for_toolkit(context, operands.MOUNT_RUN_NVIDIA), mount, *config.init_containers],
         # The reference signals /usr/bin/mps-control-daemon, which is not the name of the process: the side-car ends
         # with an error at each change. https://github.com/NVIDIA/k8s-device-plugin/pull/1827

@@ -12,7 +12,7 @@ from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT, OperandSpec
 from gpu_provision.model.settings import pod_fields
-from gpu_provision.model.specs import ValidationSettings
+from gpu_provision.model.specs import ToolkitSpec, ValidationSettings
 
 # As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
 USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
@@ -276,6 +276,23 @@ def mig_environment(context: RenderContext) -> dict[str, str]:
     """Return the settings by which a plugin handles MIG devices."""
     strategy = context.inventory.specs.mig_strategy
     return {"MIG_STRATEGY": strategy} | ({} if strategy == "none" else {"NVIDIA_MIG_MONITOR_DEVICES": "all"})
+
+
+def cdi_hook(toolkit: ToolkitSpec) -> dict[str, str]:
+    """Return the setting by which CDI specifications call the toolkit's hook; empty if the hosts have their own."""
+    path = f"{toolkit.install_dir}/toolkit/nvidia-cdi-hook"
+    return {"NVIDIA_CDI_HOOK_PATH": path} if toolkit.enabled else {}
+
+
+def gpu_pod(spec: OperandSpec, context: RenderContext, account: str, **fields: Any) -> dict[str, Any]:
+    """Return the pod spec of an operand that sees the GPUs of its node; the validator's image waits for others."""
+    return pod(
+        spec,
+        serviceAccountName=account,
+        runtimeClassName=runtime_class(context),
+        imagePullSecrets=pods.pull_secrets(spec, context.inventory.specs.validator),
+        **fields,
+    )
 
 
 def pod(spec: OperandSpec, **fields: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from gpu_provision.components import labels
 from gpu_provision.components.objects import compact
 from gpu_provision.model.cluster import RenderContext
-from gpu_provision.model.driver_specs import DriverManagerSpec
 from gpu_provision.model.operand_specs import ContainerSpec, SecretKey
 
 PRIVILEGED: dict[str, Any] = {"privileged": True}
@@ -102,7 +101,7 @@ def script(*names: str) -> str:
     return "".join((folder / f"{name}.sh").read_text(encoding="utf-8") for name in names)
 
 
-def pull_secrets(*specs: ContainerSpec | DriverManagerSpec) -> list[dict[str, str]]:
+def pull_secrets(*specs: ContainerSpec) -> list[dict[str, str]]:
     """Return the imagePullSecrets of several specs, each once, in order."""
     return [{"name": name} for name in dict.fromkeys(name for spec in specs for name in spec.image_pull_secrets)]
 

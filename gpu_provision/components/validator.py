@@ -76,11 +76,10 @@ def _pod(spec: ValidatorSpec, context: RenderContext) -> dict[str, Any]:
         **pods.NODE_NAME,
         **pods.OPERATOR_NAMESPACE,
     }
-    return operands.pod(
+    return operands.gpu_pod(
         spec,
-        serviceAccountName=ACCOUNT,
-        runtimeClassName=operands.runtime_class(context),
-        imagePullSecrets=pods.pull_secrets(spec),
+        context,
+        ACCOUNT,
         initContainers=[
             operands.driver_validation(context),
             *wait_for_driver_container(context),

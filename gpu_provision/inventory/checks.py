@@ -15,9 +15,10 @@ from zoneinfo import ZoneInfoNotFoundError
 
 from gpu_provision.inventory.document import Document, KeyPath, Problem, absolute_path, quote_unprintable
 from gpu_provision.inventory.json_schema import ADDRESSES
+from gpu_provision.inventory.proxies import needs_credentials
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
 from gpu_provision.inventory.references import find_certificate_errors
-from gpu_provision.inventory.resolve import SPECS, VALIDATIONS, needs_credentials
+from gpu_provision.inventory.sections import SPECS, VALIDATIONS
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import Finding, Severity

@@ -284,11 +284,9 @@ def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:
         recommended = releases.release(context.data.get("release", releases.DEFAULT)).image("driver").version
     except releases.UnknownReleaseError:
         recommended = ""
-    version, sections = (
-        pool.driver.image.version,
-        (context.mapping_at(("pools", pool.name, "driver")), context.mapping_at(("driver",))),
-    )
-    return bool(_branch(version)) and (version == recommended or any("version" in section for section in sections))
+    version, places = pool.driver.image.version, (("pools", pool.name, "driver"), ("driver",))
+    is_declared = any("version" in context.mapping_at(place) for place in places)
+    return bool(_branch(version)) and (is_declared or version == recommended)
 
 
 def _check_driver_for_gpu(context: CheckContext, name: str, pool: NodePool, model: Model) -> Iterator[Problem]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision import files
+from gpu_provision.inventory.expectation import expected_of
 from gpu_provision.inventory.loader import load
-from gpu_provision.inventory.resolve import expected_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.hosts import ConnectionMethod, SshOptions
 from gpu_provision.model.inventory import Inventory, Node

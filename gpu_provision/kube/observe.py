@@ -20,7 +20,7 @@ from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import GPU, read_devices
 from gpu_provision.components.labels import NOT_VALIDATED
 from gpu_provision.kube import lock
-from gpu_provision.kube.client import KINDS, KubeClient, ObjectList, path_to
+from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
 from gpu_provision.kube.transport import RequestPool
@@ -112,14 +112,18 @@ _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 
 
-_NEVER_MEMBERS = frozenset({
-    "ClusterPolicy", "ControllerRevision", "Event", "GPUStack", "Lease", "LimitRange", "NVIDIADriver", "NetworkPolicy",
-    "Node", "NodeFeature", "Pod", "PodDisruptionBudget", "PodMonitor", "PriorityClass",
-    "ResourceClaim", "ResourceQuota", "Secret",
-})  # fmt: skip
-
-
-MEMBER_KINDS = frozenset(kind for kind in KINDS if kind.kind not in _NEVER_MEMBERS)
+MEMBER_KINDS = frozenset(
+    Kind(api_version, kind)
+    for api_version, kinds in {
+        "apiextensions.k8s.io/v1": "CustomResourceDefinition",
+        "apps/v1": "DaemonSet Deployment",
+        "monitoring.coreos.com/v1": "PrometheusRule ServiceMonitor",
+        "node.k8s.io/v1": "RuntimeClass",
+        "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
+        "v1": "ConfigMap Namespace Service ServiceAccount",
+    }.items()
+    for kind in kinds.split()
+)
 """Kinds of which the components of a stack have objects."""
 
 

@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_provision.model.operand_specs import (
-    PULL_POLICIES,
-    ContainerSpec,
-    Image,
-    OperandSpec,
-    SecretKey,
-    timeout_setting,
-)
+from gpu_provision.model.operand_specs import PULL_POLICIES, ContainerSpec, Image, OperandSpec, timeout_setting
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.model.settings import REQUIRED, setting
 
@@ -43,15 +36,14 @@ class GpuDirectRdma:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverManagerSpec:
+class DriverManagerSpec(ContainerSpec):
     """The init container that unloads the old driver."""
 
-    image: Image = setting(REQUIRED, image="version")
+    enabled: bool = True  # no setting: it is always there
+    args: tuple[str, ...] = ()  # no setting: it has those of its command
     image_pull_policy: str = setting(
         "", "When the kubelet pulls its image. Default: as that of the driver.", enum=PULL_POLICIES
     )
-    image_pull_secrets: tuple[str, ...] = setting((), kind="image_pull_secrets")
-    env: Mapping[str, str | SecretKey] = setting({}, kind="env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

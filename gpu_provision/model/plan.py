@@ -197,10 +197,6 @@ class Eviction:
     slowed_by: tuple[str, ...] = ()  # those that allow fewer disruptions than the wave needs
 
 
-MIG_CONFIGURATION = "MIG configuration"
-"""Beginning of the reason of a node that keeps its driver and gets other MIG devices."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePreview:
     """Preview of the upgrade of one node."""
@@ -208,16 +204,12 @@ class NodePreview:
     node: str
     why: str  # why its driver is replaced or removed
     leaves: bool = False  # whether the node left the inventory, so that its driver is removed
+    keeps_driver: bool = False  # whether only its MIG devices change
     waits_for: tuple[Eviction, ...] = ()  # jobs that may end by themselves first
     evicts: tuple[Eviction, ...] = ()  # pods that are evicted, those of a drain that may follow among them
     stays: tuple[Eviction, ...] = ()  # pods that stay although they may use the driver
     cordoned_by: str = ""  # field manager of an earlier cordon, which stays; empty if there is none
     seconds: int = 0  # sum of its timeouts; 0 if one of them is off
-
-    @property
-    def keeps_driver(self) -> bool:
-        """Whether only the MIG devices of the node change."""
-        return self.why.startswith(MIG_CONFIGURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from gpu_provision.components.extra_objects import absent_kind_finding
 from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError
@@ -41,6 +42,7 @@ _UNKNOWN_KEY = "GP120"
 _LABEL_SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _RBAC = "rbac.authorization.k8s.io/v1"
 _SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "ServiceMonitor")
+_NO_MONITOR = "and run this again; or turn operator.metrics.service_monitor off"
 _CONTROLLER_KINDS = (
     Kind("policy/v1", "PodDisruptionBudget"),
     Kind("policy/v1beta1", "PodDisruptionBudget"),
@@ -81,7 +83,7 @@ def install(  # noqa: PLR0913 - objects and options
     if "servicemonitors" not in cluster.served_resources(_SERVICE_MONITOR.api_version):
         lacking = [ref_of(item) for item in wanted if ref_of(item).type == _SERVICE_MONITOR]
         wanted = [item for item in wanted if ref_of(item) not in lacking]
-        warnings = (*warnings, *map(_absent_kind_finding, lacking))
+        warnings = (*warnings, *(absent_kind_finding(ref, str(ref), _NO_MONITOR) for ref in lacking))
     if not take_over and (conflicts := [*_conflicts(cluster, wanted)]):
         raise RunFailedError(*conflicts)
     written = []
@@ -98,16 +100,6 @@ def install(  # noqa: PLR0913 - objects and options
         deployment = ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
         _await_object(cluster, deployment, _is_available, until, say)
     return tuple(written), warnings
-
-
-def _absent_kind_finding(ref: ObjectRef) -> Finding:
-    return Finding(
-        code="GP414",
-        what=f"{ref} is not created: the cluster has no kind {ref.kind} of {ref.api_version}",
-        where=str(ref),
-        fix="install the Prometheus Operator, and run this again; or turn operator.metrics.service_monitor off",
-        severity=Severity.WARNING,
-    )
 
 
 def _lost_keys(cluster: KubeClient) -> Iterator[Finding]:

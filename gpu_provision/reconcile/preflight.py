@@ -16,7 +16,7 @@ from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.hosts.facts.kernel import Kernel
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import check_hosts
-from gpu_provision.inventory.resolve import expected_of
+from gpu_provision.inventory.expectation import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import RenderContext

@@ -30,7 +30,8 @@ from gpu_provision.planning.verdicts import postpone_validations
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
 from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, run_scopes
 from gpu_provision.reconcile.plan import ClusterPlan, void_failed_validations
-from gpu_provision.reconcile.rollout import RolloutController, drivers_without_deadline
+from gpu_provision.reconcile.rollout import RolloutController
+from gpu_provision.reconcile.rollout_states import drivers_without_deadline
 from gpu_provision.reconcile.states import ProgressReporter, deadline_tracker
 from gpu_provision.reconcile.steps import SEEN_SECONDS, Step, StepExecutor, next_actions
 from gpu_provision.rollout.state_machine import RolloutPhase

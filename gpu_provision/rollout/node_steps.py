@@ -1,13 +1,24 @@
-"""The actions of a node in each state: start, cordon, evict, restart the driver, validate, uncordon, fail, leave."""
+"""The actions of a node in each state: start, cordon, evict, restart the driver, validate, uncordon, leave."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import replace
 
 from gpu_provision.components import labels
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain
 from gpu_provision.rollout import predicates, snapshot, states
+from gpu_provision.rollout.geometry_steps import NO_REQUEST, change_geometry
+from gpu_provision.rollout.node_decision import (
+    IDLE,
+    NodeDecision,
+    act,
+    deadline,
+    enter_state,
+    evict_newcomers,
+    fail,
+    remove_rollout_state,
+    wait_until,
+)
 from gpu_provision.rollout.snapshot import (
     BudgetDomain,
     FleetNode,
@@ -18,45 +29,6 @@ from gpu_provision.rollout.snapshot import (
     transition_to,
 )
 from gpu_provision.rollout.states import NOT_READY, UpgradeState
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDecision:
-    """The next actions of one node."""
-
-    actions: tuple[snapshot.Action, ...] = ()
-    wait_reason: str = ""  # why the node waits; empty if it does not
-    until: float = inf  # deadline of the wait, in unix seconds
-    is_candidate: bool = False  # whether the node waits only for a slot
-
-
-IDLE = NodeDecision()
-
-
-def act(*actions: snapshot.Action) -> NodeDecision:
-    """Return the decision for these actions."""
-    return NodeDecision(actions)
-
-
-def enter_state(node: FleetNode, state: UpgradeState, now: float, reason: str = "") -> NodeDecision:
-    """Return the decision to enter another state."""
-    return act(transition_to(node, state, now, reason=reason))
-
-
-def fail(node: FleetNode, now: float, reason: str) -> NodeDecision:
-    """Return the decision to fail, with the reason on the node."""
-    return enter_state(node, UpgradeState.FAILED, now, reason)
-
-
-def remove_rollout_state(node: FleetNode, reason: str) -> NodeDecision:
-    """Remove everything that a rollout has written on a node, and the rollout's cordon."""
-    cordon = snapshot.Cordon.LIFT if predicates.owns_cordon(node) else snapshot.Cordon.KEEP
-    return act(snapshot.release_node(node, cordon, reason)) if predicates.has_rollout_metadata(node) else IDLE
-
-
-def deadline(node: FleetNode, seconds: int) -> float:
-    """Return the deadline of a state; zero seconds are without limit."""
-    return (node.state_since() or 0.0) + seconds if seconds else inf
 
 
 def validation_actions(node: FleetNode) -> tuple[snapshot.Action, ...]:
@@ -91,10 +63,7 @@ def _remove_stack(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDeci
     waits = "pods of the stack to end"
     match node.stack:
         case StackPresence.LABELLED if predicates.losing_pods(node):
-            since = node.state_since() or now
-            return act(
-                transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node")
-            )
+            return evict_newcomers(node, now)
         case StackPresence.LABELLED:
             return NodeDecision((snapshot.RemoveLabels(node=node.name),), waits, until)
         case StackPresence.ENDING if now >= until:
@@ -197,15 +166,13 @@ def start(node: FleetNode, now: float, canary: str | None) -> StateTransition:
         states.REQUESTED: None,
         states.FORCED: "true" if predicates.is_forced(node) else None,
     }
-    marks = {states.CANARY: canary} if canary is not None else {}
+    also |= {states.CANARY: canary} if canary is not None else {}
     # A MIG manager repeats a failed configuration only after a restart, or after another value of the label, which it
-    # may miss: see `_change_geometry`.
+    # may miss: see `change_geometry`.
     is_failed = node.desired.mig and node.labels.get(labels.MIG_STATE) == labels.MIG_FAILED
-    marks |= {states.MIG_MANAGER: node.mig_manager} if is_failed else {}
-    move = transition_to(
-        node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also | marks
-    )
-    return replace(move, labels=_NO_REQUEST) if is_failed else move
+    also |= {states.MIG_MANAGER: node.mig_manager} if is_failed else {}
+    move = transition_to(node, UpgradeState.CORDON_REQUIRED, now, reason=predicates.upgrade_reason(node), also=also)
+    return replace(move, labels=NO_REQUEST) if is_failed else move
 
 
 def cordon(node: FleetNode, now: float) -> NodeDecision:
@@ -296,10 +263,10 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     """Delete the driver pod once, and wait until its successor is ready."""
     until, driver = deadline(node, domain.restart_seconds), node.driver
     if node.has_host_driver and driver is None:
-        return _change_geometry(node, until, now)
+        return change_geometry(node, until, now)
     if driver is None or driver.is_terminating:
         waits = "the previous driver pod is terminating" if driver else "has no driver pod"
-        return _wait_until(node, waits, until, now)
+        return wait_until(node, waits, until, now)
     if not predicates.is_current(node) or predicates.is_forced(node):
         return _delete_driver(node, driver.uid, until, now)
     if node.annotations.get(states.SAFE_LOAD):
@@ -307,70 +274,25 @@ def restart(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
             transition_to(node, node.state, node.state_since() or now, reason="is empty", also={states.SAFE_LOAD: None})
         )
     if driver.is_ready:
-        return _change_geometry(node, until, now)
+        return change_geometry(node, until, now)
     return _wait_for_driver(node, driver.restarts, until, now)
 
 
 def _wait_for_driver(node: FleetNode, restarts: int, until: float, now: float) -> NodeDecision:
     if restarts > _MAX_RESTARTS:
         return fail(node, now, f"{NOT_READY}: restarted {restarts} times{_suspects(node)}")
-    return _wait_until(node, f"{NOT_READY}{_suspects(node)}", until, now)
-
-
-_NO_REQUEST: tuple[tuple[str, str | None], ...] = ((labels.MIG_CONFIG, None), (labels.MIG_STATE, None))
-
-
-def _change_geometry(node: FleetNode, until: float, now: float) -> NodeDecision:
-    """Request the desired MIG configuration, wait until the MIG manager has applied it, then validate.
-
-    The state goes with the request, since that of the previous configuration would count.
-    """
-    if not node.desired.mig:
-        return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
-    if not node.mig_manager:
-        return _wait_until(node, "the MIG manager is not ready", until, now)
-    if predicates.requests_other_geometry(node):
-        if predicates.gpu_pods(node):
-            since, reason = node.state_since() or now, "GPU pods have come to the node"
-            return act(transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason=reason))
-        if node.annotations.get(states.MIG_MANAGER) == node.mig_manager:
-            restart_manager = snapshot.RestartMigManager(node=node.name, uid=node.mig_manager)
-            return NodeDecision((restart_manager,), "the MIG manager to restart", until)
-        move = transition_to(node, node.state, now, reason=predicates.geometry_reason(node))
-        return act(replace(move, labels=((labels.MIG_CONFIG, node.desired.mig), (labels.MIG_STATE, None))))
-    return _await_geometry(node, until, now)
-
-
-def _await_geometry(node: FleetNode, until: float, now: float) -> NodeDecision:
-    match node.labels.get(labels.MIG_STATE, ""):
-        case labels.MIG_SUCCESS:
-            return enter_state(node, UpgradeState.VALIDATION_REQUIRED, now)
-        case labels.MIG_FAILED:
-            trouble = f"the MIG manager could not apply {node.desired.mig}; the log of its pod has the reason"
-            return fail(node, now, trouble)
-        case state:
-            waits = f"the MIG manager applies {node.desired.mig} ({state or 'not begun'})"
-            return _wait_until(node, waits, until, now)
+    return wait_until(node, f"{NOT_READY}{_suspects(node)}", until, now)
 
 
 def _delete_driver(node: FleetNode, uid: str, until: float, now: float) -> NodeDecision:
     """Delete the driver pod, or evict new GPU pods first; the clock continues."""
     if predicates.gpu_pods(node):
-        since = node.state_since() or now
-        return act(
-            transition_to(node, UpgradeState.POD_DELETION_REQUIRED, since, reason="GPU pods have come to the node")
-        )
+        return evict_newcomers(node, now)
     if not node.is_template_observed:
-        return _wait_until(node, "the DaemonSet controller has not observed the new template", until, now)
+        return wait_until(node, "the DaemonSet controller has not observed the new template", until, now)
     if now >= until:
         return fail(node, now, "the previous driver pod is still there")
     return NodeDecision((snapshot.Restart(node=node.name, uid=uid),), "the driver pod to go", until)
-
-
-def _wait_until(node: FleetNode, waits: str, until: float, now: float) -> NodeDecision:
-    if now < until:
-        return NodeDecision(wait_reason=waits, until=until)
-    return fail(node, now, f"{waits}, {now - (node.state_since() or now):.0f} s after {node.state.value}")
 
 
 def _suspects(node: FleetNode) -> str:
@@ -385,13 +307,13 @@ def validate(node: FleetNode, domain: BudgetDomain, now: float) -> NodeDecision:
     if is_replaced or predicates.geometry_reason(node):
         return enter_state(node, UpgradeState.POD_DELETION_REQUIRED, now, predicates.upgrade_reason(node))
     if not predicates.is_driver_ready(node):
-        return _wait_until(node, "the driver is no longer ready", until, now)
+        return wait_until(node, "the driver is no longer ready", until, now)
     if trouble := predicates.validation_failure(node):
         return fail(node, now, trouble)
     if predicates.is_validated(node):
         ready = enter_state(node, UpgradeState.UNCORDON_REQUIRED, now)
-        return ready if node.offers_gpus else _wait_until(node, "the device plugin does not offer the GPUs", until, now)
-    waiting = _wait_until(node, "the validation has not ended", until, now)
+        return ready if node.offers_gpus else wait_until(node, "the device plugin does not offer the GPUs", until, now)
+    waiting = wait_until(node, "the validation has not ended", until, now)
     return waiting if waiting.actions else NodeDecision(validation_actions(node), waiting.wait_reason, until)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from gpu_provision.components import labels
 from gpu_provision.model.label_selectors import parse_selector
-from gpu_provision.model.plan import MIG_CONFIGURATION
 from gpu_provision.model.rollout_policy import PodDeletion, UpgradeDrain, UpgradePolicy
 from gpu_provision.model.text import join_limited
 from gpu_provision.rollout import states
@@ -56,9 +55,9 @@ def geometry_reason(node: FleetNode) -> str:
     if not node.desired.mig or (node.driver is None and not node.has_host_driver):
         return ""
     if requests_other_geometry(node):
-        return f"{MIG_CONFIGURATION} {node.labels.get(labels.MIG_CONFIG, 'none')} -> {node.desired.mig}"
+        return f"MIG configuration {node.labels.get(labels.MIG_CONFIG, 'none')} -> {node.desired.mig}"
     is_failed = node.labels.get(labels.MIG_STATE) == labels.MIG_FAILED and node.state not in EARLY | LATE
-    return f"{MIG_CONFIGURATION} {node.desired.mig} could not be applied" if is_failed else ""
+    return f"MIG configuration {node.desired.mig} could not be applied" if is_failed else ""
 
 
 def driver_reason(node: FleetNode) -> str:

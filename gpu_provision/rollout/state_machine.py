@@ -16,7 +16,7 @@ from gpu_provision.model.rollout_policy import OnFailure
 from gpu_provision.rollout import budgets, node_steps, predicates, states
 from gpu_provision.rollout.budgets import admit, failed_nodes
 from gpu_provision.rollout.canary import soaking_canaries
-from gpu_provision.rollout.node_steps import IDLE, NodeDecision, act, remove_rollout_state
+from gpu_provision.rollout.node_decision import IDLE, NodeDecision, act, remove_rollout_state
 from gpu_provision.rollout.snapshot import (
     NO_DRIVER,
     Action,

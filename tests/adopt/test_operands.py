@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from gpu_provision.adopt.sources import read_files
 from gpu_provision.api.options import render
 from gpu_provision.inventory import load
 from tests.adopt.builders import operator_install
+from tests.components import views
 from tests.data_file import document
 
 Fields = Mapping[str, Any]
@@ -22,8 +23,6 @@ CASES: list[dict[str, Any]] = document(Path(__file__).with_suffix(".yaml").read_
 FACTS: dict[str, dict[str, Any]] = document(Path(__file__).with_name("operands-26.7.0.yaml").read_text("utf-8"))
 CHART = Path(__file__).with_name("chart-values-26.7.0.yaml")
 DRIVER = "nvidia-driver-daemonset"
-ALIKE = ("securityContext", "image", "imagePullPolicy", "resources", "ports")
-PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 def facts_of(operand: Fields, conditions: list[str]) -> dict[str, Any]:
@@ -38,60 +37,6 @@ def facts_of(operand: Fields, conditions: list[str]) -> dict[str, Any]:
     }
 
 
-def facts_of_daemon_set(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the same facts of a DaemonSet that this project renders."""
-    spec = manifest["spec"]
-    pod = spec["template"]["spec"]
-    metadata = spec["template"]["metadata"]
-    return {key: value for key, value in pod.items() if key != "imagePullSecrets"} | {
-        "labels": manifest["metadata"]["labels"],
-        "selector": spec["selector"]["matchLabels"],
-        "podLabels": metadata["labels"],
-        "podAnnotations": metadata.get("annotations"),
-        "updateStrategy": spec.get("updateStrategy"),
-        "initContainers": {each["name"]: facts_of_container(each) for each in pod.get("initContainers", ())},
-        "containers": {each["name"]: facts_of_container(each) for each in pod["containers"]},
-        "volumes": {each["name"]: volume(each) for each in pod.get("volumes", ())},
-    }
-
-
-def facts_of_container(container: dict[str, Any]) -> dict[str, Any]:
-    probes = {name: {key: value for key, value in container.get(name, {}).items() if key != "exec"} for name in PROBES}
-    names = {"name": "volume", "mountPropagation": "propagation", "readOnly": "readOnly", "subPath": "subPath"}
-    return {key: container.get(key) for key in ALIKE} | {
-        **probes,
-        "env": {each["name"]: value_of(each) for each in container.get("env", ())},
-        "mounts": {
-            mount["mountPath"]: {names[key]: value for key, value in mount.items() if key in names}
-            for mount in container.get("volumeMounts", ())
-        },
-    }
-
-
-def value_of(variable: dict[str, Any]) -> str:
-    field = variable.get("valueFrom", {}).get("fieldRef")
-    return f"fieldRef:{field['fieldPath']}" if field else variable.get("value", "")
-
-
-def volume(source: dict[str, Any]) -> dict[str, Any]:
-    (kind,) = source.keys() - {"name"}
-    content = source[kind]
-    if kind not in {"hostPath", "configMap"}:
-        return {kind: content}
-    place = content["path" if kind == "hostPath" else "name"]
-    return {kind: place} | {key: value for key, value in content.items() if key not in {"path", "name"}}
-
-
-def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
-    """Yield the path of each field that is not the same; an empty one is an absent one."""
-    empty: tuple[Any, ...] = (None, False, "", {}, [])
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        for key in {**theirs, **ours}:
-            yield from differences(theirs.get(key), ours.get(key), f"{path} {key}".lstrip())
-    elif theirs != ours and not (theirs in empty and ours in empty):
-        yield path
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
 def test_an_import_renders_what_the_operator_makes(tmp_path: Path, case: dict[str, Any]) -> None:
     """Each difference is listed with its reason, and no other is."""
@@ -103,7 +48,7 @@ def test_an_import_renders_what_the_operator_makes(tmp_path: Path, case: dict[st
     file.write_text(draft.text, encoding="utf-8")
     manifests = chain.from_iterable(render(load(file)).values())
     ours = {
-        each["metadata"]["name"].replace(f"{DRIVER}-ubuntu24.04", DRIVER): facts_of_daemon_set(each)
+        each["metadata"]["name"].replace(f"{DRIVER}-ubuntu24.04", DRIVER): views.operand(each)
         for each in manifests
         if each["kind"] == "DaemonSet"
     }
@@ -111,7 +56,7 @@ def test_an_import_renders_what_the_operator_makes(tmp_path: Path, case: dict[st
     found = {
         f"{name} {path}"
         for name in FACTS.keys() - {*case["absent"]}
-        for path in differences(facts_of(FACTS[name], case["conditions"]), ours[name])
+        for path in views.differences(facts_of(FACTS[name], case["conditions"]), ours[name])
     }
     patterns = [pattern for patterns in case["differences"].values() for pattern in patterns]
     assert sorted(path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)) == []

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import COMPONENTS, problems, render_manifests, requirements
-from gpu_provision.model.cluster import ClusterFacts, RenderContext
+from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD
+from gpu_provision.model.cluster import ClusterFacts, RenderContext, ref_of
 from tests.components import builders
 
 NAMES = [component.name for component in COMPONENTS]
@@ -32,6 +33,11 @@ def all_manifests() -> Iterator[dict[str, Any]]:
     for context in contexts():
         for manifests in render_manifests(context).values():
             yield from manifests
+
+
+def test_every_kind_of_a_component_is_a_kind_of_members() -> None:
+    """A run lists, prunes and removes objects of these kinds alone."""
+    assert {ref_of(each).type for each in all_manifests()} <= MEMBER_KINDS | {NODE, POD}
 
 
 def test_components_stand_in_dependency_order() -> None:

@@ -37,11 +37,11 @@ def test_an_upgrade_changes_image_and_digest_and_nothing_else() -> None:
     before, after = daemon_sets(old), daemon_sets(new)
     assert before.keys() == after.keys()
     for name in before:
-        first, second = views.operand([], before[name]), views.operand([], after[name])
+        first, second = views.operand(before[name]), views.operand(after[name])
         assert set(views.differences(first, second)) == {
-            "containers.nvidia-driver-ctr.image",
-            "containers.nvidia-driver-ctr.env.DRIVER_CONFIG_DIGEST",
-            "init_containers.k8s-driver-manager.env.DRIVER_CONFIG_DIGEST",
+            "containers nvidia-driver-ctr image",
+            "containers nvidia-driver-ctr env DRIVER_CONFIG_DIGEST",
+            "initContainers k8s-driver-manager env DRIVER_CONFIG_DIGEST",
         }
 
 

@@ -48,12 +48,11 @@ def test_a_quantity_that_is_none_is_left_to_the_server(text: str) -> None:
 
 
 def test_a_name_of_an_object_of_the_stack_is_refused() -> None:
-    """One object would overwrite the other one."""
+    """One object would overwrite the other one. A Node that several components patch is no such object."""
     config = {"name": "nvidia-device-plugin-entrypoint", "data": {"a": {"version": "v1"}}}
-    settings = {"device_plugin": {"config": config}}
-    (finding,) = (
-        each for each in problems(builders.context(builders.inventory_with(settings))) if each.code == "GP415"
-    )
+    settings = {"device_plugin": {"config": config}, "startup_taint": {"enabled": True}}
+    known = builders.context(builders.inventory_with(settings), builders.fleet())
+    (finding,) = (each for each in problems(known) if each.code == "GP415")
     assert "gives its name to another one" in finding.what
 
 

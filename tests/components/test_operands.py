@@ -41,8 +41,8 @@ def test_editing_a_configuration_restarts_its_readers(component: str, named: str
     result = [
         views.of_kind(render_manifests(builders.context(chosen, one))[component], "DaemonSet")[0] for one in facts
     ]
-    old, new = (views.operand([], item) for item in result)
-    assert set(views.differences(old, new)) == {"pod_annotations.gpu-provision.io/config"}
+    old, new = map(views.operand, result)
+    assert set(views.differences(old, new)) == {"podAnnotations gpu-provision.io/config"}
 
 
 def test_an_nri_plugin_takes_the_place_of_every_runtime_class() -> None:

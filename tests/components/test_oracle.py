@@ -1,4 +1,4 @@
-"""Every operand is what the GPU Operator makes of it, but for the differences that oracle.yaml lists with reasons."""
+"""Access rights, Services and Node Feature Discovery are those of the GPU Operator, but for listed differences."""
 
 from __future__ import annotations
 
@@ -14,54 +14,32 @@ from tests import data_file
 from tests.components import builders, views
 
 ORACLE: dict[str, Any] = data_file.document(Path(__file__).with_name("oracle.yaml").read_text())
-OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "mps_control_daemon", "dcgm", "dcgm_exporter")
-MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
+OPERANDS = ("driver", "toolkit", "validator", "device_plugin", "gfd", "dcgm", "dcgm_exporter")
 
 NFD_PARTS = {"master": "Deployment", "worker": "DaemonSet", "gc": "Deployment"}
 
 
-def _manifests(component: str, **settings: Any) -> list[dict[str, Any]]:
-    facts = ClusterFacts(
-        resources=frozenset({"servicemonitors.monitoring.coreos.com"}), config_maps={"sharing": {"many": MPS}}
-    )
-    chosen = builders.with_spec(component, enabled=True) if component == "dcgm" else builders.inventory(**settings)
-    if component == "mps_control_daemon":
-        chosen = builders.with_spec("device_plugin", config_name="sharing", config_default="many")
+def _manifests(component: str) -> list[dict[str, Any]]:
+    facts = ClusterFacts(resources=frozenset({"servicemonitors.monitoring.coreos.com"}))
+    chosen = builders.inventory_with({"dcgm": {"enabled": True}, "device_plugin": {"config_name": "sharing"}})
     return render_manifests(builders.context(chosen, facts))[component]
 
 
 @pytest.mark.parametrize("component", OPERANDS)
 def test_an_operand_differs_from_the_reference_as_listed(component: str) -> None:
-    """Names, labels, mounts, settings, probes, access rights: users' scripts and dashboards go on working."""
+    """Access rights and Services: users' scripts and dashboards go on working. Pods: see adopt/test_operands.py."""
     manifests = _manifests(component)
-    result = views.operand(manifests, views.of_kind(manifests, "DaemonSet")[-1])
-    expected = {key: value for key, value in ORACLE[component].items() if key != "with_config"}
-    paths = set(views.differences(expected, result))
+    result = {
+        "rbac": {kind: views.rules(manifests, kind) for kind in ("Role", "ClusterRole")},
+        "service": views.service(manifests),
+        "service_monitor": views.service_monitor(manifests),
+    }
+    paths = set(views.differences(ORACLE[component], result))
     allowed = {pattern for listed in ORACLE["differences"].values() for pattern in listed.get(component, ())}
     unexpected = {path for path in paths if not any(fnmatch(path, pattern) for pattern in allowed)}
     assert not unexpected
     unused = {pattern for pattern in allowed if not any(fnmatch(path, pattern) for path in paths)}
     assert not unused, "a listed difference is none any more"
-
-
-@pytest.mark.parametrize("component", ["device_plugin", "gfd"])
-def test_plugin_configurations_bring_the_config_managers(component: str) -> None:
-    """A ConfigMap of configurations adds a side-car that follows a node label."""
-    chosen = builders.with_spec("device_plugin", config_name="time-slicing", config_default="all")
-    manifests = render_manifests(builders.context(chosen))[component]
-    assert views.rules(manifests, "ClusterRole") == ORACLE[component]["rbac"]["ClusterRole"]
-    pod = manifests[-1]["spec"]["template"]["spec"]
-    expected = ORACLE[component]["with_config"]
-    for kind, key in (("init_containers", "initContainers"), ("containers", "containers")):
-        containers = {item["name"]: views.container(item) for item in pod[key]}
-        for name, wanted in expected[kind].items():
-            differing = set(views.differences(wanted, containers[name]))
-            assert differing == {"mounts", "env.DEFAULT_CONFIG", "env.FALLBACK_STRATEGIES"}
-            assert containers[name]["env"]["DEFAULT_CONFIG"] == "all"
-            assert set(containers[name]["mounts"]) == {"/available-configs", "/config"}
-    assert views.container(pod["containers"][0])["env"]["CONFIG_FILE"] == "/config/config.yaml"
-    assert pod["shareProcessNamespace"] is True
-    assert {"name": "config", "emptyDir": {}} in pod["volumes"]
 
 
 @pytest.mark.parametrize("part", NFD_PARTS)

@@ -14,7 +14,8 @@ import yaml
 from gpu_provision.inventory import check, groups, load, schema
 from gpu_provision.inventory.document import Source, read_source
 from gpu_provision.inventory.json_schema import resolve_ref
-from gpu_provision.inventory.resolve import SPECS, resolve
+from gpu_provision.inventory.resolve import resolve
+from gpu_provision.inventory.sections import SPECS
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.releases import DEFAULT, release
 
@@ -94,11 +95,13 @@ def test_a_plain_setting_reaches_its_spec(path: tuple[str, ...], value: Any) -> 
     assert result == value
 
 
-def _declared(value: Any) -> Any:
-    """Return what a record says beyond its defaults, in plain values."""
+def _declared(value: Any, base: Any = None) -> Any:
+    """Return what a record says beyond its defaults, or beyond another record, in plain values."""
     if is_dataclass(value):
-        result = {each.name: (each, getattr(value, each.name)) for each in fields(value) if each.name not in UNSHOWN}
-        return {name: _declared(own) for name, (each, own) in result.items() if own != _default(each)}
+        shown = [each for each in fields(value) if each.name not in UNSHOWN]
+        below = {each.name: getattr(base, each.name) if base else _default(each) for each in shown}
+        values = {each.name: getattr(value, each.name) for each in shown}
+        return {name: _declared(own) for name, own in values.items() if own != below[name]}
     if isinstance(value, Mapping):
         return {str(key): _declared(own) for key, own in value.items()}
     if isinstance(value, tuple):
@@ -115,7 +118,7 @@ UNSHOWN = frozenset({"path", "digest", "text", "warnings"})
 
 @pytest.mark.parametrize("name", ["complete", "host_prerequisites", "merged"])
 def test_a_good_inventory_means_what_the_file_beside_says(name: str) -> None:
-    """Release, inventory, pool and node resolved, less the defaults of the model.
+    """Release, inventory, pool and node resolved, less the defaults of the model, a pool's driver less the inventory's.
 
     Keys of a pool and of a node win, mappings key by key and lists as a whole; relative paths begin at the file;
     credentials of proxies stand in their addresses, and each certificate of a file is a text of its own. After an
@@ -123,6 +126,8 @@ def test_a_good_inventory_means_what_the_file_beside_says(name: str) -> None:
     """
     inventory, expected = load(GOOD / f"{name}.yaml"), GOOD / f"{name}.expected"
     result = _declared(inventory)
+    for pool in inventory.pools.values():
+        result["pools"][pool.name]["driver"] = _declared(pool.driver, inventory.specs.driver)
     result = result if name == "complete" else {key: value for key, value in result.items() if key != "specs"}
     text = yaml.safe_dump(result, sort_keys=False, width=110)
     if os.environ.get("UPDATE_EXPECTED"):

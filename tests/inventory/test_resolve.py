@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from gpu_provision.inventory import load, schema
+from gpu_provision.inventory.expectation import expected_of
 from gpu_provision.inventory.json_schema import resolve_ref
-from gpu_provision.inventory.resolve import SPECS, expected_of
+from gpu_provision.inventory.sections import SPECS
 from gpu_provision.model.hosts import Expectation
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.releases import DEFAULT, names, release

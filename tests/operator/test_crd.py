@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.kube.observe import MEMBER_KINDS
 from gpu_provision.model.progress import State
 from gpu_provision.operator.crd import MAX_PROBLEMS, definition, spec_schema
-from gpu_provision.operator.stack import STACK
 from gpu_provision.operator.status import StackObservation, status_of
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.sandbox.apiserver.custom_resources import prune
@@ -26,11 +24,6 @@ def schema_of(part: str) -> dict[str, Any]:
     (version,) = definition()["spec"]["versions"]
     found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"][part]
     return found
-
-
-def test_a_stack_is_never_a_member_of_one() -> None:
-    """Pruning would delete it."""
-    assert STACK not in MEMBER_KINDS
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["as declared", "failing"])

@@ -15,7 +15,7 @@ from gpu_provision.planning.plan import label_path
 from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.planning.upgrades import STACK_KEPT, needs_rollout
-from gpu_provision.reconcile.rollout import nodes_without_driver
+from gpu_provision.reconcile.desired_drivers import nodes_without_driver
 from gpu_provision.rollout import states as upgrade
 from tests.components.builders import inventory
 from tests.planning.builders import Stack, labelled, outdated, regrouped, with_node

@@ -12,8 +12,8 @@ from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
-from gpu_provision.reconcile.rollout import (
-    desired_drivers,
+from gpu_provision.reconcile.desired_drivers import desired_drivers
+from gpu_provision.reconcile.rollout_states import (
     drivers_without_deadline,
     leaving_state,
     pending_validation_states,

@@ -20,7 +20,7 @@ from gpu_provision.planning.states import ClusterState
 from gpu_provision.planning.upgrades import OUTDATED
 from gpu_provision.reconcile.evidence import CrashLog, explain
 from gpu_provision.reconcile.run import Outcome
-from gpu_provision.reconcile.session import RunThread, summary
+from gpu_provision.reconcile.run_thread import RunThread, summary
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -30,6 +30,17 @@ def broken(world: World) -> dict[str, str]:
     return {row["node"]: row["reason"] for row in world.status()["nodes"] if row["pool"] and row["state"] != "ready"}
 
 
+def reboot_in_a_rollout(world: World, fault: dict[str, Any]) -> str:
+    """Boot t4-1 into the kernel once h100-1 is upgraded; return what the run prints, which fails."""
+    run = world.start(*world.apply_command, "--cluster-only")
+    state = "nvidia.com/gpu-driver-upgrade-state"
+    world.until(lambda: nodes(world)["h100-1"]["metadata"]["labels"].get(state) == "upgrade-done")
+    boots(world, "t4-1", KERNEL, fault)
+    out, _ = run.communicate(timeout=300)
+    assert run.returncode == 1
+    return str(out)
+
+
 def test_drift_names_the_node_and_its_kernel(new_world: Make) -> None:
     """The next run says why the driver cannot be built; once the kernel has headers, a run makes the node ready."""
     world = new_world()
@@ -59,12 +70,7 @@ def test_a_reboot_in_a_rollout_fails_one_node(new_world: Make) -> None:
     world.settings(driver={"version": OLD, "timeout": 20, "upgrade_policy": POLICY}, rollout={"stop_after_failures": 2})
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": NEW})
-    run = world.start(*world.apply_command, "--cluster-only")
-    state = "nvidia.com/gpu-driver-upgrade-state"
-    world.until(lambda: nodes(world)["h100-1"]["metadata"]["labels"].get(state) == "upgrade-done")
-    boots(world, "t4-1", KERNEL, NO_HEADERS)
-    out, _ = run.communicate(timeout=300)
-    assert run.returncode == 1
+    out = reboot_in_a_rollout(world, NO_HEADERS)
     assert "the driver cannot be built for the kernel that the node runs" in out
     assert broken(world).keys() == {"t4-1"}
     assert versions(world) == {NEW}, "the other ones have it, and work"
@@ -83,11 +89,7 @@ def test_a_reboot_into_a_kernel_without_an_image(new_world: Make) -> None:
     world.settings(driver=precompiled, rollout={"stop_after_failures": 2})
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": "595"})
-    run = world.start(*world.apply_command, "--cluster-only")
-    state = "nvidia.com/gpu-driver-upgrade-state"
-    world.until(lambda: nodes(world)["h100-1"]["metadata"]["labels"].get(state) == "upgrade-done")
-    boots(world, "t4-1", KERNEL, NO_IMAGE)
-    run.communicate(timeout=300)
+    reboot_in_a_rollout(world, NO_IMAGE)
     again = world.apply("--cluster-only")
     assert again.code == 1
     assert "GP518" in again.text

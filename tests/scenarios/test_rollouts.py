@@ -19,7 +19,7 @@ from gpu_provision.planning.upgrades import DRIVER_KEPT
 from gpu_provision.planning.verdicts import VALIDATIONS
 from gpu_provision.reconcile.plan import read_and_plan
 from gpu_provision.reconcile.run import Run
-from gpu_provision.reconcile.session import RunThread
+from gpu_provision.reconcile.run_thread import RunThread
 from gpu_provision.rollout import states
 from tests.scenarios.world import ANY_TAINT, OPERANDS, SEES_GPUS, USES_GPU, World
 

@@ -48,16 +48,6 @@ def test_a_node_without_its_module_is_not_ready(new_world: Callable[..., World])
     world.apply("--cluster-only", check=True)
 
 
-def test_rdma_without_a_network_card_stops_before_a_write(new_world: Callable[..., World]) -> None:
-    world = new_world(nodes=with_network_card())
-    world.apply("--cluster-only", check=True)
-    world.settings(**RDMA)
-    run = world.apply("--cluster-only")
-    assert run.code == 1
-    assert run.text.count("GP421") == 1
-    assert "Nodes t4-1, t4-2" in run.text
-
-
 POOLS: dict[str, Any] = {
     "t4": {"os": "ubuntu22.04", "gpu": {"model": "T4", "count": 1}},
     "h100": {"os": "ubuntu24.04", "gpu": {"model": "H100", "count": 8}},

@@ -108,8 +108,6 @@ class Machine:
         remembered = _load(self._file)
         self.known = remembered is not None
         self.state = remembered or MachineState()
-        if not self.known:
-            self.state.boot_id = self.host.boot_id() or self.state.boot_id
         self.faults = NodeFaults()
         self.rebooting = self._save_is_due = False
         self.clients: set[str] = set()
@@ -117,6 +115,7 @@ class Machine:
         self._changed: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[], None]] = []
         if not self.known:
+            self.state.boot_id = self.host.boot_id() or self.state.boot_id
             self._boot()
 
     def on_change(self, listener: Callable[[], None]) -> None:
