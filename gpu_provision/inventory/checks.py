@@ -48,9 +48,10 @@ class CheckContext:
         """Return whether the schema refuses the value of a key, or one around it."""
         value: Any = self.data
         for length, step in enumerate(path, start=1):
-            if not isinstance(value, dict) or step not in value:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
                 return self.document.item(path[:length]) is not None
-            value = value[step]
         return False
 
     @property
@@ -209,7 +210,7 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP189", (*path, "metadata", "name"), what, "Remove or rename one of them.")
         first.setdefault(name, position)
         stack = context.inventory.name
-        if kind.kind == "ConfigMap" and (metadata["name"] == stack or metadata["name"].startswith(f"{stack}-")):
+        if kind.kind == "ConfigMap" and is_record(metadata["name"], stack):
             what = f"ConfigMaps whose names begin with {stack} are the stack's records."
             yield context.error("GP189", (*path, "metadata", "name"), what, "Give it another name.")
         data = each.get("data", {})
@@ -221,6 +222,11 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
         if "status" in each:
             what = "An object's status is its controller's."
             yield context.error("GP189", (*path, "status"), what, "Remove it.")
+
+
+def is_record(name: str, stack: str) -> bool:
+    """Return whether a ConfigMap has a name as the records of a stack have."""
+    return name == stack or name.startswith(f"{stack}-")
 
 
 def _check_namespace(

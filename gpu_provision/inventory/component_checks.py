@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from gpu_provision.inventory.checks import CheckContext
-from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.inventory.checks import CheckContext, is_record
+from gpu_provision.inventory.document import KeyPath, Problem, format_path
 from gpu_provision.inventory.json_schema import schema
 from gpu_provision.inventory.mig import check_mig
 from gpu_provision.inventory.plugin_configs import check_plugin_configs
@@ -16,6 +15,10 @@ from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import join_or
 
 _METRIC_FIELDS = 3
+_METRIC_TYPES = ("counter", "gauge", "histogram", "label", "summary")
+_CSV_FIELD = r'(?:"(?:[^"]|"")*"|[^",]*)'
+_CSV_LINE = re.compile(f"{_CSV_FIELD}(?:,{_CSV_FIELD})*")
+_CSV_FIELDS = re.compile(f"(?:^|,)({_CSV_FIELD})")
 
 
 def check_components(context: CheckContext) -> Iterator[Problem]:
@@ -25,26 +28,36 @@ def check_components(context: CheckContext) -> Iterator[Problem]:
     yield from _check_driver_directory(context)
     yield from _check_nri(context)
     yield from _check_validations(context)
-    yield from _check_metrics(context)
     yield from _check_monitors(context)
     yield from _check_config_maps(context)
-    yield from _check_discovery(context)
-    yield from check_mig(context)
-    yield from check_plugin_configs(context)
+    yield from _check_licences(context)
+    for key, (check, parts) in _CONFIGURED.items():
+        idle = [] if _is_on(context, key) else [part for part in parts if context.document.item((key, *part))]
+        if not idle:
+            yield from check(context)
+        elif context.is_complete:
+            names = join_or(format_path(part) for part in idle).replace(" or ", " and ")
+            has, it = ("has", "it") if len(idle) == 1 else ("have", "them")
+            what = f"{key} is off{_WHY_OFF.get(key, '')}, so its {names} {has} no effect."
+            yield context.warning("GP145", (key, *idle[0]), what, f"Set {key}.enabled: true, or remove {it}.")
 
 
 def _check_toolkit(context: CheckContext) -> Iterator[Problem]:
     """Yield a problem if the toolkit is off and drivers are containers, which a host's own toolkit does not find."""
-    specs = context.inventory.specs
-    containerized = any(pool.has_driver_container for pool in context.inventory.pools.values())
-    if specs.toolkit.enabled or not containerized:
+    if not _lacks_toolkit(context):
         return
+    specs = context.inventory.specs
     able = ("device_plugin", "gfd", "dcgm", "dcgm_exporter")
     needing = [key for key in able if getattr(specs, key).enabled] or ["validator"]
     who = join_or(needing).replace(" or ", " and ")
     what = f"{who} need{'' if len(needing) > 1 else 's'} toolkit, which is off while the driver is a container."
     fix = "Set toolkit.enabled: true, or driver.enabled: false if the hosts have both driver and toolkit."
     yield context.error("GP160", ("toolkit", "enabled"), what, fix)
+
+
+def _lacks_toolkit(context: CheckContext) -> bool:
+    has_container = any(pool.has_driver_container for pool in context.inventory.pools.values())
+    return has_container and not context.inventory.specs.toolkit.enabled
 
 
 def _check_driver_directory(context: CheckContext) -> Iterator[Problem]:
@@ -70,14 +83,17 @@ def _check_nri(context: CheckContext) -> Iterator[Problem]:
         return
     version = re.match(r"v?(\d+)\.(\d+)", specs.toolkit.image.version)
     is_old = version is not None and (int(version[1]), int(version[2])) < _NRI_SINCE
-    lacking = {
-        "CDI, which is off": ("Set cdi.enabled: true", not specs.cdi_enabled),
-        "the toolkit, which is off": ("Set toolkit.enabled: true", not specs.toolkit.enabled),
-        f"a toolkit since 1.19, not {specs.toolkit.image.version}": ("Use the release 26.3.0 or newer", is_old),
-    }
-    for need, (remedy, is_lacking) in lacking.items():
-        if is_lacking:
-            yield context.error("GP160", path, f"The NRI plugin needs {need}.", f"{remedy}, or remove this line.")
+    has_no_toolkit = not specs.toolkit.enabled and not _lacks_toolkit(context)  # else that is a finding already
+    needs = (
+        ("CDI, which is off", "cdi.enabled: true", not specs.cdi_enabled),
+        ("the toolkit, which is off", "toolkit.enabled: true", has_no_toolkit),
+        (f"a toolkit since 1.19, not {specs.toolkit.image.version}", "release: 26.3.0 or newer", is_old),
+    )
+    lacking = [(need, setting) for need, setting, is_lacking in needs if is_lacking]
+    if lacking:
+        what = f"The NRI plugin needs {'; '.join(need for need, _ in lacking)}."
+        fix = f"Set {', '.join(setting for _, setting in lacking)}; or remove this line."
+        yield context.error("GP160", path, what, fix)
 
 
 def _check_validations(context: CheckContext) -> Iterator[Problem]:
@@ -96,21 +112,33 @@ def _check_metrics(context: CheckContext) -> Iterator[Problem]:
     if short and section.get("name"):
         what = "metrics_config is the short form of config.name; both are set."
         yield context.error("GP186", ("dcgm_exporter", "metrics_config"), what, "Remove the line.")
-    # As ExtractCounters of dcgm-exporter reads it: https://github.com/NVIDIA/dcgm-exporter.
     for number, line in enumerate(str(section.get("data", "")).splitlines(), start=1):
-        try:
-            fields = next(csv.reader([line], skipinitialspace=True), [])
-        except csv.Error as error:
-            what = f"Line {number} of the metrics cannot be read: {error}."
-            yield context.error("GP187", (*path, "data"), what, "Shorten it.")
+        if problem := _metric_problem(line):
+            what = f"Line {number} of the metrics {problem[0]}, so the exporter would not start: {line[:80]}"
+            yield context.error("GP187", (*path, "data"), what, problem[1])
             return
-        if fields and not line.startswith("#") and len(fields) != _METRIC_FIELDS:
-            what = (
-                f"Line {number} of the metrics has {len(fields)} fields, so the exporter would not start: {line[:80]}"
-            )
-            fix = "Write the DCGM field, the type and the help: DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization."
-            yield context.error("GP187", (*path, "data"), what, fix)
-            return
+
+
+def _metric_problem(line: str) -> tuple[str, str] | None:
+    """Return what is wrong with a line of metrics, and what to write instead; None if it is right.
+
+    As dcgm-exporter reads it, whose reader takes a quote only as the first character of a field:
+    https://github.com/NVIDIA/dcgm-exporter, internal/pkg/counters/counter_config.go.
+    """
+    if not line or line.startswith("#"):
+        return None
+    if not _CSV_LINE.fullmatch(line):
+        return (
+            "has a quote that does not begin a field, or is not closed",
+            'Write the quotes around a whole field, without a blank before them: DCGM_FI_DEV_GPU_UTIL,gauge,"in %".',
+        )
+    fields = [each.strip('" ') for each in _CSV_FIELDS.findall(line)]
+    if len(fields) != _METRIC_FIELDS:
+        example = "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization"
+        return f"has {len(fields)} fields", f"Write the DCGM field, the type and the help: {example}."
+    if fields[1] not in _METRIC_TYPES and not fields[0].startswith("DCGM_EXP_"):
+        return f"has the type {fields[1]}", f"Write the type {join_or(_METRIC_TYPES)}."
+    return None
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -123,10 +151,9 @@ def _seconds_of(duration: str) -> float:
 def _check_monitors(context: CheckContext) -> Iterator[Problem]:
     """Yield ServiceMonitors that the Prometheus Operator refuses."""
     specs = context.inventory.specs
-    monitors: dict[KeyPath, ServiceMonitorSpec] = {
-        ("dcgm_exporter",): specs.dcgm_exporter.service_monitor,
-        ("operator", "metrics"): specs.operator_metrics.service_monitor,
-    }
+    monitors: dict[KeyPath, ServiceMonitorSpec] = {("operator", "metrics"): specs.operator_metrics.service_monitor}
+    if specs.dcgm_exporter.enabled:
+        monitors["dcgm_exporter",] = specs.dcgm_exporter.service_monitor
     for holder, monitor in monitors.items():
         if monitor.enabled and _seconds_of(monitor.scrape_timeout) > _seconds_of(monitor.interval):
             path: KeyPath = (*holder, "service_monitor")
@@ -136,18 +163,34 @@ def _check_monitors(context: CheckContext) -> Iterator[Problem]:
 
 
 def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
-    """Yield ConfigMaps of the inventory that have the name of another one."""
+    """Yield ConfigMaps of the inventory that have the name of another one, or of a record of the stack."""
     first: dict[str, str] = {}
     for section, short in (("device_plugin", "config_name"), ("mig_manager", ""), ("dcgm_exporter", "metrics_config")):
         config = context.mapping_at((section, "config"))
         name = config.get("name") or context.mapping_at((section,)).get(short)
-        if not config.get("data") or not name:
+        if not config.get("data") or not name or not _is_on(context, section):
             continue
-        other = first.setdefault(name, section)
-        if other != section:
-            place = context.first_declared((section, "config", "name"), (section, short))
+        other, stack = first.setdefault(name, section), context.inventory.name
+        place = context.first_declared((section, "config", "name"), (section, short))
+        if is_record(name, stack):
+            what = f"ConfigMaps whose names begin with {stack} are the stack's records."
+            yield context.error("GP186", place, what, "Give it another name, or remove this line.")
+        elif other != section:
             what = f"{other}.config and {section}.config make ConfigMaps of the same name."
             yield context.error("GP186", place, what, "Give one of them another name, or remove this line.")
+
+
+def _check_licences(context: CheckContext) -> Iterator[Problem]:
+    """Yield settings of a licence where no driver has one."""
+    specs, pools = context.inventory.specs, context.inventory.pools
+    drivers = {("driver",): [specs.driver, *(pool.driver for pool in pools.values())]}
+    drivers |= {("pools", name, "driver"): [pool.driver] for name, pool in pools.items()}
+    for path, having in drivers.items():
+        place: KeyPath = (*path, "licensing_nls_enabled")
+        if context.is_complete and context.document.item(place) and not any(each.licensing_config for each in having):
+            what = "licensing_nls_enabled has no effect without licensing_config."
+            fix = "Set licensing_config to the Secret of the licence, or remove the line."
+            yield context.warning("GP145", place, what, fix)
 
 
 _GPU_CLASSES = ("0300", "0302")
@@ -188,3 +231,24 @@ def _check_drop_in(context: CheckContext) -> Iterator[Problem]:
     if isinstance(drop_in, str) and drop_in and not re.fullmatch(rule["pattern"], drop_in):
         what = f"{rule['patternErrorMessage']}."
         yield context.error("GP124", ("toolkit", "env", name), what, "Correct it, or remove the line.")
+
+
+def _is_on(context: CheckContext, key: str) -> bool:
+    """Return whether a component runs; the MIG manager does if a pool has MIG as well."""
+    return getattr(context.inventory.specs, key).enabled or (
+        key == "mig_manager" and any(pool.mig for pool in context.inventory.pools.values())
+    )
+
+
+_WHY_OFF = {"mig_manager": " while no pool has mig"}
+
+_CONFIGURED: dict[str, tuple[Callable[[CheckContext], Iterator[Problem]], tuple[KeyPath, ...]]] = {
+    "nfd": (_check_discovery, (("worker_config",), ("master_config",))),
+    "device_plugin": (check_plugin_configs, (("config", "data"),)),
+    "mig_manager": (check_mig, (("config",),)),
+    "dcgm_exporter": (_check_metrics, (("config",), ("metrics_config",), ("prometheus_rule",), ("dashboard",))),
+}
+"""Component -> check of its configuration, and settings that nothing reads while it is off.
+
+Other settings of a component that is off wait for the day when it is on, without a finding.
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from gpu_provision.inventory.checks import CheckContext, check_files, check_node
 from gpu_provision.inventory.component_checks import check_components
 from gpu_provision.inventory.document import (
     MAX_FINDINGS,
+    KeyPath,
     Problem,
     Source,
     SourceError,
@@ -73,6 +75,8 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     written, unavailable = fill_values(document, source.path.parent, is_local=source.is_local)
     problems += unavailable
     differences = find_schema_errors(written)
+    refused = {each.path for each in differences if each.keyword == "type"}
+    problems = [each for each in problems if each.holder is None or refused.isdisjoint(_prefixes(each.holder))]
     misread = [each for each in differences if each.keyword in OF_KEYS and document.is_misread(each.path)]
     problems += [
         Problem(line=document.line(each.path), finding=partial(to_finding, document, each))
@@ -90,6 +94,10 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     inventory = resolve(source, data, release)
     context = CheckContext(document, data, inventory, is_complete=not problems)
     return inventory, [*problems, *(problem for check in _CHECKS for problem in check(context))]
+
+
+def _prefixes(path: KeyPath) -> Iterator[KeyPath]:
+    return (path[:length] for length in range(len(path) + 1))
 
 
 def with_cluster(inventory: Inventory, *, kubeconfig: str | None, context: str | None) -> Inventory:
