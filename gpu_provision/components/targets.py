@@ -174,20 +174,20 @@ def _unclaimed_nodes(context: RenderContext) -> Iterator[Finding]:
     inventory, facts = context.inventory, context.facts
     listed = {node.name for node in inventory.nodes}
     contested = {
-        node.name: pools
+        node.name: tuple(pool.name for pool in pools)
         for node in facts.nodes
         if node.name not in listed and len(pools := _claiming_pools(inventory, node)) > 1
     }
-    by_pools = ((tuple(pool.name for pool in pools), name) for name, pools in sorted(contested.items()))
-    for pools, names in names_by(by_pools):
-        are, it, which = ("is", "it", "the node") if len(names) == 1 else ("are", "them", "the nodes")
-        selectors = {pool: dict(inventory.pools[pool].node_selector) for pool in pools}
+    for selecting, names in names_by((pools, name) for name, pools in sorted(contested.items())):
+        nodes = join_limited(names, MAX_NODES)
+        are, it = ("is", "it") if len(names) == 1 else ("are", "them")
+        selectors = {pool: dict(inventory.pools[pool].node_selector) for pool in selecting}
         yield Finding(
             code="GP404",
-            what=f"{join_limited(names, MAX_NODES)} {are} selected by the pools {', '.join(pools)}, so none gets {it}",
+            what=f"{nodes} {are} selected by the pools {', '.join(selecting)}, so none of them gets {it}",
             where=nodes_at(names, MAX_NODES),
             evidence="; ".join(f"pools.{pool}.node_selector: {selector}" for pool, selector in selectors.items()),
-            fix=f"make the node_selectors exclude one another, or list {which} under nodes",
+            fix=f"make the node_selectors exclude one another, or list {it} under nodes",
         )
     known = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name} | contested.keys()
     names = [name for name in unassigned_nodes(inventory, facts) if name not in known]

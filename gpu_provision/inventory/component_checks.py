@@ -10,6 +10,7 @@ from gpu_provision.inventory.document import KeyPath, Problem, format_path
 from gpu_provision.inventory.json_schema import schema
 from gpu_provision.inventory.mig import check_mig
 from gpu_provision.inventory.plugin_configs import check_plugin_configs
+from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.monitoring_specs import ServiceMonitorSpec
 from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT
 from gpu_provision.model.text import join_or
@@ -183,7 +184,7 @@ def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
 def _check_licences(context: CheckContext) -> Iterator[Problem]:
     """Yield settings of a licence where no driver has one."""
     specs, pools = context.inventory.specs, context.inventory.pools
-    drivers = {("driver",): [specs.driver, *(pool.driver for pool in pools.values())]}
+    drivers: dict[KeyPath, list[DriverSpec]] = {("driver",): [specs.driver, *(pool.driver for pool in pools.values())]}
     drivers |= {("pools", name, "driver"): [pool.driver] for name, pool in pools.items()}
     for path, having in drivers.items():
         place: KeyPath = (*path, "licensing_nls_enabled")

@@ -76,8 +76,8 @@ def test_kubernetes_offers_the_declared_gpus(
     replicas = expected_replicas(plugin, labels.get(PLUGIN_CONFIG, ""))
     problem = count_problem(gpu, labels, devices, replicas=replicas)
     assert not problem, problem
-    offered = {name: count for name, count in devices.items() if count}
-    declared = declared_devices(gpu_node.pool, labels.get(GPU_PRODUCT, ""), gpu_inventory)
+    offered = {name.removesuffix(".shared"): count for name, count in devices.items() if count}
+    declared = declared_devices(gpu_node.pool, labels.get(GPU_PRODUCT, ""), gpu_inventory, replicas)
     assert declared in ({}, offered), f"allocatable are {offered}, the MIG configuration makes {declared}"
 
 
