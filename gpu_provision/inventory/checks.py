@@ -210,7 +210,7 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP189", (*path, "metadata", "name"), what, "Remove or rename one of them.")
         first.setdefault(name, position)
         stack = context.inventory.name
-        if kind.kind == "ConfigMap" and is_record(metadata["name"], stack):
+        if kind.kind == "ConfigMap" and (metadata["name"] == stack or metadata["name"].startswith(f"{stack}-")):
             what = f"ConfigMaps whose names begin with {stack} are the stack's records."
             yield context.error("GP189", (*path, "metadata", "name"), what, "Give it another name.")
         data = each.get("data", {})
@@ -222,11 +222,6 @@ def _check_extra_objects(context: CheckContext) -> Iterator[Problem]:
         if "status" in each:
             what = "An object's status is its controller's."
             yield context.error("GP189", (*path, "status"), what, "Remove it.")
-
-
-def is_record(name: str, stack: str) -> bool:
-    """Return whether a ConfigMap has a name as the records of a stack have."""
-    return name == stack or name.startswith(f"{stack}-")
 
 
 def _check_namespace(

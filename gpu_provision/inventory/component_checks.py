@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from gpu_provision.inventory.checks import CheckContext, is_record
+from gpu_provision.inventory.checks import CheckContext
 from gpu_provision.inventory.document import KeyPath, Problem, format_path
 from gpu_provision.inventory.json_schema import schema
 from gpu_provision.inventory.mig import check_mig
@@ -29,6 +29,7 @@ def check_components(context: CheckContext) -> Iterator[Problem]:
     yield from _check_driver_directory(context)
     yield from _check_nri(context)
     yield from _check_validations(context)
+    yield from _check_digest(context)
     yield from _check_monitors(context)
     yield from _check_config_maps(context)
     yield from _check_licences(context)
@@ -106,6 +107,18 @@ def _check_validations(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP186", (*path, "WITH_WORKLOAD"), what, "Remove the line.")
 
 
+_DIGEST = "DRIVER_CONFIG_DIGEST"
+
+
+def _check_digest(context: CheckContext) -> Iterator[Problem]:
+    """Yield variables of a name that the tool gives to the driver's containers, whatever they are."""
+    drivers: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
+    for path in ((*driver, *holder, "env") for driver in drivers for holder in ((), ("manager",))):
+        if _DIGEST in context.mapping_at(path):
+            what = f"{_DIGEST} is the tool's own: by it the driver container knows whether it is installed already."
+            yield context.error("GP186", (*path, _DIGEST), what, "Remove the line.")
+
+
 def _check_metrics(context: CheckContext) -> Iterator[Problem]:
     """Yield problems of the exporter's metrics."""
     path: KeyPath = ("dcgm_exporter", "config")
@@ -163,6 +176,10 @@ def _check_monitors(context: CheckContext) -> Iterator[Problem]:
             yield context.error("GP186", place, what, "Write a shorter scrape_timeout, or a longer interval.")
 
 
+_RECORDS = ("history", "validations")
+"""Ends of the names of ConfigMaps that a run writes, besides the one that has the name of the stack."""
+
+
 def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
     """Yield ConfigMaps of the inventory that have the name of another one, or of a record of the stack."""
     first: dict[str, str] = {}
@@ -173,8 +190,8 @@ def _check_config_maps(context: CheckContext) -> Iterator[Problem]:
             continue
         other, stack = first.setdefault(name, section), context.inventory.name
         place = context.first_declared((section, "config", "name"), (section, short))
-        if is_record(name, stack):
-            what = f"ConfigMaps whose names begin with {stack} are the stack's records."
+        if name in {stack, *(f"{stack}-{record}" for record in _RECORDS)}:
+            what = f"{name} is the name of a ConfigMap with the stack's own records."
             yield context.error("GP186", place, what, "Give it another name, or remove this line.")
         elif other != section:
             what = f"{other}.config and {section}.config make ConfigMaps of the same name."

@@ -188,6 +188,7 @@ def check_mig(context: CheckContext) -> Iterator[Problem]:
         elif text := layout_problem(geometry, layout) or strategy_problem(geometry, strategy):
             what = f"The MIG configuration {pool.mig.config} does not work on {pool.gpu.model}: {text}."
             fix = "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
+            fix = "Set mig.strategy: single or mixed, or remove mig." if strategy == "none" else fix
             if layout_problem(geometry, layout):
                 fix = f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
             yield context.error("GP158", path, what, fix)
