@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from gpu_provision.inventory.checks import CheckContext
+from gpu_provision.inventory.discovery import check_discovery
 from gpu_provision.inventory.document import KeyPath, Problem, format_path
 from gpu_provision.inventory.json_schema import schema
 from gpu_provision.inventory.mig import check_mig
@@ -211,37 +212,6 @@ def _check_licences(context: CheckContext) -> Iterator[Problem]:
             yield context.warning("GP145", place, what, fix)
 
 
-_GPU_CLASSES = ("0300", "0302")
-_GPU_LABEL_FIELDS = (["vendor"], ["class", "vendor"])
-
-
-def _check_discovery(context: CheckContext) -> Iterator[Problem]:
-    """Yield problems of Node Feature Discovery's configuration by which nodes lose the labels that the stack needs."""
-    worker, master = ("nfd", "worker_config"), ("nfd", "master_config")
-    pci: KeyPath = (*worker, "sources", "pci")
-    for path in ((*worker, "sources"), pci):
-        item = context.document.item(path)
-        if item is not None and not isinstance(item.value, dict):
-            yield context.error("GP188", path, f"{path[-1]} is no mapping of keys to values.", "Write a mapping.")
-    custom: KeyPath = (*worker, "sources", "custom")
-    if not isinstance(context.mapping_at(custom[:-1]).get("custom", []), list):
-        yield context.error("GP188", custom, "custom is no list of rules.", "Write lines that begin with a dash.")
-    classes = context.mapping_at(pci).get("deviceClassWhitelist")
-    if isinstance(classes, list) and not all(
-        any(each.startswith(str(one)) for one in classes) for each in _GPU_CLASSES
-    ):
-        what = "The worker would not report every GPU: their PCI classes are 0300 and 0302."
-        yield context.error("GP188", (*pci, "deviceClassWhitelist"), what, "Add 0300 and 0302, or 03.")
-    fields = context.mapping_at(pci).get("deviceLabelFields")
-    if fields is not None and fields not in _GPU_LABEL_FIELDS:
-        what = "The labels of GPUs would have other names than the stack looks for."
-        yield context.error("GP188", (*pci, "deviceLabelFields"), what, "Write [vendor] or [class, vendor].")
-    names = context.mapping_at(master).get("extraLabelNs")
-    if names is not None and not (isinstance(names, list) and "nvidia.com" in names):
-        what = "The master would drop the labels of GPU Feature Discovery, which begin with nvidia.com."
-        yield context.error("GP188", (*master, "extraLabelNs"), what, "Add nvidia.com to the list.")
-
-
 def _check_drop_in(context: CheckContext) -> Iterator[Problem]:
     """Yield a drop-in of the toolkit that the configuration of containerd could not import."""
     rule, name = schema()["$defs"]["host_path"], "RUNTIME_DROP_IN_CONFIG"
@@ -261,7 +231,7 @@ def _is_on(context: CheckContext, key: str) -> bool:
 _WHY_OFF = {"mig_manager": " while no pool has mig"}
 
 _CONFIGURED: dict[str, tuple[Callable[[CheckContext], Iterator[Problem]], tuple[KeyPath, ...]]] = {
-    "nfd": (_check_discovery, (("worker_config",), ("master_config",))),
+    "nfd": (check_discovery, (("worker_config",), ("master_config",))),
     "device_plugin": (check_plugin_configs, (("config", "data"),)),
     "mig_manager": (check_mig, (("config",),)),
     "dcgm_exporter": (_check_metrics, (("config",), ("metrics_config",), ("prometheus_rule",), ("dashboard",))),

@@ -213,6 +213,9 @@ def _check_entries(context: CheckContext) -> Iterator[Problem]:
                 what = "GPUs with mig-enabled: false have no MIG devices (mig-parted, api/spec/v1/spec.go)."
                 fix = "Set mig-enabled: true, or remove mig-devices."
                 yield context.error("GP158", (*path, "mig-devices"), what, fix)
+            elif devices and not any(devices.values()):
+                what = "Profiles without any instance are refused (mig-parted, pkg/types/mig_config.go)."
+                yield context.error("GP158", (*path, "mig-devices"), what, "Write mig-devices: {} for no instance.")
             elif is_on and devices is None:
                 what = "GPUs with mig-enabled: true need mig-devices (mig-parted, api/spec/v1/spec.go)."
                 fix = "Add mig-devices, such as {1g.10gb: 7}; {} makes none."
