@@ -170,10 +170,11 @@ def _check_monitors(context: CheckContext) -> Iterator[Problem]:
     if specs.dcgm_exporter.enabled:
         monitors["dcgm_exporter",] = specs.dcgm_exporter.service_monitor
     for holder, monitor in monitors.items():
-        if monitor.enabled and _seconds_of(monitor.scrape_timeout) > _seconds_of(monitor.interval):
-            path: KeyPath = (*holder, "service_monitor")
+        timeout, interval = ((*holder, "service_monitor", key) for key in ("scrape_timeout", "interval"))
+        is_known = not (context.is_refused(timeout) or context.is_refused(interval))
+        if is_known and monitor.enabled and _seconds_of(monitor.scrape_timeout) > _seconds_of(monitor.interval):
             what = f"The scrape_timeout {monitor.scrape_timeout} is longer than the interval {monitor.interval}."
-            place = context.first_declared((*path, "scrape_timeout"), (*path, "interval"))
+            place = context.first_declared(timeout, interval)
             yield context.error("GP186", place, what, "Write a shorter scrape_timeout, or a longer interval.")
 
 

@@ -98,7 +98,7 @@ def _check_pci(context: CheckContext) -> Iterator[Problem]:
     if is_readable and not all(any(each.startswith(one) for one in classes) for each in _GPU_CLASSES):
         what = "The worker would not report every GPU: their PCI classes are 0300 and 0302."
         yield context.error("GP188", (*_PCI, "deviceClassWhitelist"), what, "Add 0300 and 0302, or 03.")
-    if isinstance(fields, list) and fields not in _GPU_LABEL_FIELDS:
+    if isinstance(fields, list) and all(isinstance(each, str) for each in fields) and fields not in _GPU_LABEL_FIELDS:
         what = "The labels of GPUs would have other names than the stack looks for."
         yield context.error("GP188", (*_PCI, "deviceLabelFields"), what, "Write [vendor] or [class, vendor].")
 

@@ -44,8 +44,8 @@ class SchemaError:
 def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     """Return every difference between the data and the schema, one per place and keyword.
 
-    A value of the wrong type has no further difference, a text that is too long is not malformed as well, and a key
-    that is misspelled is not missing as well.
+    A value of the wrong type has no further difference, a text that is too long is not malformed as well, a key that is
+    misspelled is not missing as well, and the value of a malformed key does not matter.
     """
     from jsonschema.exceptions import ValidationError  # noqa: PLC0415  40 ms that --help need not pay
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
@@ -76,6 +76,8 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
         for each in errors.values()
         if (each.keyword in _OF_WRONG_TYPES or (each.path, "type") not in errors)
         and (each.keyword != "pattern" or (each.path, "maxLength") not in errors)
+        and (each.keyword not in _NUMBERS_OF_KEYS or each.path not in unknown)
+        and (each.keyword == "propertyNames" or (each.path, "propertyNames") not in errors)
         and not (each.keyword == "required" and _is_misnamed(each, unknown.get(each.path[:-1], ())))
     ]
 
@@ -91,6 +93,7 @@ OF_KEYS = frozenset({"additionalProperties", "propertyNames"})
 """Keywords of differences that are about a key, not about its value."""
 
 _OF_WRONG_TYPES = OF_KEYS | {"type"}
+_NUMBERS_OF_KEYS = frozenset({"minProperties", "maxProperties"})
 
 
 def _split(error: Any) -> Iterator[SchemaError]:

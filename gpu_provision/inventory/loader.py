@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from gpu_provision.inventory.checks import CheckContext, check_files, check_node
 from gpu_provision.inventory.component_checks import check_components
 from gpu_provision.inventory.document import (
     MAX_FINDINGS,
+    Document,
     KeyPath,
     Problem,
     Source,
@@ -21,7 +22,7 @@ from gpu_provision.inventory.document import (
     to_findings,
 )
 from gpu_provision.inventory.hardware import check_versions
-from gpu_provision.inventory.json_schema import OF_KEYS, drop_errors, find_schema_errors
+from gpu_provision.inventory.json_schema import OF_KEYS, SchemaError, drop_errors, find_schema_errors
 from gpu_provision.inventory.references import digest_values, drop_incomplete_references, fill_values
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
@@ -80,7 +81,7 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     misread = [each for each in differences if each.keyword in OF_KEYS and document.is_misread(each.path)]
     problems += [
         Problem(line=document.line(each.path), finding=partial(to_finding, document, each))
-        for each in differences
+        for each in _once_for_each_alias(document, differences)
         if each not in misread
     ]
     if len(problems) > MAX_FINDINGS:
@@ -94,6 +95,16 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     inventory = resolve(source, data, release)
     context = CheckContext(document, data, inventory, is_complete=not problems)
     return inventory, [*problems, *(problem for check in _CHECKS for problem in check(context))]
+
+
+def _once_for_each_alias(document: Document, differences: Iterable[SchemaError]) -> Iterable[SchemaError]:
+    """Return the differences, of a value that several aliases name only the first one."""
+    first: dict[tuple[object, ...], SchemaError] = {}
+    for each in differences:
+        item, holder = document.item(each.path), document.item(each.path[:-1])
+        place = (id(item),) if item else (id(holder), each.path[-1])
+        first.setdefault((place, each.keyword, str(each.expected)), each)
+    return first.values()
 
 
 def _prefixes(path: KeyPath) -> Iterator[KeyPath]:

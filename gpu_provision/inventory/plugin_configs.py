@@ -148,7 +148,10 @@ def _check_resources(context: CheckContext, path: KeyPath, replicated: Mapping[s
 
 
 def _check_flags(context: CheckContext, path: KeyPath, flags: Mapping[str, Any]) -> Iterator[Problem]:
-    effective: dict[KeyPath, str] = {("migStrategy",): context.inventory.specs.mig_strategy}
+    strategy = context.inventory.specs.mig_strategy
+    if context.is_refused(("mig", "strategy")):
+        strategy = str(flags.get("migStrategy"))
+    effective: dict[KeyPath, str] = {("migStrategy",): strategy}
     for flag, (variable, setting) in OVERRIDDEN_FLAGS.items():
         value: Any = flags
         for step in flag:
