@@ -35,7 +35,7 @@ def check_components(context: CheckContext) -> Iterator[Problem]:
     yield from _check_config_maps(context)
     yield from _check_licences(context)
     for key, (check, parts) in _CONFIGURED.items():
-        idle = [] if _is_on(context, key) else [part for part in parts if context.document.item((key, *part))]
+        idle = [] if _is_on(context, key) else [part for part in parts if _is_declared(context, (key, *part))]
         if not idle:
             yield from check(context)
         elif context.is_complete:
@@ -207,7 +207,8 @@ def _check_licences(context: CheckContext) -> Iterator[Problem]:
     drivers |= {("pools", name, "driver"): [pool.driver] for name, pool in pools.items()}
     for path, having in drivers.items():
         place: KeyPath = (*path, "licensing_nls_enabled")
-        if context.is_complete and context.document.item(place) and not any(each.licensing_config for each in having):
+        is_off = context.mapping_at(path).get("licensing_nls_enabled") is False  # a GPUStack has the default
+        if context.is_complete and is_off and not any(each.licensing_config for each in having):
             what = "licensing_nls_enabled has no effect without licensing_config."
             fix = "Set licensing_config to the Secret of the licence, or remove the line."
             yield context.warning("GP145", place, what, fix)
@@ -227,6 +228,12 @@ def _is_on(context: CheckContext, key: str) -> bool:
     return getattr(context.inventory.specs, key).enabled or (
         key == "mig_manager" and any(pool.mig for pool in context.inventory.pools.values())
     )
+
+
+def _is_declared(context: CheckContext, path: KeyPath) -> bool:
+    """Return whether a setting has a value; a GPUStack has the defaults of all settings, which are empty or off."""
+    value = context.mapping_at(path[:-1]).get(str(path[-1]))
+    return bool(any(value.values()) and value.get("enabled", True) if isinstance(value, dict) else value)
 
 
 _WHY_OFF = {"mig_manager": " while no pool has mig"}
