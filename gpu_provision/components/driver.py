@@ -17,7 +17,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
 from gpu_provision.model.specs import Specs
-from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
+from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
@@ -122,32 +122,38 @@ def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
 def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     """Return the targets that no driver DaemonSet can serve."""
     served = [target for target in context.targets if not target.driver.on_host]
-    unknown = [
-        Finding(
+    checks = (_without_kernel, _without_network_card, _without_licence)
+    own = (finding for check in checks for finding in check(served, context))
+    return (*_of_unknown_system(served), *_without_image(served), *own)
+
+
+def _of_unknown_system(served: Iterable[Target]) -> Iterator[Finding]:
+    for pool, names in names_by((target.pool.name, target.name) for target in served if target.os is None):
+        nodes, is_one = join_limited(names, MAX_NODES), len(names) == 1
+        yield Finding(
             code="GP401",
-            what=f"the operating system of {target.name} is not known, so it gets no driver",
-            where=f"Node {target.name}",
+            what=f"the operating system of {nodes} is not known, so {'it gets' if is_one else 'they get'} no driver",
+            where=nodes_at(names, MAX_NODES),
             evidence="neither Node Feature Discovery nor the Node object names it",
-            fix=f"set pools.{target.pool.name}.os, for example to ubuntu22.04",
+            fix=f"set pools.{pool}.os, for example to ubuntu22.04",
         )
-        for target in served
-        if target.os is None
-    ]
-    without_image = [
-        Finding(
+
+
+def _without_image(served: Iterable[Target]) -> Iterator[Finding]:
+    lacking = {target.name: target for target in served if target.os and target.os.id not in _WITH_IMAGES}
+    kinds = (((target.pool.name, image_of(target)), name) for name, target in lacking.items())
+    for (pool, image), names in names_by(kinds):
+        target, run = lacking[names[0]], "runs" if len(names) == 1 else "run"
+        system = target.os.tag if target.os else ""
+        yield Finding(
             code="GP402",
-            what=f"{target.name} runs {target.os.tag}, for which NVIDIA publishes no driver image",
-            where=f"Node {target.name}",
-            evidence=f"the image would be {image_of(target)}",
-            fix=f"install the driver on the host and set pools.{target.pool.name}.driver.enabled: "
+            what=f"{join_limited(names, MAX_NODES)} {run} {system}, for which NVIDIA publishes no driver image",
+            where=nodes_at(names, MAX_NODES),
+            evidence=f"the image would be {image}",
+            fix=f"install the driver on the host and set pools.{pool}.driver.enabled: "
             f"{'auto' if target.pool.driver.prefer_host else 'false'}",
             severity=Severity.WARNING,  # the user may have built an image under that tag
         )
-        for target in served
-        if target.os and target.os.id not in _WITH_IMAGES
-    ]
-    checks = (_without_kernel, _without_network_card, _without_licence)
-    return (*unknown, *without_image, *(finding for check in checks for finding in check(served, context)))
 
 
 def _without_licence(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
@@ -195,11 +201,12 @@ def _without_network_card(served: Iterable[Target], context: RenderContext) -> I
     Another Node Feature Discovery may be configured not to report network cards.
     """
     asking = [each for each in served if each.facts and each.pool.driver.rdma.enabled]
-    lacking: dict[str, list[str]] = {}
-    for target in asking:
-        if labels.has_gpu(target.labels) and not labels.has_mellanox_card(target.labels):
-            lacking.setdefault(target.pool.name, []).append(target.name)
-    for pool, names in lacking.items():
+    lacking = (
+        (target.pool.name, target.name)
+        for target in asking
+        if labels.has_gpu(target.labels) and not labels.has_mellanox_card(target.labels)
+    )
+    for pool, names in names_by(lacking):
         nodes = join_limited(names, MAX_NODES)
         yield Finding(
             code="GP421",

@@ -38,30 +38,43 @@ def resource_to_request(devices: Mapping[str, int]) -> str:
     return min(devices, key=lambda name: (not devices[name], name != GPU, name), default=GPU)
 
 
-def declared_devices(pool: NodePool, product: str, inventory: Inventory) -> dict[str, int]:
+def declared_devices(
+    pool: NodePool, product: str, inventory: Inventory, replicas: Mapping[str, int] | None
+) -> dict[str, int]:
     """Return what a node offers once it has the MIG configuration of its pool; empty without one, or if unknown.
 
-    ``product``: the label of GPU Feature Discovery, for a model that does not tell the size of its memory. How often a
-    configuration of the device plugin offers each device is not known here.
+    ``product``: the label of GPU Feature Discovery, for a model that does not tell the size of its memory.
+    ``replicas``: as of `count_problem`. The node may offer a resource under the name that sharing appends to.
     """
     mig, gpu, specs = pool.mig, pool.gpu, inventory.specs
-    if mig is None or gpu is None or not gpu.count or specs.device_plugin.config_map:
+    if mig is None or gpu is None or not gpu.count or replicas is None:
         return {}
     layout = find_layout(gpu.model) or find_layout(product)
     geometry = geometry_of(mig.config, specs.mig_manager, layout, gpu.count)
-    return {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
+    made = {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
+    return {resource: count * _copies(resource, replicas) for resource, count in made.items()}
 
 
-def geometry_problem(target: Target, inventory: Inventory) -> str:
+def missing_device(devices: Mapping[str, int], declared: Mapping[str, int]) -> str:
+    """Return the first of the declared resources that a node offers in another number; empty if there is none."""
+    return next((name for name, count in declared.items() if offered_count(name, devices) != count), "")
+
+
+def geometry_problem(target: Target, inventory: Inventory, replicas: Mapping[str, int] | None) -> str:
     """Return which devices a node lacks that the MIG configuration of its pool makes; empty until that is applied."""
     live, config = target.labels, target.labels.get(MIG_CONFIG, "")
     is_applied = target.pool.mig is not None and live.get(MIG_STATE) == MIG_SUCCESS
     if target.facts is None or not is_applied or config != requested_configuration(inventory, target.pool):
         return ""
-    for resource, count in declared_devices(target.pool, live.get(GPU_PRODUCT, ""), inventory).items():
-        if (offered := target.facts.devices.get(resource, 0)) != count:
-            return f"{config} makes {count} {resource}, the node offers {offered} to pods"
-    return ""
+    declared, devices = (
+        declared_devices(target.pool, live.get(GPU_PRODUCT, ""), inventory, replicas),
+        target.facts.devices,
+    )
+    if not (resource := missing_device(devices, declared)):
+        return ""
+    shared = _shared_text(_copies(resource, replicas))
+    makes = f"{config} makes {declared[resource] // _copies(resource, replicas)} {resource}{shared}"
+    return f"{makes}, the node offers {offered_count(resource, devices)} to pods"
 
 
 def count_problem(
@@ -90,13 +103,13 @@ def _offer_problem(
     sliced = {match[1]: _count(labels, key) for key in labels if (match := _MIG_COUNT.fullmatch(key))}
     for resource, count in sorted(sliced.items()):
         copies = _copies(resource, replicas)
-        if count is not None and _offered(resource, devices) < count * copies:
+        if count is not None and offered_count(resource, devices) < count * copies:
             found = f"{_GFD} counts {count} {resource}{_shared_text(copies)}"
-            return f"{found}, the node offers {_offered(resource, devices)} to pods"
+            return f"{found}, the node offers {offered_count(resource, devices)} to pods"
     if any(name.startswith(_MIG) and count for name, count in devices.items()):
         return ""
     counted = _count(labels) if SLICES in labels or gpu.is_any else None
-    expected, offered, copies = counted or gpu.count, _offered(GPU, devices), _copies(GPU, replicas)
+    expected, offered, copies = counted or gpu.count, offered_count(GPU, devices), _copies(GPU, replicas)
     is_exact = offered == expected * copies if expected else offered > 0  # an unknown number is right, but none
     if is_exact or (replicas is None and offered > expected):
         return ""
@@ -118,5 +131,6 @@ def _count(labels: Mapping[str, str], key: str = GPU_COUNT) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
-def _offered(resource: str, devices: Mapping[str, int]) -> int:
+def offered_count(resource: str, devices: Mapping[str, int]) -> int:
+    """Return how many devices of a resource a node offers, also under the name that sharing gives it."""
     return devices.get(resource, 0) + devices.get(resource + _SHARED, 0)

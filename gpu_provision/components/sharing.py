@@ -22,6 +22,8 @@ def configurations(context: RenderContext) -> Mapping[str, str]:
     Empty without any, or if the ConfigMap was not read.
     """
     spec = context.inventory.specs.device_plugin
+    if not spec.config_map:
+        return {}
     declared = {name: yaml.safe_dump(dict(each), sort_keys=False) for name, each in spec.config.data.items()}
     return declared or config_files(context, spec.config_map)
 

@@ -24,7 +24,7 @@ from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice,
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.text import nodes_at
+from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
 
 def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, str]) -> DriverChoice:
@@ -174,42 +174,50 @@ def _unclaimed_nodes(context: RenderContext) -> Iterator[Finding]:
     inventory, facts = context.inventory, context.facts
     listed = {node.name for node in inventory.nodes}
     contested = {
-        node.name: pools
+        node.name: tuple(pool.name for pool in pools)
         for node in facts.nodes
         if node.name not in listed and len(pools := _claiming_pools(inventory, node)) > 1
     }
-    for name, pools in sorted(contested.items()):
+    for selecting, names in names_by((pools, name) for name, pools in sorted(contested.items())):
+        nodes = join_limited(names, MAX_NODES)
+        are, it = ("is", "it") if len(names) == 1 else ("are", "them")
+        selectors = {pool: dict(inventory.pools[pool].node_selector) for pool in selecting}
         yield Finding(
             code="GP404",
-            what=f"{name} is selected by the pools {', '.join(pool.name for pool in pools)}, so none of them gets it",
-            where=f"Node {name}",
-            evidence="; ".join(f"pools.{pool.name}.node_selector: {dict(pool.node_selector)}" for pool in pools),
-            fix="make the node_selectors exclude one another, or list the node under nodes",
+            what=f"{nodes} {are} selected by the pools {', '.join(selecting)}, so none of them gets {it}",
+            where=nodes_at(names, MAX_NODES),
+            evidence="; ".join(f"pools.{pool}.node_selector: {selector}" for pool, selector in selectors.items()),
+            fix=f"make the node_selectors exclude one another, or list {it} under nodes",
         )
     known = {node.name for node in facts.nodes if node.labels.get(INVENTORY) == inventory.name} | contested.keys()
-    for name in unassigned_nodes(inventory, facts):
-        if name not in known:
-            yield Finding(
-                code="GP405",
-                what=f"{name} has an NVIDIA GPU, but no pool claims it; it is left alone",
-                where=f"Node {name}",
-                evidence="Node Feature Discovery labels it with an NVIDIA PCI device",
-                fix="list it under nodes, give a pool a node_selector that selects it, or declare a pool with gpu: {}",
-                severity=Severity.WARNING,
-            )
+    names = [name for name in unassigned_nodes(inventory, facts) if name not in known]
+    if names:
+        has, it = ("has", "it is") if len(names) == 1 else ("have", "they are")
+        yield Finding(
+            code="GP405",
+            what=f"{join_limited(names, MAX_NODES)} {has} an NVIDIA GPU, but no pool claims it; {it} left alone",
+            where=nodes_at(names, MAX_NODES),
+            evidence="Node Feature Discovery reports an NVIDIA PCI device",
+            fix="list them under nodes, give a pool a node_selector for them, or declare a pool with gpu: {}",
+            severity=Severity.WARNING,
+        )
 
 
 def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
     """Yield nodes that get no stack, as their GPUs are for virtual machines."""
-    live = {node.name: node.labels for node in context.facts.nodes}
-    for name, value in sorted(nodes_for_vms(context.inventory, context.facts).items()):
-        is_live = live.get(name, {}).get(WORKLOAD) == value
-        command = f"kubectl label node {name} {WORKLOAD}-"
+    live = {node.name: node.labels.get(WORKLOAD) for node in context.facts.nodes}
+    pools = node_pools(context.inventory, context.facts)
+    found = sorted(nodes_for_vms(context.inventory, context.facts).items())
+    kinds = (((pools[name].name, value, live.get(name) == value), name) for name, value in found)
+    for (_, value, is_live), names in names_by(kinds):
+        command = f"kubectl label node {names[0] if len(names) == 1 else 'NODE'} {WORKLOAD}-"
         remove = command if is_live else f"remove the label {WORKLOAD} of the inventory"
+        gets = "it gets" if len(names) == 1 else "they get"
         yield Finding(
             code="GP413",
-            what=f"the GPUs of {name} are for virtual machines, which is not supported; it gets no stack",
-            where=f"Node {name}",
+            what=f"the GPUs of {join_limited(names, MAX_NODES)} are for virtual machines, which is not supported; "
+            f"{gets} no stack",
+            where=nodes_at(names, MAX_NODES),
             evidence=f"label {WORKLOAD}={value}",
             fix=f"{remove}, if containers are to use them",
             severity=Severity.WARNING,
@@ -218,17 +226,21 @@ def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
 
 def _other_systems(context: RenderContext) -> Iterator[Finding]:
     """Yield nodes that run another system than their pool declares."""
-    for target in context.targets:
-        declared, observed = target.pool.os.tag if target.pool.os else "", target.os.tag if target.os else ""
-        if declared and observed and declared != observed:
-            yield Finding(
-                code=codes.OS_DIFFERS,
-                what=f"the node runs {observed}, and pool {target.pool.name} declares {declared}",
-                where=f"Node {target.name}",
-                evidence=f"the node reports {observed}; its driver image is chosen for that",
-                fix=f"correct pools.{target.pool.name}.os, or leave it out: every node then says so itself",
-                severity=Severity.WARNING,
-            )
+    systems = (
+        ((target.pool.name, target.pool.os.tag, target.os.tag), target.name)
+        for target in context.targets
+        if target.pool.os and target.os and target.pool.os.tag != target.os.tag
+    )
+    for (pool, declared, observed), names in names_by(systems):
+        subject = "the node runs" if len(names) == 1 else "the nodes run"
+        yield Finding(
+            code=codes.OS_DIFFERS,
+            what=f"{subject} {observed}, and pool {pool} declares {declared}",
+            where=nodes_at(names, MAX_NODES),
+            evidence=f"reported is {observed}; the driver image is chosen for that",
+            fix=f"correct pools.{pool}.os, or leave it out: every node then says so itself",
+            severity=Severity.WARNING,
+        )
 
 
 def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
@@ -238,7 +250,7 @@ def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
         yield Finding(
             code="GP410",
             what="host driver not checked on these nodes; the driver container will be deployed",
-            where=nodes_at(names),
+            where=nodes_at(names, MAX_NODES),
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a host driver the container ends, and its manager labels the node so",
             fix="run without --cluster-only, or label nodes that have one:"

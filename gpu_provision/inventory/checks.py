@@ -49,9 +49,10 @@ class CheckContext:
         """Return whether the schema refuses the value of a key, or one around it."""
         value: Any = self.data
         for length, step in enumerate(path, start=1):
-            if not isinstance(value, dict) or step not in value:
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):
                 return self.document.item(path[:length]) is not None
-            value = value[step]
         return False
 
     @property
@@ -101,12 +102,20 @@ def check_nodes(context: CheckContext) -> Iterator[Problem]:
     yield from _check_addresses(context)
     yield from _check_pools(context)
     yield from _check_open_pools(context)
-    holders: list[tuple[KeyPath, dict[str, Any]]] = [(("pools", name), pool) for name, pool in context.pools.items()]
-    holders += [(("nodes", position), node) for position, node in enumerate(context.nodes)]
-    for path, holder in holders:
-        for key in (key for key in holder.get("labels", {}) if key.startswith("gpu-provision.io/")):
+    yield from _check_labels(context)
+
+
+def _check_labels(context: CheckContext) -> Iterator[Problem]:
+    """Yield labels that this tool sets itself, whatever their value here."""
+    drivers: list[KeyPath] = [("driver",), *(("pools", name, "driver") for name in context.pools)]
+    holders: list[KeyPath] = [*(("pools", name) for name in context.pools), ("daemonsets",), *drivers]
+    holders += (("nodes", position) for position in range(len(context.nodes)))
+    extra = context.data.get("extra_objects", ())
+    holders += (("extra_objects", position, "metadata") for position in range(len(extra)))
+    for path in ((*holder, "labels") for holder in holders):
+        for key in (key for key in context.mapping_at(path) if key.startswith("gpu-provision.io/")):
             what = f"The label {key} is set by this tool; a value here is overwritten."
-            yield context.warning("GP164", (*path, "labels", key), what, "Remove it.")
+            yield context.warning("GP164", (*path, key), what, "Remove it.")
 
 
 def _check_open_pools(context: CheckContext) -> Iterator[Problem]:
@@ -228,12 +237,13 @@ def _check_namespace(
     context: CheckContext, path: KeyPath, metadata: Mapping[str, Any], *, is_namespaced: bool
 ) -> Iterator[Problem]:
     namespace, home = metadata.get("namespace"), context.inventory.cluster.namespace
-    allowed = dict.fromkeys((home, context.inventory.specs.nfd.namespace))
+    nfd = context.inventory.specs.nfd
+    allowed = dict.fromkeys((home, nfd.namespace) if nfd.enabled else (home,))
     if namespace and not is_namespaced:
         what = "Objects of this kind are in no namespace."
         yield context.error("GP189", (*path, "metadata", "namespace"), what, "Remove the line.")
     elif namespace and namespace not in allowed and not context.is_refused(("nfd", "namespace")):
-        what = f"The stack's objects are in the namespaces {' and '.join(allowed)}."
+        what = f"The stack's objects are in the namespace{'s' if nfd.enabled else ''} {' and '.join(allowed)}."
         fix = f"Write namespace: {home}, or apply the object with kubectl."
         yield context.error("GP189", (*path, "metadata", "namespace"), what, fix)
 

@@ -118,6 +118,7 @@ class Problem:
     line: int  # where in the file it is, from 1
     severity: Severity = Severity.ERROR  # whether it stops a run
     finding: Callable[[], Finding]  # called only if shown: the search for a similar name takes time
+    holder: KeyPath | None = None  # of a key that YAML reads as another value: the mapping that has it
 
 
 def to_findings(problems: Iterable[Problem], name: str) -> tuple[Finding, ...]:

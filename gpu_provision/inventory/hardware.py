@@ -12,6 +12,7 @@ from typing import Any
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext
 from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.inventory.schema_errors import suggest_value
 from gpu_provision.model.inventory import NodePool, OperatingSystem
 from gpu_provision.model.text import did_you_mean, find_nearest
 from gpu_provision.releases import COMPONENTS, platforms
@@ -155,7 +156,7 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
     for path in paths:
         section = context.mapping_at(path)
         version = section.get("version", "")
-        if problem := _check_suffix(context, path, version):
+        if problem := _check_tag_of_image(context, path, version):
             yield problem
         elif "." in version and _branch(version) and version not in known and not _OWN_IMAGE & section.keys():
             same_branch = [each for each in known if _branch(each) == _branch(version)]
@@ -163,6 +164,10 @@ def _check_drivers(context: CheckContext) -> Iterator[Problem]:
             near = same_branch[-1] if same_branch else min(known, key=distances.__getitem__)
             what = f"No release recommends driver {version}; its image may not exist for your operating systems."
             yield context.warning("GP133", (*path, "version"), what, f"The nearest known one is {near}.")
+        elif version and not _branch(version) and not version.startswith("sha256:"):
+            what = f"{version} does not begin with the driver's version, so drivers are not checked for the GPUs."
+            fix = f"Check that it supports them; or name the image by its version, such as {known[-1]}-{version}."
+            yield context.warning("GP133", (*path, "version"), what, fix)
 
 
 def _has_own_image(context: CheckContext, path: KeyPath) -> bool:
@@ -170,25 +175,32 @@ def _has_own_image(context: CheckContext, path: KeyPath) -> bool:
     return not _OWN_IMAGE.isdisjoint([*context.mapping_at(("driver",)), *context.mapping_at(path)])
 
 
+_VERSION = re.compile(r"([0-9]{3})(\.[0-9]{1,3}){0,2}")
 _SUFFIXES_OF_NVIDIA = frozenset({"", "grid"})  # of vGPU guests
 
 
-def _check_suffix(context: CheckContext, path: KeyPath, version: str) -> Problem | None:
-    """Return the problem of a version that ends in a word: only images of the user have others than NVIDIA's.
+def _check_tag_of_image(context: CheckContext, path: KeyPath, version: str) -> Problem | None:
+    """Return the problem of a version that NVIDIA's images do not have; images of the user have any.
 
     As in the GPU Operator, the operating system's suffix follows it.
     """
     number, _, suffix = version.partition("-")
-    word = suffix.rpartition("-")[2]
+    word, place = version.rpartition("-")[2], (*path, "version")
     system = re.match(r"[a-z-]+(?=\d)", word)
     if system and system[0] in images():
         what = f"{version} ends in an operating system, which is added for each node."
-        return context.error("GP124", (*path, "version"), what, f"Write {version.removesuffix(f'-{word}')}.")
-    if suffix in _SUFFIXES_OF_NVIDIA or _has_own_image(context, path):
+        return context.error("GP124", place, what, f"Write {version.removesuffix(f'-{word}')}.")
+    if not version or version.startswith("sha256:") or _has_own_image(context, path):
+        return None
+    own = "or set repository or image of the driver to images of your own."
+    if not _VERSION.fullmatch(number):
+        meant = suggest_value(version, _VERSION.pattern) or releases.driver_versions()[-1]
+        what = "NVIDIA's driver images have a version of two or three numbers with dots between them, or a branch."
+        return context.error("GP124", place, what, f"Write, for example, {meant}; {own}")
+    if suffix in _SUFFIXES_OF_NVIDIA:
         return None
     what = f"NVIDIA has no driver images whose versions end in {suffix}."
-    fix = f"Write {number}, or set repository or image of the driver to images of your own."
-    return context.error("GP124", (*path, "version"), what, fix)
+    return context.error("GP124", place, what, f"Write {number}, {own}")
 
 
 def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
@@ -244,7 +256,7 @@ def _check_tag(context: CheckContext, path: KeyPath, pool: NodePool) -> Iterator
     elif version.startswith("sha256:"):
         what = "A digest names the image of one kernel, and each kernel has an image of its own."
         yield context.error("GP193", path, what, 'Write the branch, such as version: "595".')
-    elif not version.isdecimal() and not is_own:
+    elif not version.isdecimal() and not is_own and not _check_tag_of_image(context, path[:-1], version):
         what = f"There are precompiled images of branches, and {version} is a whole version."
         yield context.error("GP193", path, what, f'Set driver.version: "{_branch(version)}"')
 
@@ -274,8 +286,9 @@ def _check_gds(context: CheckContext, name: str, pool: NodePool) -> Iterator[Pro
 
 
 def _branch(version: str) -> int:
-    head = version.partition(".")[0]
-    return int(head) if head.isdecimal() else 0
+    """Return the branch of a driver; 0 for a tag that does not tell it."""
+    match = _VERSION.fullmatch(version.partition("-")[0])
+    return int(match[1]) if match else 0
 
 
 def _is_driver_known(context: CheckContext, pool: NodePool) -> bool:

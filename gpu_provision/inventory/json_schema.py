@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from gpu_provision.inventory.document import KeyPath, format_path
+from gpu_provision.model.text import find_nearest
 
 
 @cache
@@ -28,7 +29,10 @@ def resolve_ref(part: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SchemaError:
-    """One difference from the schema: its path, the keyword, and the keyword's value."""
+    """One difference from the schema: its path, the keyword, and the keyword's value.
+
+    ``value`` is what is there; for a missing key the mapping that lacks it.
+    """
 
     path: KeyPath
     keyword: str
@@ -40,7 +44,8 @@ class SchemaError:
 def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     """Return every difference between the data and the schema, one per place and keyword.
 
-    A value of the wrong type has no further difference, and a text that is too long is not malformed as well.
+    A value of the wrong type has no further difference, a text that is too long is not malformed as well, a key that is
+    misspelled is not missing as well, and the value of a malformed key does not matter.
     """
     from jsonschema.exceptions import ValidationError  # noqa: PLC0415  40 ms that --help need not pay
     from jsonschema.validators import Draft202012Validator, extend  # noqa: PLC0415  as above
@@ -62,18 +67,33 @@ def find_schema_errors(data: dict[str, Any]) -> list[SchemaError]:
     for error in validator(schema()).iter_errors(data):
         for each in _split(error):
             errors.setdefault((each.path, each.keyword), each)
+    unknown: dict[KeyPath, list[str]] = {}
+    for path, keyword in errors:
+        if keyword == "additionalProperties":
+            unknown.setdefault(path[:-1], []).append(str(path[-1]))
     return [
         each
         for each in errors.values()
         if (each.keyword in _OF_WRONG_TYPES or (each.path, "type") not in errors)
         and (each.keyword != "pattern" or (each.path, "maxLength") not in errors)
+        and (each.keyword not in _NUMBERS_OF_KEYS or each.path not in unknown)
+        and (each.keyword == "propertyNames" or (each.path, "propertyNames") not in errors)
+        and not (each.keyword == "required" and _is_misnamed(each, unknown.get(each.path[:-1], ())))
     ]
+
+
+def _is_misnamed(missing: SchemaError, unknown: Sequence[str]) -> bool:
+    """Return whether an unknown key stands for a missing one: ``generateName``, ``modle``, or the only one there is."""
+    key, holder = str(missing.path[-1]), missing.value
+    is_alone = bool(unknown) and holder.keys() == {*unknown}
+    return is_alone or any(key in each.lower() or find_nearest(each, [key]) for each in unknown)
 
 
 OF_KEYS = frozenset({"additionalProperties", "propertyNames"})
 """Keywords of differences that are about a key, not about its value."""
 
 _OF_WRONG_TYPES = OF_KEYS | {"type"}
+_NUMBERS_OF_KEYS = frozenset({"minProperties", "maxProperties"})
 
 
 def _split(error: Any) -> Iterator[SchemaError]:
@@ -84,11 +104,11 @@ def _split(error: Any) -> Iterator[SchemaError]:
             yield SchemaError((*path, key), keyword, wanted, error.schema, error.instance[key])
     elif keyword == "required":
         for key in (key for key in wanted if key not in error.instance):
-            yield SchemaError((*path, key), keyword, wanted, error.schema, None)
+            yield SchemaError((*path, key), keyword, wanted, error.schema, error.instance)
     elif keyword == "dependentRequired":
         needed = {key for given, keys in wanted.items() if given in error.instance for key in keys}
         for key in sorted(needed.difference(error.instance)):
-            yield SchemaError((*path, key), "required", [key], error.schema, None)
+            yield SchemaError((*path, key), "required", [key], error.schema, error.instance)
     elif "propertyNames" in error.absolute_schema_path:
         yield SchemaError((*path, error.instance), "propertyNames", wanted, error.schema, error.instance)
     else:

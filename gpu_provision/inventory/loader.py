@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,8 @@ from gpu_provision.inventory.checks import CheckContext, check_files, check_node
 from gpu_provision.inventory.component_checks import check_components
 from gpu_provision.inventory.document import (
     MAX_FINDINGS,
+    Document,
+    KeyPath,
     Problem,
     Source,
     SourceError,
@@ -19,7 +22,7 @@ from gpu_provision.inventory.document import (
     to_findings,
 )
 from gpu_provision.inventory.hardware import check_versions
-from gpu_provision.inventory.json_schema import OF_KEYS, drop_errors, find_schema_errors
+from gpu_provision.inventory.json_schema import OF_KEYS, SchemaError, drop_errors, find_schema_errors
 from gpu_provision.inventory.references import digest_values, drop_incomplete_references, fill_values
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
@@ -73,10 +76,12 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     written, unavailable = fill_values(document, source.path.parent, is_local=source.is_local)
     problems += unavailable
     differences = find_schema_errors(written)
+    refused = {each.path for each in differences if each.keyword == "type"}
+    problems = [each for each in problems if each.holder is None or refused.isdisjoint(_prefixes(each.holder))]
     misread = [each for each in differences if each.keyword in OF_KEYS and document.is_misread(each.path)]
     problems += [
         Problem(line=document.line(each.path), finding=partial(to_finding, document, each))
-        for each in differences
+        for each in _once_for_each_alias(document, differences)
         if each not in misread
     ]
     if len(problems) > MAX_FINDINGS:
@@ -90,6 +95,20 @@ def _read(source: Source) -> tuple[Inventory | None, list[Problem]]:
     inventory = resolve(source, data, release)
     context = CheckContext(document, data, inventory, is_complete=not problems)
     return inventory, [*problems, *(problem for check in _CHECKS for problem in check(context))]
+
+
+def _once_for_each_alias(document: Document, differences: Iterable[SchemaError]) -> Iterable[SchemaError]:
+    """Return the differences, of a value that several aliases name only the first one."""
+    first: dict[tuple[object, ...], SchemaError] = {}
+    for each in differences:
+        item, holder = document.item(each.path), document.item(each.path[:-1])
+        place = (id(item),) if item else (id(holder), each.path[-1])
+        first.setdefault((place, each.keyword, str(each.expected)), each)
+    return first.values()
+
+
+def _prefixes(path: KeyPath) -> Iterator[KeyPath]:
+    return (path[:length] for length in range(len(path) + 1))
 
 
 def with_cluster(inventory: Inventory, *, kubeconfig: str | None, context: str | None) -> Inventory:

@@ -160,6 +160,7 @@ def _size(instances: Instances) -> tuple[int, int]:
 
 def check_mig(context: CheckContext) -> Iterator[Problem]:
     """Yield geometries that GPUs cannot have, that would not be offered, or that nothing declares."""
+    yield from _check_entries(context)
     specs = context.inventory.specs
     strategy = _ANY_DEVICES if context.is_refused(("mig", "strategy")) else specs.mig_strategy
     for name, pool in context.inventory.pools.items():
@@ -187,9 +188,38 @@ def check_mig(context: CheckContext) -> Iterator[Problem]:
         elif text := layout_problem(geometry, layout) or strategy_problem(geometry, strategy):
             what = f"The MIG configuration {pool.mig.config} does not work on {pool.gpu.model}: {text}."
             fix = "Set mig.strategy: mixed, or choose a configuration with devices of one kind."
+            fix = "Set mig.strategy: single or mixed, or remove mig." if strategy == "none" else fix
             if layout_problem(geometry, layout):
                 fix = f"Correct it in mig_manager.config.data, or choose one of {', '.join(_names(layout))}."
             yield context.error("GP158", path, what, fix)
+
+
+_CONFIGS: KeyPath = ("mig_manager", "config", "data", "mig-configs")
+
+
+def _check_entries(context: CheckContext) -> Iterator[Problem]:
+    """Yield entries of which the MIG manager reads none, as one is wrong.
+
+    Source: https://github.com/NVIDIA/mig-parted, api/spec/v1/spec.go, MigConfigSpec.UnmarshalJSON.
+    """
+    for name, entries in context.mapping_at(_CONFIGS).items():
+        for position, entry in enumerate(entries):
+            path: KeyPath = (*_CONFIGS, name, position)
+            item = context.document.item(path)
+            if not entry or item is None or item.value.keys() != entry.keys():
+                continue  # a mistake that the schema names
+            is_on, devices = entry.get("mig-enabled"), entry.get("mig-devices")
+            if is_on is False and devices:
+                what = "GPUs with mig-enabled: false have no MIG devices (mig-parted, api/spec/v1/spec.go)."
+                fix = "Set mig-enabled: true, or remove mig-devices."
+                yield context.error("GP158", (*path, "mig-devices"), what, fix)
+            elif devices and not any(devices.values()):
+                what = "Profiles without any instance are refused (mig-parted, pkg/types/mig_config.go)."
+                yield context.error("GP158", (*path, "mig-devices"), what, "Write mig-devices: {} for no instance.")
+            elif is_on and devices is None:
+                what = "GPUs with mig-enabled: true need mig-devices (mig-parted, api/spec/v1/spec.go)."
+                fix = "Add mig-devices, such as {1g.10gb: 7}; {} makes none."
+                yield context.error("GP158", (*path, "mig-enabled"), what, fix)
 
 
 def _names(layout: MigLayout | None) -> list[str]:
@@ -202,7 +232,7 @@ def _unknown_configuration(
     """Yield a problem if no configuration of this name can exist for the GPUs of a pool."""
     spec = context.inventory.specs.mig_manager
     declared = declared_configurations(spec)
-    if context.is_refused(("mig_manager", "config", "data", "mig-configs", config)):
+    if context.is_refused((*_CONFIGS, config)):
         return
     if not declared and "data" in context.mapping_at(("mig_manager", "config")):
         return  # a mistake that the schema names

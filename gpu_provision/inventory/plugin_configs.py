@@ -75,6 +75,9 @@ def _check_choices(context: CheckContext) -> Iterator[Problem]:
         if choice and context.is_complete and pool.gpu is None:
             what = f"The pool {name} has no gpu, so its configuration has no effect."
             yield context.warning("GP145", path, what, "Declare its gpu, or remove the line.")
+        elif choice and context.is_complete and not plugin.enabled and not plugin.config_map:
+            what = "The device plugin is off, so the pool's configuration has no effect."
+            yield context.warning("GP145", path, what, "Set device_plugin.enabled: true, or remove the line.")
         elif choice and context.is_complete and not plugin.config_map:
             what = f"There is no configuration {choice}: device_plugin.config declares none."
             yield context.error("GP177", path, what, f"Add device_plugin.config.data.{choice}, or remove the line.")
@@ -91,7 +94,8 @@ def _check_mig(context: CheckContext) -> Iterator[Problem]:
     plugin, known = context.inventory.specs.device_plugin, context.mapping_at(_DATA)
     for name, pool in context.inventory.pools.items():
         choice = pool.device_plugin.config or plugin.default_config
-        has_mps = "mps" in (known.get(choice, {}).get("sharing") or {})
+        is_mixed = context.inventory.specs.mig_strategy == "mixed"  # refused for all nodes, which is a finding already
+        has_mps = not is_mixed and "mps" in (known.get(choice, {}).get("sharing") or {})
         if has_mps and pool.mig and pool.mig.config not in {"", ALL_DISABLED}:
             path = context.first_declared(("pools", name, "device_plugin", "config"), ("pools", name, "mig", "config"))
             what = f"{choice} declares MPS, which the device plugin refuses for MIG devices (internal/plugin/mps.go)."
@@ -144,7 +148,10 @@ def _check_resources(context: CheckContext, path: KeyPath, replicated: Mapping[s
 
 
 def _check_flags(context: CheckContext, path: KeyPath, flags: Mapping[str, Any]) -> Iterator[Problem]:
-    effective: dict[KeyPath, str] = {("migStrategy",): context.inventory.specs.mig_strategy}
+    strategy = context.inventory.specs.mig_strategy
+    if context.is_refused(("mig", "strategy")):
+        strategy = str(flags.get("migStrategy"))
+    effective: dict[KeyPath, str] = {("migStrategy",): strategy}
     for flag, (variable, setting) in OVERRIDDEN_FLAGS.items():
         value: Any = flags
         for step in flag:

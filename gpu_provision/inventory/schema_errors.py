@@ -73,7 +73,8 @@ def _explain_unknown(_: Document, error: SchemaError) -> Explanation:
         right = join_or(holders) if len(holders) <= _FEW else "a component, such as driver"
         otherwise = f"{key} belongs under {right}."
     place = f"under {format_path(tuple(parent))}" if parent else "at the top level"
-    return f"There is no key {quote_unprintable(str(key))} {place}.", did_you_mean(str(key), known, otherwise)
+    name = quote_unprintable(str(key)) if str(key).strip() else f'"{key}"'
+    return f"There is no key {name} {place}.", did_you_mean(str(key), known, otherwise)
 
 
 def _explain_missing(_: Document, error: SchemaError) -> Explanation:

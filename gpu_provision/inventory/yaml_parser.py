@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -187,6 +188,7 @@ class _Composer:
         word = words[key.value] if key.value is None or isinstance(key.value, bool) else "a number"
         what = f"The key {key.raw} is read as {word}, not as a string."
         self._find("GP127", line, what, evidence=key.raw, fix=f'Quote it: "{key.raw}"')
+        self.problems[-1] = replace(self.problems[-1], holder=tuple(self._path))
         holder.misread.add(key.raw)
         return key.raw
 

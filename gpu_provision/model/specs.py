@@ -160,7 +160,9 @@ class DevicePluginSpec(OperandSpec):
 
     @property
     def config_map(self) -> str:
-        """Name of the ConfigMap of configurations; empty without any."""
+        """Name of the ConfigMap of configurations; empty without any, as of a plugin that is off and would make it."""
+        if self.config.data and not self.enabled:
+            return ""
         return self.config_name or self.config.name or ("nvidia-device-plugin-config" if self.config.data else "")
 
     @property

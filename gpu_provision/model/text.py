@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 MAX_NODES = 10
 """Nodes that a finding names."""
@@ -11,6 +14,14 @@ MAX_NODES = 10
 def nodes_at(names: Sequence[str], limit: int = 0) -> str:
     """Return nodes as the place of a finding: ``Node a``, or ``Nodes a, b and 3 more``; all of them without a limit."""
     return f"{'Node' if len(names) == 1 else 'Nodes'} {join_limited(names, limit or len(names))}"
+
+
+def names_by(pairs: Iterable[tuple[_Key, str]]) -> Iterable[tuple[_Key, list[str]]]:
+    """Return the names of each key, such as nodes by what they have in common, in the order of the first ones."""
+    groups: dict[_Key, list[str]] = {}
+    for key, name in pairs:
+        groups.setdefault(key, []).append(name)
+    return groups.items()
 
 
 def join_limited(items: Iterable[str], limit: int, separator: str = ", ") -> str:

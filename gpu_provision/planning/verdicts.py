@@ -183,7 +183,7 @@ def count_problem(target: Target, context: RenderContext, wanted: Mapping[str, s
     read = context.facts.config_maps.get(plugin.config_map)
     replicas = sharing.expected_replicas(plugin, wanted.get(labels.PLUGIN_CONFIG) or "", read)
     problem = gpu_resources.count_problem(target.pool.gpu, node.labels, node.devices, replicas=replicas)
-    return problem or gpu_resources.geometry_problem(target, context.inventory)
+    return problem or gpu_resources.geometry_problem(target, context.inventory, replicas)
 
 
 def gpu_text(target: Target) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gpu_provision.components import labels, mig_manager, node_labels
 from gpu_provision.components.gpu_resources import declared_devices
@@ -32,8 +32,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
     unobserved = {group for group, item in live.items() if item and not is_observed(item)}
     place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
     geometries, every = _requested_geometries(seen), (*seen.context.targets, *seen.context.others)
-    kinds = {_gpu_kind(target): target.pool for target in every if target.pool.mig}
-    devices = {kind: declared_devices(pool, kind[1], seen.context.inventory) for kind, pool in kinds.items()}
+    devices = _declared_devices(every, seen)
     return {
         target.name: DesiredDriver(
             domain=domain_of(target.pool),
@@ -42,7 +41,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             version=target.pool.driver.image.version,
             mig=_requested_geometry(target, geometries),
             mig_manager=mig_template if mig_manager.wants_geometry(target) else None,
-            devices=devices.get(_gpu_kind(target)),
+            devices=devices.get(target.name),
             has_device_plugin="device_plugin" in seen.desired,
             left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
             is_template_observed=target.driver_group not in unobserved,
@@ -52,9 +51,22 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
     }
 
 
-def _gpu_kind(target: Target) -> tuple[str, str]:
-    """Return pool and product, by which the devices of a node are known."""
-    return target.pool.name, target.labels.get(labels.GPU_PRODUCT, "")
+def _declared_devices(targets: Iterable[Target], seen: ClusterPlan | ClusterState) -> dict[str, Mapping[str, int]]:
+    """Return the devices that each node with a MIG configuration offers; nodes with equal needs share them."""
+    divided = [target for target in targets if target.pool.mig]
+    inventory, choices = seen.context.inventory, node_labels.plugin_choices(seen.context) if divided else {}
+    plugin = inventory.specs.device_plugin
+    read = seen.context.facts.config_maps.get(plugin.config_map)
+    found: dict[tuple[str, str, str], Mapping[str, int]] = {}
+    result: dict[str, Mapping[str, int]] = {}
+    for target in divided:
+        choice = choices.get(target.name, target.labels.get(labels.PLUGIN_CONFIG, ""))
+        kind = target.pool.name, target.labels.get(labels.GPU_PRODUCT, ""), choice
+        if kind not in found:
+            replicas = expected_replicas(plugin, choice, read)
+            found[kind] = declared_devices(target.pool, kind[1], inventory, replicas)
+        result[target.name] = found[kind]
+    return result
 
 
 def _requested_geometries(seen: ClusterPlan | ClusterState) -> dict[str, str]:

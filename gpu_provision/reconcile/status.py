@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -146,7 +147,8 @@ def _loaded_driver(node: NodeFacts, target: Target | None, seen: ClusterState) -
         return ""
     image = pod["spec"]["containers"][0]["image"]  # such as nvcr.io/nvidia/driver:595.91.07-ubuntu24.04
     tag = image.rpartition(":")[2]
-    loaded = "" if "@" in image or "/" in tag else str(tag.partition("-")[0])
+    version = re.match(r"\d{3}(\.\d+)*(?=-|$)", tag)  # none of a digest, and of a tag of the user's own
+    loaded = version[0] if version and "@" not in image else ""
     return label if label.startswith(loaded) else loaded
 
 

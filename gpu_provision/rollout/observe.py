@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from gpu_provision.components import labels, validator
+from gpu_provision.components.gpu_resources import missing_device, read_devices
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import phase
 from gpu_provision.model.cluster import Manifest
@@ -204,7 +205,7 @@ def _offers_gpus(node: Manifest, own: Iterable[Manifest], devices: Mapping[str, 
         return False
     offered = (node.get("status") or {}).get("allocatable") or {}
     if devices:
-        return all(str(offered.get(name)) == str(count) for name, count in devices.items())
+        return not missing_device(read_devices(offered), devices)
     return any(name.startswith("nvidia.com/") and amount != "0" for name, amount in offered.items())
 
 

@@ -100,7 +100,8 @@ def test_a_system_without_driver_images_is_a_warning() -> None:
     """The user may have built one."""
     pools = {**builders.POOLS, "t4": replace(builders.POOLS["t4"], os=OperatingSystem("debian", "12"))}
     result = problems(builders.context(builders.inventory(pools=pools)))
-    assert [(item.code, item.severity) for item in result] == [("GP402", Severity.WARNING)] * 2
+    assert [(item.code, item.severity) for item in result] == [("GP402", Severity.WARNING)]
+    assert result[0].where == "Nodes t4-1, t4-2"
     assert "nvcr.io/nvidia/driver:595.91.07-debian12" in result[0].evidence
 
 

@@ -65,3 +65,13 @@ def test_variables_override_the_listed_flags() -> None:
     }
     named = {variable for variable, _ in OVERRIDDEN_FLAGS.values()}
     assert named - env == {"NVIDIA_DRIVER_ROOT", "NVIDIA_DEV_ROOT"}
+
+
+def test_nothing_refers_to_the_configurations_of_a_plugin_that_is_off() -> None:
+    """Their ConfigMap is an object of the plugin: GPU Feature Discovery would wait for it."""
+    config = {"default": "a", "data": {"a": FOUR}}
+    off, none = (
+        render_manifests(builders.context(builders.inventory_with({"device_plugin": {"enabled": False, **rest}})))
+        for rest in ({"config": config}, {})
+    )
+    assert off == none

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY, NFD_KERNEL
+from gpu_provision.components import problems as all_problems
+from gpu_provision.components.labels import DRIVER_GROUP, INVENTORY, NFD_KERNEL, NFD_OS_ID, NFD_OS_VERSION, WORKLOAD
 from gpu_provision.components.targets import (
     choose_driver,
     context,
@@ -213,3 +214,27 @@ def test_a_group_name_is_safe_as_a_label_and_in_a_name(text: str, label: str) ->
     one, other = dns_label("p" * 70 + "a"), dns_label("p" * 70 + "b")
     assert max(len(one), len(other)) <= 63
     assert one != other
+
+
+@pytest.mark.parametrize(
+    ("code", "labels"),
+    [
+        ("GP401", {}),
+        ("GP402", {NFD_OS_ID: "debian", NFD_OS_VERSION: "12"}),
+        ("GP403", {NFD_OS_ID: "ubuntu", NFD_OS_VERSION: "24.04"}),
+        ("GP410", {NFD_OS_ID: "ubuntu", NFD_OS_VERSION: "22.04"}),
+        ("GP413", {NFD_OS_ID: "ubuntu", NFD_OS_VERSION: "22.04", WORKLOAD: "vm-vgpu"}),
+    ],
+)
+def test_a_finding_about_a_pool_names_ten_of_its_nodes(code: str, labels: dict[str, str]) -> None:
+    """One cause is one finding, however many nodes have it, and its length does not grow with them."""
+    os = None if code == "GP401" else OperatingSystem("ubuntu", "22.04")
+    pool = builders.pool("many", gpu=Gpu("T4", 1), os=os, node_selector={"many": "yes"})
+    nodes = tuple(builders.node(f"n-{at:02}", None, labels={"many": "yes", **labels}) for at in range(47))
+    inventory = replace(builders.with_spec("driver", prefer_host=code == "GP410"), nodes=(), pools={"many": pool})
+    inventory = replace(inventory, pools={"many": replace(pool, driver=inventory.specs.driver)})
+    known = context(inventory, ClusterFacts(version="v1.34.0", nodes=nodes))
+    (finding,) = (each for each in all_problems(known) if each.code == code)
+    assert finding.where.startswith("Nodes n-00, n-01, ")
+    assert finding.where.endswith("n-09 and 37 more")
+    assert not {"n-10", "n-46"} & set(str(finding).replace(",", " ").split())

@@ -111,7 +111,6 @@ def test_what_may_come_from_elsewhere_is_secret() -> None:
         ("os", "Ubuntu 22.04", "ubuntu22.04"),
         ("os", "ubuntu-24.04", "ubuntu24.04"),
         ("os", "Ubuntu", ""),
-        ("driver_version", "v580.126.20", "580.126.20"),
         ("repository", "https://nvcr.io/nvidia/", "nvcr.io/nvidia"),
         ("image", "nvcr.io/nvidia/driver:580.126.20", "driver"),
         ("quantity", "512MB", "512M"),

@@ -69,6 +69,8 @@ def test_a_driver_is_shown_while_its_pod_is_ready() -> None:
         ("localhost:5000/driver", "595.91.07"),
         ("nvcr.io/nvidia/driver@sha256:0123", "595.91.07"),
         ("nvcr.io/nvidia/driver:590.10-ubuntu22.04", "590.10"),
+        ("r.example.com/driver:my-build-7-ubuntu22.04", "595.91.07"),
+        ("r.example.com/driver:2026.1-ubuntu22.04", "595.91.07"),
     ],
 )
 def test_the_label_completes_what_the_pod_leaves_open(image: str, driver: str) -> None:

@@ -105,6 +105,7 @@ def test_a_node_offers_gpus_with_a_ready_device_plugin(case: dict[str, Any]) -> 
     status = READY if case["plugin"] == "READY" else case["plugin"]
     pods = [] if status is None else [stack_pod("device_plugin", status=status)]
     declared = DesiredDriver(domain="d", template=template("new"), position=0, has_device_plugin=True)
+    declared = replace(declared, devices=case.get("devices"))
     for wish, expected in ((declared, case["offers"]), (replace(declared, has_device_plugin=False), True)):
         (found,) = observe({"n1": wish}, ClusterObjects(nodes=[live], pods=pods), now=1.0).nodes
         assert found.offers_gpus is expected

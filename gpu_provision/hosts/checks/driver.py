@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpu_provision.hosts.checks.findings import CheckedHost
@@ -183,8 +184,9 @@ def _version(subject: CheckedHost) -> str:
 
 
 def _branch(version: str) -> int:
-    head = version.partition(".")[0]
-    return int(head) if head.isdecimal() else 0
+    """Return the branch of a driver; 0 for a tag of the user's own that does not tell it."""
+    match = re.match(r"(\d{3})(?=[.-]|$)", version)
+    return int(match[1]) if match else 0
 
 
 def _kinds(subject: CheckedHost) -> list[PciDevice]:

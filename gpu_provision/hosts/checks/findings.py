@@ -34,8 +34,19 @@ _SAID_BY_NODES = {codes.RUNTIME_OLD: RUNTIME_WITHOUT_CDI, codes.OTHER_SYSTEM: OS
 
 def drop_reported_by_cluster(of_hosts: Iterable[Finding], of_cluster: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings about hosts without those that the cluster says of the nodes, too."""
-    said = {(finding.code, name) for finding in of_cluster for name in re.split(r"[ ,]+", finding.where)}
-    return tuple(each for each in of_hosts if (_SAID_BY_NODES.get(each.code), each.where) not in said)
+    findings = list(of_cluster)
+    said = {(finding.code, name) for finding in findings for name in re.split(r"[ ,]+", finding.where)}
+    said |= {(each.code, _observation(each)) for each in findings if each.where.endswith(" more")}  # too many to name
+    return tuple(
+        each
+        for each in of_hosts
+        if said.isdisjoint((_SAID_BY_NODES.get(each.code), text) for text in (each.where, _observation(each)))
+    )
+
+
+def _observation(finding: Finding) -> str:
+    """Return what a finding says without its subject, such as ``the host runs``."""
+    return re.sub(r"^the (host|node|nodes) runs? ", "", finding.what)
 
 
 def unknown_codes(ignored: Iterable[str]) -> tuple[str, ...]:

@@ -129,6 +129,8 @@ async def _run_driver(container: Container) -> int:
         await machine.wait_until(lambda: bool(machine.spec.host.get("mellanox")) and "nvidia" in machine.state.modules)
         return await _serve_module(container, "nvidia_peermem")
     version, _, rest = container.tag.partition("-")  # 595.91.07-ubuntu24.04, or 595-6.8.0-45-generic-ubuntu24.04
+    if not version[:1].isdigit():  # a tag of the user's own
+        version, rest = "", container.tag
     kernel = rest.rpartition("-")[0] if version.isdigit() else ""
     version = f"{version}.71.05" if kernel else version or container.env.get("DRIVER_VERSION") or _DEFAULT_VERSION
     digest = container.env.get("DRIVER_CONFIG_DIGEST", "")
