@@ -117,7 +117,7 @@ def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigM
         "MPS_ROOT": spec.mps.root,
         **operands.mig_environment(context),
         **(cdi if specs.cdi_enabled else {}),
-        **driver_side_cars.plugin_environment(specs),
+        **driver_side_cars.plugin_environment(context.inventory),
         **config.environment,
     }
 

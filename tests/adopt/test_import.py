@@ -133,25 +133,6 @@ def test_nodes_belong_to_the_driver_that_selects_them(tmp_path: Path) -> None:
     assert [member["pool"] for member in made["nodes"]] == ["t4-old", "t4-new", "t4"]
 
 
-@pytest.mark.parametrize("other", [{"gdrcopy": {"enabled": False}}, {}])
-def test_drivers_that_differ_in_what_they_share_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
-) -> None:
-    """Such as GDRCopy, which an NVIDIADriver has for itself and an inventory once."""
-    from gpu_provision.adopt import inventory  # noqa: PLC0415  the module, to replace a function of it
-
-    shared = iter([{"gdrcopy": {"enabled": True}}, other])
-    original = inventory.carried_settings
-
-    def carried(source: Any, release: str) -> dict[str, Any]:
-        return {**original(source, release), **(next(shared) if source.name else {})}
-
-    monkeypatch.setattr(inventory, "carried_settings", carried)
-    draft = derived(*written(tmp_path, {"drivers.yaml": DRIVERS}))
-    assert draft.data["gdrcopy"] == {"enabled": True}
-    assert "differ" in draft.unsupported[-1].what
-
-
 def test_the_text_is_the_data(tmp_path: Path) -> None:
     """Strings that YAML could misread stay strings."""
     text = "driver: {env: [{name: A, value: 'no'}, {name: B, value: '0777'}, {name: C, value: 'é: #'}]}\n"
