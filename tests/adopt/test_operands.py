@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ def facts_of(operand: Fields, conditions: list[str]) -> dict[str, Any]:
     }
 
 
-def facts_of_daemon_set(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the same facts of a DaemonSet that this project renders."""
+def facts_of_daemon_set(manifest: dict[str, Any], manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the same facts of a DaemonSet that this project renders, among these manifests."""
     spec = manifest["spec"]
     pod = spec["template"]["spec"]
     metadata = spec["template"]["metadata"]
@@ -52,20 +53,50 @@ def facts_of_daemon_set(manifest: dict[str, Any]) -> dict[str, Any]:
         "initContainers": {each["name"]: facts_of_container(each) for each in pod.get("initContainers", ())},
         "containers": {each["name"]: facts_of_container(each) for each in pod["containers"]},
         "volumes": {each["name"]: volume(each) for each in pod.get("volumes", ())},
+        "rules": {kind: rules_of(pod["serviceAccountName"], kind, manifests) for kind in ("Role", "ClusterRole")},
     }
 
 
+def rules_of(account: str, kind: str, manifests: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the verbs of an account by resource, from the roles that are bound to it."""
+    bindings = [each for each in manifests if each["kind"] == f"{kind}Binding"]
+    names = {each["roleRef"]["name"] for each in bindings if account in {who["name"] for who in each["subjects"]}}
+    verbs: dict[str, set[str]] = {}
+    for role in (each for each in manifests if each["kind"] == kind and each["metadata"]["name"] in names):
+        for rule in role["rules"]:
+            for group, resource in product(rule["apiGroups"], rule["resources"]):
+                key = " ".join((f"{group}/{resource}".lstrip("/"), *rule.get("resourceNames", ())))
+                verbs.setdefault(key, set()).update(rule["verbs"])
+    return {key: " ".join(sorted(each)) for key, each in verbs.items()}
+
+
 def facts_of_container(container: dict[str, Any]) -> dict[str, Any]:
-    probes = {name: {key: value for key, value in container.get(name, {}).items() if key != "exec"} for name in PROBES}
+    probes = {
+        name: {key: program(value) if key == "exec" else value for key, value in container.get(name, {}).items()}
+        for name in PROBES
+    }
+    stop = container.get("lifecycle", {}).get("preStop", {}).get("exec", {})
     names = {"name": "volume", "mountPropagation": "propagation", "readOnly": "readOnly", "subPath": "subPath"}
     return {key: container.get(key) for key in ALIKE} | {
         **probes,
+        "program": program(container),
+        "preStop": program(stop),
         "env": {each["name"]: value_of(each) for each in container.get("env", ())},
         "mounts": {
             mount["mountPath"]: {names[key]: value for key, value in mount.items() if key in names}
             for mount in container.get("volumeMounts", ())
         },
     }
+
+
+def program(container: dict[str, Any]) -> str:
+    """Return what a container or a probe runs; of a script the file that it waits for, or the program it becomes."""
+    words = [*container.get("command", ()), *container.get("args", ())]
+    text: str = words[2] if words[:2] == ["sh", "-c"] else " ".join(words)
+    if waits := re.match(r"until \[ -f (\S+) \]; do [^;]*; sleep 5; done$", text):
+        return f"wait for {waits[1]}"
+    becomes = re.search(r'^exec (.*) "\$@"$', text, re.MULTILINE)
+    return becomes[1] if becomes else text
 
 
 def value_of(variable: dict[str, Any]) -> str:
@@ -101,9 +132,9 @@ def test_an_import_renders_what_the_operator_makes(tmp_path: Path, case: dict[st
     draft = derive_inventory(source, name="gpu", cluster={}, release="26.7.0", install=operator_install())
     assert (*draft.unsupported, *draft.refused) == ()
     file.write_text(draft.text, encoding="utf-8")
-    manifests = chain.from_iterable(render(load(file)).values())
+    manifests = [*chain.from_iterable(render(load(file)).values())]
     ours = {
-        each["metadata"]["name"].replace(f"{DRIVER}-ubuntu24.04", DRIVER): facts_of_daemon_set(each)
+        each["metadata"]["name"].replace(f"{DRIVER}-ubuntu24.04", DRIVER): facts_of_daemon_set(each, manifests)
         for each in manifests
         if each["kind"] == "DaemonSet"
     }
