@@ -105,7 +105,7 @@ def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return findings about the nodes themselves."""
     return (
         *_unclaimed_nodes(context),
-        *_virtual_machine_nodes(context),
+        *virtual_machine_nodes(context.inventory, context.facts),
         *_other_systems(context),
         *_guessed_drivers(context),
     )
@@ -199,10 +199,10 @@ def _unclaimed_nodes(context: RenderContext) -> Iterator[Finding]:
             )
 
 
-def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
+def virtual_machine_nodes(inventory: Inventory, facts: ClusterFacts) -> Iterator[Finding]:
     """Yield nodes that get no stack, as their GPUs are for virtual machines."""
-    live = {node.name: node.labels for node in context.facts.nodes}
-    for name, value in sorted(nodes_for_vms(context.inventory, context.facts).items()):
+    live = {node.name: node.labels for node in facts.nodes}
+    for name, value in sorted(nodes_for_vms(inventory, facts).items()):
         is_live = live.get(name, {}).get(WORKLOAD) == value
         command = f"kubectl label node {name} {WORKLOAD}-"
         remove = command if is_live else f"remove the label {WORKLOAD} of the inventory"
