@@ -15,6 +15,7 @@ from gpu_provision.model.cluster import RenderContext, Target
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.inventory import Inventory, NodePool
 from gpu_provision.model.operand_specs import ContainerSpec, Image
+from gpu_provision.model.specs import Specs
 
 _Mounts = Sequence[Mapping[str, Any]]
 
@@ -74,7 +75,7 @@ def plugin_environment(inventory: Inventory) -> dict[str, str]:
     It is one DaemonSet for all pools: on nodes without these devices it mounts none (NVIDIA/k8s-device-plugin,
     `CreateSpecFile` in internal/cdi/cdi.go).
     """
-    users = (inventory.specs, *inventory.pools.values())
+    users: list[Specs | NodePool] = [inventory.specs, *inventory.pools.values()]
     return {
         **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if any(each.gds.enabled for each in users) else {}),
         **({"GDRCOPY_ENABLED": "true"} if any(each.gdrcopy.enabled for each in users) else {}),
