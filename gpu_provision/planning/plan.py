@@ -145,7 +145,8 @@ def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) 
     falling = {target.name: target.pool for target in seen.context.targets if target.pool.takes_any_gpu}
     # Nodes that keep their driver keep the label of their validation.
     put_off = {key for key, each in known.items() if key[0] == verdicts.STARTUP_TAINT and each.state is State.READY}
-    mig_targets = seen.context.targets if mig_manager.NAME in seen.desired else ()
+    managers = (each for each in seen.desired.get(mig_manager.NAME, ()) if each["kind"] == "DaemonSet")
+    mig_targets = seen.context.targets if any(not waits_for_deletion(each) for each in managers) else ()
     renamed = {each.name for each in mig_targets if has_geometry_by_plain_name(each, seen.context.inventory)}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
