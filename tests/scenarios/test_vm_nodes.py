@@ -94,7 +94,7 @@ def test_hosts_for_virtual_machines_are_left_alone(passed_through: tuple[Sandbox
     assert "its GPUs are for virtual machines" in verified.text
 
 
-def test_hosts_for_virtual_machines_are_named_if_another_one_fails(passed_through: tuple[SandboxWorld, Path]) -> None:
+def test_hosts_for_vms_are_named_if_another_host_fails(passed_through: tuple[SandboxWorld, Path]) -> None:
     """The cluster phase, which names them otherwise, is held back."""
     world, root = passed_through
     give_to_vms(world, "h100-1")
