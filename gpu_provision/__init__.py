@@ -17,6 +17,7 @@ from typing import Any
 
 _NAMES = {
     "adopt.plan": "Adoption Disposition NodeLabels ObjectPlan RunningDriver",
+    "api.imports": "ImportedInventory import_settings",
     "api.options": "render",
     "api.results": "Printable StackPlan StackRemoval StackRun",
     "api.verbs": "StackHistory apply destroy history plan prepare_rollback rbac revalidate rollback unlock",

@@ -4,6 +4,8 @@ from gpu_provision.adopt.plan import Disposition as Disposition
 from gpu_provision.adopt.plan import NodeLabels as NodeLabels
 from gpu_provision.adopt.plan import ObjectPlan as ObjectPlan
 from gpu_provision.adopt.plan import RunningDriver as RunningDriver
+from gpu_provision.api.imports import ImportedInventory as ImportedInventory
+from gpu_provision.api.imports import import_settings as import_settings
 from gpu_provision.api.options import render as render
 from gpu_provision.api.results import Printable as Printable
 from gpu_provision.api.results import StackPlan as StackPlan

@@ -55,6 +55,9 @@ with SOPS, and lists the values that are not hidden.
 _EXPANDED_ONCE = ("env", "labels", "resources")
 """Definitions that many sections share and whose inner keys would only repeat what the description says."""
 
+_WITH_SECTION = ("driver", "gdrcopy", "gds", "host_prerequisites", "ssh")
+"""Definitions of sections that have a table of their own."""
+
 _FROM_RELEASE = "Default: as in the release"
 _LONG = 60  # characters; a digest as an example would only widen the table
 
@@ -87,7 +90,7 @@ def _keys(part: Part, *, nested: bool, prefix: str = "") -> Iterator[tuple[str, 
     for key, child in part["properties"].items():
         written = resolve_ref(child)
         yield f"{prefix}{key}", written, key in part.get("required", ())
-        is_shared = child.get("$ref", "").rpartition("/")[2] in {*_EXPANDED_ONCE, "driver", "ssh", "host_prerequisites"}
+        is_shared = child.get("$ref", "").rpartition("/")[2] in {*_EXPANDED_ONCE, *_WITH_SECTION}
         if nested and written["type"] == "object" and "properties" in written and not is_shared:
             yield from _keys(written, nested=True, prefix=f"{prefix}{key}.")
 

@@ -19,7 +19,7 @@ import yaml
 
 from gpu_provision import inventory
 from gpu_provision.inventory.sections import InventoryFile, PoolSection
-from gpu_provision.model.driver_specs import DriverSpec
+from gpu_provision.model.driver_specs import DriverSpec, GdrcopySpec, GdsSpec
 from gpu_provision.model.hosts import HostPrerequisites, SshOptions
 from gpu_provision.model.inventory import Node
 from gpu_provision.model.operand_specs import Image
@@ -33,6 +33,8 @@ _SHARED = {
     PoolSection: "pool",
     Node: "node",
     DriverSpec: "driver",
+    GdrcopySpec: "gdrcopy",
+    GdsSpec: "gds",
     HostPrerequisites: "host_prerequisites",
     SshOptions: "ssh",
 }

@@ -63,7 +63,7 @@ def status_of(kind: str, field: str) -> FieldCoverage:
     """Return what the inventory has of a field; an NVIDIADriver has those of the driver in a ClusterPolicy."""
     if kind == DRIVER:
         key = reference.setting_of(reference.policy_field(field))
-        row, key = reference.driver_row(field), f"{POOL}{key}" if key.startswith("driver.") else key
+        row, key = reference.driver_row(field), f"{POOL}{key}" if key else ""
     else:
         row, key = reference.row_of(kind, field), reference.setting_of(field) if kind in {POLICY, VALUES} else ""
     if key or (key := row.key if row.key and reference.has_key(row.key) else ""):

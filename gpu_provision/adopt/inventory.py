@@ -16,7 +16,7 @@ import yaml
 from gpu_provision import releases
 from gpu_provision.adopt import reference
 from gpu_provision.adopt.discovery import OperatorInstall, labels_of
-from gpu_provision.adopt.pools import DriverPool, driver_pool, pool_names, pools_of_drivers, pools_of_nodes
+from gpu_provision.adopt.pools import OF_DRIVER, DriverPool, driver_pool, pool_names, pools_of_drivers, pools_of_nodes
 from gpu_provision.adopt.reference import DRIVER, IMAGE, POLICY, POOL, VALUES, read_table
 from gpu_provision.adopt.settings import (
     EMPTY_VALUES,
@@ -78,12 +78,12 @@ def derive_inventory(
     if source.drivers:  # what the operator takes without a value is not of these drivers
         _remove(settings, ("driver", "upgrade_policy"))
     draft = Draft(data={}, unsupported=[item for each in (main, *source.drivers) for item in report_unsupported(each)])
-    drivers, differences = _read_drivers(source.drivers, settings, release)
-    draft.unsupported += differences
+    drivers = _read_drivers(source.drivers, release)
     origins: dict[KeyPath, OperatorSettings] = {(): main}
     if len(drivers) == 1 and drivers[0].selects_all:
-        settings["driver"] = {**settings.get("driver", {}), **drivers[0].part.get("driver", {})}
-        origins["driver",] = drivers.pop().source
+        only = drivers.pop()
+        settings |= {key: {**settings.get(key, {}), **section} for key, section in only.part.items()}
+        origins |= {(key,): only.source for key in OF_DRIVER}
     members: list[dict[str, str]] = []
     if install:
         settings = _add_cluster_facts(settings, install)
@@ -106,25 +106,15 @@ def derive_inventory(
 
 
 def _without_driver(source: OperatorSettings) -> OperatorSettings:
-    """Return the settings of a ClusterPolicy whose drivers come from NVIDIADriver resources."""
-    return replace(source, spec={**source.spec, "driver": {"enabled": value_at(source.spec, "driver.enabled")}})
+    """Return the settings of a ClusterPolicy whose drivers, with all modules, come from NVIDIADriver resources."""
+    others = {key: value for key, value in source.spec.items() if key not in OF_DRIVER}
+    return replace(source, spec={**others, "driver": {"enabled": value_at(source.spec, "driver.enabled")}})
 
 
-def _read_drivers(
-    sources: list[OperatorSettings], settings: dict[str, Any], release: str
-) -> tuple[list[DriverPool], list[Finding]]:
-    """Return the pools of NVIDIADriver resources; what an inventory has once for all is added to the settings."""
-    own = [carried_settings(each, release) for each in sources]
+def _read_drivers(sources: list[OperatorSettings], release: str) -> list[DriverPool]:
+    """Return the pools of NVIDIADriver resources, which carry nothing but sections of a pool."""
     names = pool_names(each.name for each in sources)
-    pools = [driver_pool(*each) for each in zip(sources, (mine.pop("driver", {}) for mine in own), names, strict=True)]
-    findings = []
-    for key in dict.fromkeys(key for mine in own for key in mine):
-        source, section = next((each, mine[key]) for each, mine in zip(sources, own, strict=True) if key in mine)
-        settings[key] = section
-        if any(mine.get(key) != section for mine in own):
-            what = "An inventory has this setting once, for all drivers, and the NVIDIADriver resources differ in it."
-            findings.append(import_warning(source.where((key,)), what, fix="Check whether each driver may have it."))
-    return pools, findings
+    return [driver_pool(each, carried_settings(each, release), name) for each, name in zip(sources, names, strict=True)]
 
 
 def _add_cluster_facts(settings: Mapping[str, Any], install: OperatorInstall) -> dict[str, Any]:

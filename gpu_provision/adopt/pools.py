@@ -17,9 +17,13 @@ from gpu_provision.components.targets import observed_os
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.mig import ALL_DISABLED, LABEL_SUFFIX, find_layout
 from gpu_provision.model.cluster import NodeFacts
+from gpu_provision.model.driver_specs import MODULE_SECTIONS
 
 HAS_GPU: Mapping[str, str] = {labels.NFD_GPU[0]: "true"}
 """Labels of nodes that Node Feature Discovery sees a GPU on."""
+
+OF_DRIVER = ("driver", *MODULE_SECTIONS)
+"""Sections of a pool that an NVIDIADriver has."""
 
 _MAX_NAME = 63  # characters of a pool's name
 _SLICES = 7  # compute slices of most GPUs with MIG: NVIDIA MIG user guide
@@ -45,19 +49,19 @@ class DriverPool:
 
     @property
     def selects_all(self) -> bool:
-        """Whether the pool needs nothing but a driver."""
-        return not self.part.keys() - {"driver"}
+        """Whether the pool needs nothing but a driver and modules beside it."""
+        return not self.part.keys() - set(OF_DRIVER)
 
 
-def driver_pool(source: OperatorSettings, driver: Mapping[str, Any], name: str) -> DriverPool:
-    """Return the pool of an NVIDIADriver with these settings of the driver."""
+def driver_pool(source: OperatorSettings, sections: Mapping[str, Any], name: str) -> DriverPool:
+    """Return the pool of an NVIDIADriver with these sections of `OF_DRIVER`."""
     keys = {field: reference.row_of(DRIVER, field).key for field in reference.field_names(DRIVER)}
     of_pool = {
         key.removeprefix(POOL): value
         for field, key in keys.items()
         if key.startswith(POOL) and reference.has_key(key) and (value := value_at(source.spec, f"driver.{field}"))
     }
-    return DriverPool(name=name, source=source, part={**of_pool, **({"driver": driver} if driver else {})})
+    return DriverPool(name=name, source=source, part={**of_pool, **sections})
 
 
 def pool_names(texts: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ import yaml
 
 from gpu_provision.inventory.json_schema import resolve_ref, schema
 from gpu_provision.inventory.sections import InventoryFile
+from gpu_provision.model.driver_specs import MODULE_SECTIONS
 from gpu_provision.model.settings import camel_case, reference_of, settings_of
 
 POLICY, DRIVER, VALUES = "ClusterPolicy", "NVIDIADriver", "values"
@@ -24,7 +25,6 @@ POOL = "pools.*."
 """Begin of keys that each pool has."""
 
 _IMAGE = "(image)"
-_BESIDE_DRIVER = ("gds", "gdrcopy")  # sections of an NVIDIADriver that a ClusterPolicy has beside `driver`
 
 
 @cache
@@ -190,7 +190,7 @@ def policy_path(kind: str, path: tuple[str, ...]) -> tuple[str, ...]:
         if name := names.get(".".join(path[:length])):
             path = (*name.split("."), *path[length:])
             break
-    return ("driver", *path) if kind == DRIVER and path[0] not in _BESIDE_DRIVER else path
+    return ("driver", *path) if kind == DRIVER and path[0] not in MODULE_SECTIONS else path
 
 
 def setting_of(field: str) -> str:

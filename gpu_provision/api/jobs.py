@@ -120,7 +120,9 @@ class ApplyJob(_Job):
         if not self.cluster:
             return replace(run, notes=(*run.notes, *self._record_host_run(on_hosts)))
         if on_hosts.failed:
-            return replace(run, notes=(*run.notes, _cluster_skipped(on_hosts)))
+            from gpu_provision.nodes.workloads import vm_findings
+
+            return replace(run, notes=(*run.notes, *vm_findings(self.inventory), _cluster_skipped(on_hosts)))
         plans = list[Plan]()
 
         def record_plan(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""The nodes and components that --limit and --target select."""
+"""The nodes and components that --limit and --target select, and releases by name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from gpu_provision import releases
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, UsageError
 from gpu_provision.model.inventory import Inventory, Node
+from gpu_provision.releases import Release
 
 Words = str | Iterable[str]
 """Words, or one text with commas between them."""
@@ -19,6 +21,15 @@ def split_words(words: Words) -> tuple[str, ...]:
     """Return the words one by one, without the commas."""
     texts = [words] if isinstance(words, str) else words
     return tuple(word.strip() for text in texts for word in text.split(",") if word.strip())
+
+
+def find_release(name: str, where: str) -> Release:
+    """Return the release of this name. Raises UsageError for another one."""
+    try:
+        return releases.release(name)
+    except releases.UnknownReleaseError as error:
+        fix = f"name one of {', '.join(releases.names()[-5:])}"
+        raise UsageError(Finding(code=codes.USAGE, where=f"{where} {name}", what=str(error), fix=fix)) from error
 
 
 def select_nodes(inventory: Inventory, limit: Words | None) -> tuple[str, ...]:

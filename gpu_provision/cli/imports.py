@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
+import gpu_provision
 from gpu_provision import files as local_files
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output, report_write_errors
 from gpu_provision.model import codes
 from gpu_provision.model.codes import ExitCode
-from gpu_provision.model.findings import Finding, RunFailedError, UsageError, escape_control_characters
-from gpu_provision.output.findings import document, has_errors
-
-if TYPE_CHECKING:
-    from gpu_provision.adopt.discovery import OperatorInstall
-    from gpu_provision.adopt.settings import OperatorSettings
+from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.output.findings import has_errors, split_by_severity
 
 _UNWRITABLE = ("the inventory was not written", "name another file")
 _NAME = "gpu"
@@ -67,65 +63,30 @@ def import_(  # noqa: PLR0913 - one argument per option
     Each setting that is not carried over is a warning with file, line and reason; the exit code stays 0. It is 65 for a
     file that cannot be imported, and 1 if the inventory has an error.
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    from gpu_provision.adopt.inventory import derive_inventory
-
     path = Path(written) if written else None
     if path:
         check_new_file(path)
-    source, install, findings = _read(files, kubeconfig or "", context or "", with_nodes=with_nodes)
-    file = str(Path(kubeconfig).resolve()) if kubeconfig else ""
-    draft = derive_inventory(
-        source,
+    made = gpu_provision.import_settings(
+        files,
+        with_nodes=with_nodes,
+        kubeconfig=kubeconfig or "",
+        context=context or "",
+        release=release or "",
         name=name or (path.stem if path else _NAME),
-        cluster={"kubeconfig": file, "context": context or "", "namespace": namespace or ""},
-        release=options.find_release(release, "--release").name if release else "",
-        install=install,
+        namespace=namespace or "",
     )
-    origin = ", ".join(files) or f"the GPU Operator's installation in {install.cluster if install else ''}"
-    text = f"# Written by gpu-provision import: {escape_control_characters(origin)}.\n{draft.text}"
-    missing = (*draft.unsupported, *draft.refused)
-    faults = _check(text, path)
-    parts: dict[str, Any] = {"imported": draft.data}
+    problems, parts = made.problems, made.document()
     if path:
-        save_inventory(path, text)
+        save_inventory(path, made.yaml)
+        problems = gpu_provision.check(path).all
         parts["inventory_file"] = str(path)
-    findings = (*findings, *missing, *faults)
-    out.result(document("import", findings, **parts), f"{path} has the imported settings" if path else text)
+    findings = (*made.source_warnings, *made.not_carried_over, *problems)
+    parts |= split_by_severity(findings)
+    out.result(parts, f"{path} has the imported settings" if path else made.yaml)
     out.findings(findings)
-    if has_errors(faults):
+    if has_errors(problems):
         return ExitCode.FAILED
-    return ExitCode.DIFFERENCES if detailed_exitcode and missing else ExitCode.OK
-
-
-def _read(
-    files: tuple[str, ...], kubeconfig: str, context: str, *, with_nodes: bool
-) -> tuple[OperatorSettings, OperatorInstall | None, tuple[Finding, ...]]:
-    """Return the settings of the files, else of the cluster, and what is there of the cluster.
-
-    Raises InvalidInventoryError, UnreachableError, ForbiddenError, RunFailedError.
-    """
-    from gpu_provision.adopt.checks import nothing_to_adopt_finding
-    from gpu_provision.adopt.discovery import discover
-    from gpu_provision.adopt.inventory import settings_of_install
-    from gpu_provision.adopt.sources import read_files
-    from gpu_provision.kube.client import connect
-
-    if files:
-        source, findings = read_files(files)
-        return source, discover(connect(kubeconfig, context)) if with_nodes else None, findings
-    install = discover(connect(kubeconfig, context))
-    if install.policy is None:
-        raise RunFailedError(nothing_to_adopt_finding(install.cluster))
-    return settings_of_install(install), install, ()
-
-
-def _check(text: str, path: Path | None) -> tuple[Finding, ...]:
-    """Return the findings of the inventory that was derived."""
-    from gpu_provision.inventory.document import Source
-    from gpu_provision.inventory.loader import validate_source
-
-    source = Source(str(path or "the inventory"), (path or Path("inventory.yaml")).absolute(), text, "")
-    return validate_source(source)[1].all
+    return ExitCode.DIFFERENCES if detailed_exitcode and made.not_carried_over else ExitCode.OK
 
 
 def check_new_file(path: Path) -> None:

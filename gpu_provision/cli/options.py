@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,9 +20,6 @@ from gpu_provision.cli.output import CliContext
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ProvisionError, UsageError
 from gpu_provision.model.inventory import Inventory
-
-if TYPE_CHECKING:
-    from gpu_provision.releases import Release
 
 Command = Callable[..., Any]
 DEFAULT = Path("inventories") / "sandbox.yaml"
@@ -92,17 +89,6 @@ def complete_releases(_context: click.Context, _parameter: click.Parameter, inco
     from gpu_provision import releases
 
     return [name for name in releases.names() if name.startswith(incomplete)]
-
-
-def find_release(name: str, where: str) -> Release:
-    """Return the release of this name. Raises UsageError for another one."""
-    from gpu_provision import releases
-
-    try:
-        return releases.release(name)
-    except releases.UnknownReleaseError as error:
-        fix = f"name one of {', '.join(releases.names()[-5:])}"
-        raise UsageError(Finding(code=codes.USAGE, where=f"{where} {name}", what=str(error), fix=fix)) from error
 
 
 def _expand_home(_context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:

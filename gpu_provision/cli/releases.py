@@ -8,6 +8,7 @@ from dataclasses import replace
 import click
 
 from gpu_provision import releases as catalogue
+from gpu_provision.api.selection import find_release
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.model.operand_specs import Image
@@ -39,8 +40,8 @@ def releases(*, name: str | None, other: str | None, out: Output) -> None:
         older = catalogue.older_names()
         out.hint(f"{older[0]} to {older[-1]} are known, too, but too old to be installed.")
         return
-    first = options.find_release(name, "releases")
-    other_release = options.find_release(other, "releases") if other else None
+    first = find_release(name, "releases")
+    other_release = find_release(other, "releases") if other else None
     before, after = (first, other_release) if other_release else (catalogue.previous(first.name), first)
     differences = catalogue.compare(before or after, after)
     compared = [_entry(each) for each in (before, after) if each]

@@ -46,6 +46,8 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     with_rule = spec.prometheus_rule.enabled and monitoring.PROMETHEUS_RULES in served
     place = _NAME, namespace, _LABELS
     monitor = monitoring.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
+    metrics = _metrics_files(spec, context)
+    listed = metrics.get(_OWN_COLLECTORS_KEY, "")
     reader = role(f"{_NAME}-read-pods", namespace, _POD_RULES, subject=_NAME, kind="ClusterRole")
     return [
         *operands.access(_NAME, namespace, _READ_CONFIG_MAPS),
@@ -62,13 +64,13 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
             context,
             _NAME,
             switch="dcgm-exporter",
-            pod_annotations=dict(spec.annotations) | operands.config_annotation(_metrics_files(spec, context)),
+            pod_annotations=dict(spec.annotations) | operands.config_annotation(metrics),
             pod=_pod(spec, context),
             gpu_containers=[_NAME],
         ),
         *([monitor] if with_monitor else []),
         *([config_map(spec.config_map, namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
-        *([monitoring.prometheus_rule(*place, spec.prometheus_rule)] if with_rule else []),
+        *([monitoring.prometheus_rule(*place, spec.prometheus_rule, metrics=listed)] if with_rule else []),
         *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
     ]
 

@@ -23,7 +23,6 @@ ACCOUNT = "nvidia-device-plugin"
 _APP = "nvidia-device-plugin-daemonset"
 _CONTAINER = "nvidia-device-plugin"
 _ENTRYPOINT = "nvidia-device-plugin-entrypoint"
-_ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "device-plugin")}
 
 MPS_MOUNTS = [
     pods.mount("mps-shm", "/dev/shm"),  # noqa: S108 -- the container's shared memory, not a file of this program
@@ -55,18 +54,22 @@ _MOUNTS = [
 
 def manifests(spec: DevicePluginSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the entrypoint, the inventory's configurations and the DaemonSet."""
-    files, config = configurations(context), ConfigManager(spec, context)
+    files, config, entrypoint = (
+        configurations(context),
+        ConfigManager(spec, context),
+        operands.entrypoint(context, "device-plugin"),
+    )
     own = [config_map(spec.config_map, context.namespace, files, {labels.APP: _APP})] if spec.config.data else []
     return [
         *operands.access(ACCOUNT, context.namespace, cluster_rules=config.cluster_rules),
-        config_map(_ENTRYPOINT, context.namespace, _ENTRYPOINT_FILES, {labels.APP: _APP}),
+        config_map(_ENTRYPOINT, context.namespace, entrypoint, {labels.APP: _APP}),
         *own,
         operands.daemon_set(
             context,
             _APP,
             switch="device-plugin",
             # The side-car notices another label, but not another content of the same configuration.
-            pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, files),
+            pod_annotations=operands.config_annotation(entrypoint, files),
             pod=_pod(spec, context, config),
             gpu_containers=[_CONTAINER],
         ),
@@ -111,7 +114,7 @@ def _environment(spec: DevicePluginSpec, context: RenderContext, config: ConfigM
         "MPS_ROOT": spec.mps.root,
         **operands.mig_environment(context),
         **(cdi if specs.cdi_enabled else {}),
-        **driver_side_cars.plugin_environment(specs),
+        **driver_side_cars.plugin_environment(context.inventory),
         **config.environment,
     }
 

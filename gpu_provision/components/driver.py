@@ -14,7 +14,7 @@ from gpu_provision.components.targets import observed_kernel
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.driver_specs import DriverSpec, StartupProbe
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import Inventory, NodePool
 from gpu_provision.model.settings import camel_case, settings_of
 from gpu_provision.model.specs import Specs
 from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
@@ -230,9 +230,10 @@ def images_of(target: Target, specs: Specs) -> dict[str, str]:
     """Return the images of a node's driver pod by the section that chooses each; empty without a driver container."""
     if not target.driver_group:
         return {}
-    key, spec = f"pools.{target.pool.name}.driver", target.pool.driver
-    builders = specs.module_builders.items()
-    beside = {name: driver_side_cars.tagged_image(each.image, target) for name, each in builders}
+    of_pool, spec = f"pools.{target.pool.name}", target.pool.driver
+    key, builders = f"{of_pool}.driver", target.pool.module_builders
+    sections = {name: name if each == getattr(specs, name) else f"{of_pool}.{name}" for name, each in builders.items()}
+    beside = {sections[name]: driver_side_cars.tagged_image(each.image, target) for name, each in builders.items()}
     return {key: image_of(target), f"{key}.manager": spec.manager.image.reference, **beside}
 
 
@@ -265,14 +266,13 @@ def _sanitize_kernel(kernel: str) -> str:
 
 
 def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
-    spec = target.pool.driver
-    specs, image, inputs = context.inventory.specs, image_of(target), driver_inputs.inputs_of(target, context)
+    spec, image, inputs = target.pool.driver, image_of(target), driver_inputs.inputs_of(target, context)
     has_ofed = spec.rdma.enabled and spec.rdma.use_host_mofed
     volumes = [_HOST_OFED if has_ofed and each["name"] == _OFED else each for each in _VOLUMES]
     volumes += inputs.volumes
-    manager, driver = _manager(spec), _driver(spec, specs, image, inputs.mounts)
+    manager, driver = _manager(spec), _driver(target.pool, image, inputs.mounts)
     parts = {"parameters": inputs.parameters, "sources": inputs.sources}
-    side_cars = [*driver_side_cars.containers(target, context, image, **parts)]
+    side_cars = [*driver_side_cars.containers(target, image, **parts)]
     # Both skip the installation if this digest is installed already: a restart then stops no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver, *side_cars)]
@@ -294,7 +294,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
         serviceAccountName=_ACCOUNT,
         hostPID=True,
         affinity=_ONE_PER_HOST,
-        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *specs.module_builders.values()),
+        imagePullSecrets=pods.pull_secrets(spec, spec.manager, *target.pool.module_builders.values()),
         initContainers=[manager],
         containers=[driver, *side_cars],
         volumes=volumes,
@@ -321,14 +321,15 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     )
 
 
-def _driver(spec: DriverSpec, specs: Specs, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+def _driver(pool: NodePool, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    spec = pool.driver
     open_modules = {"OPEN_KERNEL_MODULES_ENABLED": "true"} if spec.kernel_module_type == "open" else {}
     declared: pods.Environment = {
         **pods.NODE_NAME,
         "NODE_IP": pods.Field("status.hostIP"),
         "KERNEL_MODULE_TYPE": spec.kernel_module_type,
         **open_modules,
-        **driver_side_cars.module_environment(spec, specs),
+        **driver_side_cars.module_environment(pool),
     }
     probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]

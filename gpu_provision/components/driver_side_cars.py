@@ -13,6 +13,7 @@ from typing import Any
 from gpu_provision.components import operands, pods
 from gpu_provision.model.cluster import RenderContext, Target
 from gpu_provision.model.driver_specs import DriverSpec
+from gpu_provision.model.inventory import Inventory, NodePool
 from gpu_provision.model.operand_specs import ContainerSpec, Image
 from gpu_provision.model.specs import Specs
 
@@ -47,12 +48,12 @@ _PROGRAMS = {
 }
 
 
-def module_environment(spec: DriverSpec, specs: Specs) -> dict[str, str]:
+def module_environment(pool: NodePool) -> dict[str, str]:
     """Return the variables by which the driver container and its startup probe know of further modules."""
     return {
-        **rdma_environment(spec),
-        **({"GDS_ENABLED": "true"} if specs.gds.enabled else {}),
-        **({"GDRCOPY_ENABLED": "true"} if specs.gdrcopy.enabled else {}),
+        **rdma_environment(pool.driver),
+        **({"GDS_ENABLED": "true"} if pool.gds.enabled else {}),
+        **({"GDRCOPY_ENABLED": "true"} if pool.gdrcopy.enabled else {}),
     }
 
 
@@ -68,11 +69,16 @@ def variables_from(secret: str) -> list[dict[str, Any]]:
     return [{"secretRef": {"name": secret}}] if secret else []
 
 
-def plugin_environment(specs: Specs) -> dict[str, str]:
-    """Return the variables with which the device plugin mounts the devices of nvidia-fs, of RDMA and of gdrdrv."""
+def plugin_environment(inventory: Inventory) -> dict[str, str]:
+    """Return the variables with which the device plugin mounts the devices of nvidia-fs, of RDMA and of gdrdrv.
+
+    It is one DaemonSet for all pools: on nodes without these devices it mounts none (NVIDIA/k8s-device-plugin,
+    `CreateSpecFile` in internal/cdi/cdi.go).
+    """
+    users: list[Specs | NodePool] = [inventory.specs, *inventory.pools.values()]
     return {
-        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if specs.gds.enabled else {}),
-        **({"GDRCOPY_ENABLED": "true"} if specs.gdrcopy.enabled else {}),
+        **({"GDS_ENABLED": "true", "MOFED_ENABLED": "true"} if any(each.gds.enabled for each in users) else {}),
+        **({"GDRCOPY_ENABLED": "true"} if any(each.gdrcopy.enabled for each in users) else {}),
     }
 
 
@@ -83,22 +89,19 @@ def tagged_image(image: Image, target: Target, kernel: str = "") -> str:
     return image.reference_with_tag("-".join(filter(None, (image.version, kernel, target.os.tag))))
 
 
-def containers(
-    target: Target, context: RenderContext, driver_image: str, *, parameters: _Mounts, sources: _Mounts
-) -> Iterator[dict[str, Any]]:
+def containers(target: Target, driver_image: str, *, parameters: _Mounts, sources: _Mounts) -> Iterator[dict[str, Any]]:
     """Yield the containers beside the driver of a group.
 
     Args:
         target: A node of the group.
-        context: Has the settings of nvidia-fs and gdrdrv.
         driver_image: Has nvidia-peermem.
         parameters: Mounts of the parameters of kernel modules.
         sources: Mounts of package sources and certificates.
     """
-    spec, specs = target.pool.driver, context.inventory.specs
+    spec = target.pool.driver
     if spec.rdma.enabled:
         yield _peermem(spec, driver_image, parameters)
-    for component, own in specs.module_builders.items():
+    for component, own in target.pool.module_builders.items():
         yield _builder(_PROGRAMS[component], own, target, sources)
 
 

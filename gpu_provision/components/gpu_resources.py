@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from gpu_provision.components.labels import GPU_COUNT, GPU_PRODUCT, MIG_CONFIG, MIG_STATE, MIG_SUCCESS
 from gpu_provision.components.mig_manager import requested_configuration
-from gpu_provision.inventory.mig import find_layout, geometry_of, offered_devices
+from gpu_provision.inventory.mig import declared_configurations, find_layout, geometry_of, offered_devices
 from gpu_provision.model.cluster import Target
 from gpu_provision.model.inventory import Gpu, Inventory, NodePool
 
@@ -46,13 +46,18 @@ def declared_devices(
     ``product``: the label of GPU Feature Discovery, for a model that does not tell the size of its memory.
     ``replicas``: as of `count_problem`. The node may offer a resource under the name that sharing appends to.
     """
+    made = {} if replicas is None else _made_devices(pool, product, inventory)
+    return {resource: count * _copies(resource, replicas) for resource, count in made.items()}
+
+
+def _made_devices(pool: NodePool, product: str, inventory: Inventory) -> dict[str, int]:
+    """Return what a node offers with the MIG configuration of its pool, without sharing; empty if unknown."""
     mig, gpu, specs = pool.mig, pool.gpu, inventory.specs
-    if mig is None or gpu is None or not gpu.count or replicas is None:
+    if mig is None or gpu is None or not gpu.count:
         return {}
     layout = find_layout(gpu.model) or find_layout(product)
     geometry = geometry_of(mig.config, specs.mig_manager, layout, gpu.count)
-    made = {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
-    return {resource: count * _copies(resource, replicas) for resource, count in made.items()}
+    return {} if geometry is None else offered_devices(geometry, specs.mig_strategy)
 
 
 def missing_device(devices: Mapping[str, int], declared: Mapping[str, int]) -> str:
@@ -75,6 +80,28 @@ def geometry_problem(target: Target, inventory: Inventory, replicas: Mapping[str
     shared = _shared_text(_copies(resource, replicas))
     makes = f"{config} makes {declared[resource] // _copies(resource, replicas)} {resource}{shared}"
     return f"{makes}, the node offers {offered_count(resource, devices)} to pods"
+
+
+def has_geometry_by_plain_name(target: Target, inventory: Inventory) -> bool:
+    """Whether a node has the MIG devices of its pool, and requests them by their configuration's name without digest.
+
+    So it is after an import: the GPU Operator's MIG manager has made them of a ConfigMap with the same content. The
+    counts of GPU Feature Discovery must not contradict; its labels may be absent while it restarts.
+    """
+    live, config = target.labels, target.pool.mig.config if target.pool.mig else ""
+    is_applied = live.get(MIG_CONFIG) == config and live.get(MIG_STATE) == MIG_SUCCESS
+    if not is_applied or config not in declared_configurations(inventory.specs.mig_manager):
+        return False
+    made, counted = _made_devices(target.pool, live.get(GPU_PRODUCT, ""), inventory), _labelled_devices(live)
+    expected = {name: count for name, count in made.items() if name in counted or name.startswith(_MIG)}
+    return bool(made) and (not counted or counted == expected)
+
+
+def _labelled_devices(labels: Mapping[str, str]) -> dict[str, int | None]:
+    """Return the MIG devices that GPU Feature Discovery counts, by resource; empty without its labels."""
+    if SLICES in labels:
+        return {GPU: _count(labels)}
+    return {match[1]: _count(labels, key) for key in labels if (match := _MIG_COUNT.fullmatch(key))}
 
 
 def count_problem(

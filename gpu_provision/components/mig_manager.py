@@ -22,7 +22,6 @@ REQUIRES: tuple[str, ...] = ("toolkit",)
 
 _APP = "nvidia-mig-manager"
 _ENTRYPOINT = "nvidia-mig-manager-entrypoint"
-_ENTRYPOINT_FILES = {"entrypoint.sh": pods.script("wait-for-driver", "mig-manager")}
 _CONFIG, _CLIENTS = "default-mig-parted-config", "default-gpu-clients"
 _CONFIG_DIRECTORY = "/mig-parted-config"
 _DIGITS = 8
@@ -49,7 +48,8 @@ def spec(inventory: Inventory) -> MigManagerSpec | None:
 def manifests(spec: MigManagerSpec, context: RenderContext) -> list[Manifest]:
     """Return access rights, the ConfigMaps that the inventory does not name, and the DaemonSet."""
     own, namespace = {labels.APP: _APP}, context.namespace
-    files = [(_ENTRYPOINT, _ENTRYPOINT_FILES)]
+    entrypoint = operands.entrypoint(context, "mig-manager")
+    files = [(_ENTRYPOINT, entrypoint)]
     configurations = {"config.yaml": _to_text("mig-configs", _configurations(spec))}
     files += [(spec.config.name or _CONFIG, configurations)] if spec.config.data or not spec.config.name else []
     clients = {"clients.yaml": _to_text("systemd-services", _SERVICES)}
@@ -62,7 +62,7 @@ def manifests(spec: MigManagerSpec, context: RenderContext) -> list[Manifest]:
             _APP,
             switch="mig-manager",
             # The kubelet takes minutes to show a running pod another content of a ConfigMap.
-            pod_annotations=operands.config_annotation(_ENTRYPOINT_FILES, spec.config.data),
+            pod_annotations=operands.config_annotation(entrypoint, spec.config.data),
             pod=_pod(spec, context),
             gpu_containers=[_APP],
         ),

@@ -1,7 +1,7 @@
 """Objects for Prometheus, and a dashboard for Grafana.
 
 Alert rules and dashboard name metrics of the exporter's default list (`etc/dcp-metrics-included.csv` of
-NVIDIA/dcgm-exporter) and of the controller.
+NVIDIA/dcgm-exporter) and of the controller. Further rules are there if the stack's own list has their metrics.
 """
 
 from __future__ import annotations
@@ -53,15 +53,23 @@ def service_monitor(
     )
 
 
-def prometheus_rule(name: str, namespace: str, labels: dict[str, str], spec: PrometheusRuleSpec) -> Manifest:
-    """Return the PrometheusRule for the exporter ``name`` with these labels."""
+def prometheus_rule(
+    name: str, namespace: str, labels: dict[str, str], spec: PrometheusRuleSpec, *, metrics: str
+) -> Manifest:
+    """Return the PrometheusRule for the exporter ``name`` with these labels.
+
+    ``metrics``: the list of metrics in place of the default one; empty if there is none, or if it is unknown.
+    """
     text = _read("alerts.yaml").replace("MAX_TEMPERATURE", str(spec.max_temperature)).replace("NAMESPACE", namespace)
+    rules, exported = yaml.safe_load(text), {line.partition(",")[0].strip() for line in metrics.splitlines()}
+    for group in rules["groups"]:
+        group["rules"] = [each for each in group["rules"] if each.pop("needs", None) in {None, *exported}]
     return manifest(
         ("monitoring.coreos.com/v1", "PrometheusRule"),
         name,
         namespace=namespace,
         labels={**spec.additional_labels, **labels},
-        spec=yaml.safe_load(text),
+        spec=rules,
     )
 
 

@@ -258,6 +258,15 @@ def driver_validation(context: RenderContext, *, own: bool = False) -> dict[str,
     )
 
 
+def entrypoint(context: RenderContext, *names: str) -> dict[str, str]:
+    """Return the file of an entrypoint: it waits for the driver validation, then runs these scripts.
+
+    Validators before 24.6.0 write other files (NVIDIA/gpu-operator, commit 185d521).
+    """
+    is_old = not is_at_least(context.inventory.specs.validator.image.version, (24, 6))
+    return {"entrypoint.sh": pods.script("wait-for-driver-by-name" if is_old else "wait-for-driver", *names)}
+
+
 def wait_for_toolkit(context: RenderContext, mount: dict[str, Any]) -> dict[str, Any]:
     """Return the init container that waits for ``toolkit-ready`` in the volume of ``mount``."""
     path, spec = f"{VALIDATIONS}/toolkit-ready", context.inventory.specs.validator

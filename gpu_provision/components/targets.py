@@ -105,7 +105,7 @@ def problems(context: RenderContext) -> tuple[Finding, ...]:
     """Return findings about the nodes themselves."""
     return (
         *_unclaimed_nodes(context),
-        *_virtual_machine_nodes(context),
+        *virtual_machine_nodes(context.inventory, context.facts),
         *_other_systems(context),
         *_guessed_drivers(context),
     )
@@ -203,11 +203,10 @@ def _unclaimed_nodes(context: RenderContext) -> Iterator[Finding]:
         )
 
 
-def _virtual_machine_nodes(context: RenderContext) -> Iterator[Finding]:
+def virtual_machine_nodes(inventory: Inventory, facts: ClusterFacts) -> Iterator[Finding]:
     """Yield nodes that get no stack, as their GPUs are for virtual machines."""
-    live = {node.name: node.labels.get(WORKLOAD) for node in context.facts.nodes}
-    pools = node_pools(context.inventory, context.facts)
-    found = sorted(nodes_for_vms(context.inventory, context.facts).items())
+    live = {node.name: node.labels.get(WORKLOAD) for node in facts.nodes}
+    pools, found = node_pools(inventory, facts), sorted(nodes_for_vms(inventory, facts).items())
     kinds = (((pools[name].name, value, live.get(name) == value), name) for name, value in found)
     for (_, value, is_live), names in names_by(kinds):
         command = f"kubectl label node {names[0] if len(names) == 1 else 'NODE'} {WORKLOAD}-"

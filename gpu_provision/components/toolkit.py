@@ -55,8 +55,7 @@ def manifests(spec: ToolkitSpec, context: RenderContext) -> list[Manifest]:
 def _entrypoint_files(context: RenderContext) -> dict[str, str]:
     """Return the entrypoint; where a containerd may show a newer schema than its file has, each node compares them."""
     compares = any(map(shows_newest_schema, context.targets)) and not context.inventory.specs.nri_plugin_enabled
-    names = ("wait-for-driver", *(["config-source"] if compares else []), "toolkit")
-    return {"entrypoint.sh": pods.script(*names)}
+    return operands.entrypoint(context, *(["config-source"] if compares else []), "toolkit")
 
 
 def problems(_spec: ToolkitSpec, context: RenderContext) -> tuple[Finding, ...]:

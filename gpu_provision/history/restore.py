@@ -23,6 +23,7 @@ from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.redaction import HIDDEN, is_secret, looks_secret, may_hold_secret
 from gpu_provision.inventory.references import mask_foreign
 from gpu_provision.inventory.yaml_parser import parse
+from gpu_provision.model.driver_specs import MODULE_SECTIONS
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Record
 from gpu_provision.model.inventory import Inventory
@@ -38,6 +39,7 @@ VERSIONS: Mapping[KeyPath, str] = MappingProxyType(
         ("driver", "manager", "version"): _MANAGER,
         ("pools", ANY, "driver", "version"): "driver",
         ("pools", ANY, "driver", "manager", "version"): _MANAGER,
+        **{("pools", ANY, name, "version"): name for name in MODULE_SECTIONS},
     }
 )
 """Settings that a record may give -> the software that each one is a version of. All others are as now."""

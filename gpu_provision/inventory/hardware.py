@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -11,9 +11,11 @@ from typing import Any
 
 from gpu_provision import releases
 from gpu_provision.inventory.checks import CheckContext
-from gpu_provision.inventory.document import KeyPath, Problem
+from gpu_provision.inventory.document import KeyPath, Problem, format_path
 from gpu_provision.inventory.schema_errors import suggest_value
+from gpu_provision.model.driver_specs import MODULE_SECTIONS
 from gpu_provision.model.inventory import NodePool, OperatingSystem
+from gpu_provision.model.operand_specs import ContainerSpec
 from gpu_provision.model.text import did_you_mean, find_nearest
 from gpu_provision.releases import COMPONENTS, platforms
 
@@ -140,14 +142,17 @@ def _check_release(context: CheckContext) -> Iterator[Problem]:
 
 def _check_components(context: CheckContext) -> Iterator[Problem]:
     """Yield versions that no release carries; an image of the user's own may have any."""
-    for key in (key for key in COMPONENTS if key != "driver"):
-        section = context.data.get(key, {})
+    paths: list[KeyPath] = [(key,) for key in COMPONENTS if key != "driver"]
+    paths += [("pools", name, key) for name in context.pools for key in MODULE_SECTIONS]
+    for path in paths:
+        key, section = str(path[-1]), context.mapping_at(path)
         version, known = section.get("version", ""), releases.versions(key)
-        is_any = not version or version.startswith("sha256:") or _OWN_IMAGE & section.keys()
+        has_own_image = _OWN_IMAGE & {*section, *context.mapping_at((key,))}
+        is_any = not version or version.startswith("sha256:") or has_own_image
         if not is_any and version not in known:
             what = f"No release carries {key} {version}; the image may not exist."
             fix = did_you_mean(version, reversed(known), f"The newest known one is {known[-1]}.")
-            yield context.warning("GP132", (key, "version"), what, fix)
+            yield context.warning("GP132", (*path, "version"), what, fix)
 
 
 def _check_drivers(context: CheckContext) -> Iterator[Problem]:
@@ -205,17 +210,34 @@ def _check_tag_of_image(context: CheckContext, path: KeyPath, version: str) -> P
 
 def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
     """Yield modules beside the driver that no release has, or that no node would get."""
-    specs, release = context.inventory.specs, context.inventory.release
-    has_container = any(pool.has_driver_container for pool in context.inventory.pools.values())
-    for key, spec in specs.module_builders.items():
-        if not (spec.image.repository and spec.image.image and spec.image.version):
-            first = next(name for name in releases.names() if releases.release(name).image(key).version)
-            what = f"Release {release} has no {key}."
-            fix = f"Choose release {first} or newer, or set {key}.repository, {key}.image and {key}.version."
-            yield context.error("GP191", (key, "enabled"), what, fix)
-        elif not has_container and context.is_complete:
-            what = f"{key} has no effect: no node gets a driver container, which its module is built beside."
-            yield context.warning("GP145", (key, "enabled"), what, "Install it on the hosts, and remove the line.")
+    pools = context.inventory.pools
+    for key in MODULE_SECTIONS:
+        yield from _check_builder(context, (key,), getattr(context.inventory.specs, key), pools.values())
+        for name, pool in pools.items():
+            yield from _check_builder(context, ("pools", name, key), getattr(pool, key), [pool])
+    yield from _check_rdma(context)
+
+
+def _check_builder(
+    context: CheckContext, path: KeyPath, spec: ContainerSpec, pools: Iterable[NodePool]
+) -> Iterator[Problem]:
+    """Yield that a section that is on has no image, or that none of its pools has a driver container."""
+    if context.mapping_at(path).get("enabled") is not True:
+        return
+    key, name = str(path[-1]), format_path(path)
+    if not (spec.image.repository and spec.image.image and spec.image.version):
+        first = next(each for each in releases.names() if releases.release(each).image(key).version)
+        what = f"Release {context.inventory.release} has no {key}."
+        fix = f"Choose release {first} or newer, or set {name}.repository, {name}.image and {name}.version."
+        yield context.error("GP191", (*path, "enabled"), what, fix)
+    elif context.is_complete and not any(pool.has_driver_container for pool in pools):
+        what = f"{name} has no effect: no node gets a driver container, which its module is built beside."
+        yield context.warning("GP145", (*path, "enabled"), what, "Install it on the hosts, and remove the line.")
+
+
+def _check_rdma(context: CheckContext) -> Iterator[Problem]:
+    """Yield settings of nvidia-peermem without effect."""
+    specs = context.inventory.specs
     for path in (("driver", "rdma"), *(("pools", name, "driver", "rdma") for name in context.pools)):
         rdma = context.mapping_at(path)
         driver = context.inventory.pools[path[1]].driver if path[0] == "pools" else specs.driver
@@ -229,15 +251,19 @@ def _check_side_cars(context: CheckContext) -> Iterator[Problem]:
 
 def _check_precompiled(context: CheckContext) -> Iterator[Problem]:
     """Yield versions that no image has, and what precompiled drivers do not go with; pools that share a value once."""
-    on = list(context.inventory.specs.module_builders)
     served = [pool for pool in context.inventory.pools.values() if pool.has_driver_container]
     by_path = {_declared_by(context, pool, "version", "use_precompiled"): pool for pool in reversed(served)}
     for path, pool in by_path.items():
         yield from _check_tag(context, path, pool)
     precompiled = [pool for pool in served if pool.driver.use_precompiled]
-    for path in dict.fromkeys(_declared_by(context, pool, "use_precompiled") for pool in precompiled) if on else ():
-        what = f"{' and '.join(on)} cannot be built beside precompiled drivers."
-        fix = f"Set use_precompiled: false, or {' and '.join(f'{key}.enabled: false' for key in on)}"
+    beside: dict[KeyPath, dict[str, str]] = {}
+    for pool in precompiled:
+        found = {_section_of(context, pool, key): key for key in pool.module_builders}
+        if found:
+            beside.setdefault(_declared_by(context, pool, "use_precompiled"), {}).update(found)
+    for path, sections in beside.items():
+        what = f"{' and '.join(dict.fromkeys(sections.values()))} cannot be built beside precompiled drivers."
+        fix = f"Set use_precompiled: false, or {' and '.join(f'{section}.enabled: false' for section in sections)}"
         yield context.error("GP190", path, what, fix)
     ignored = {_declared_by(context, pool, key): key for pool in precompiled for key in ("repo_config", "cert_config")}
     for path, key in ignored.items():
@@ -267,22 +293,31 @@ def _declared_by(context: CheckContext, pool: NodePool, *keys: str) -> KeyPath:
     return context.first_declared(*((*place, key) for key in keys for place in places))
 
 
+def _section_of(context: CheckContext, pool: NodePool, key: str) -> str:
+    """Return the section that turns a module of a pool on: the pool's own, or the inventory's."""
+    own = ("pools", pool.name, key)
+    return format_path(own) if "enabled" in context.mapping_at(own) else key
+
+
 _FIRST_OPEN_GDS = (2, 17, 5)  # NVIDIA's GPUDirect Storage release notes, 1.7.2
 
 
 def _check_gds(context: CheckContext, name: str, pool: NodePool) -> Iterator[Problem]:
     """Yield a pool whose kernel modules nvidia-fs does not support."""
-    gds, model = context.inventory.specs.gds, find_model(pool.gpu.model) if pool.gpu else None
+    gds, model = pool.gds, find_model(pool.gpu.model) if pool.gpu else None
     numbers = tuple(int(each) for each in gds.image.version.split(".") if each.isdecimal())
     if not gds.enabled or numbers < _FIRST_OPEN_GDS:
         return
     if pool.driver.kernel_module_type == "proprietary":
         path = context.first_declared(("pools", name, "driver", _MODULE_TYPE), ("driver", _MODULE_TYPE))
         what = f"nvidia-fs {gds.image.version} needs the open kernel modules, and pool {name} has the proprietary ones."
-        yield context.error("GP192", path, what, f"Set pools.{name}.driver.{_MODULE_TYPE}: open, or gds.enabled: false")
+        own = f"pools.{name}"
+        fix = f"Set {own}.driver.{_MODULE_TYPE}: open, or {own}.gds.enabled: false"
+        yield context.error("GP192", path, what, fix)
     elif model and model.family.open_modules == "never":
         what = f"nvidia-fs {gds.image.version} needs the open kernel modules, which do not drive {model.name}."
-        yield context.error("GP192", ("gds", "enabled"), what, f"Set gds.enabled: false, or remove the pool {name}.")
+        path = context.first_declared(("pools", name, "gds", "enabled"), ("gds", "enabled"))
+        yield context.error("GP192", path, what, f"Set pools.{name}.gds.enabled: false")
 
 
 def _branch(version: str) -> int:

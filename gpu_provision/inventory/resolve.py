@@ -41,7 +41,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
     base, cluster = source.path.parent, data.get("cluster", {})
     resolved = _build_specs(data, release)
     pools = {
-        name: _build_pool(name, pool, data, release, resolved.driver, _build_prerequisites(pool, data, base))
+        name: _build_pool(name, pool, data, release, resolved, _build_prerequisites(pool, data, base))
         for name, pool in data.get("pools", {}).items()
     }
     # A mirror also has the image of helper pods.
@@ -183,21 +183,24 @@ def _build_value(makers: tuple[type[Any], ...], value: Any) -> Any:
 
 
 def _build_pool(  # noqa: PLR0913, PLR0917  a pool and what it falls back on
-    name: str, pool: Data, data: Data, release: Release, driver: driver_specs.DriverSpec, host: HostPrerequisites
+    name: str, pool: Data, data: Data, release: Release, shared: specs.Specs, host: HostPrerequisites
 ) -> NodePool:
     gpu = pool.get("gpu")
-    changes = pool.get("driver", {})
-    if changes:
-        both = merge(data.get("driver", {}), changes)
-        driver = _build_operand("driver", driver_specs.DriverSpec, both, data, release)
+    changes = {key: pool[key] for key in ("driver", *driver_specs.MODULE_SECTIONS) if pool.get(key)}
+    of_driver: dict[str, Any] = {
+        key: _build_operand(key, SPECS[key], merge(data.get(key, {}), change), data, release)
+        for key, change in changes.items()
+    }
     return NodePool(
         name=name,
         os=OperatingSystem.parse(pool.get("os", "")),
         gpu=_build(Gpu, gpu) if gpu is not None else None,
         mig=MigGeometry(config=pool["mig"].get("config", "")) if "mig" in pool else None,
-        driver=driver,
-        overrides_driver=bool(changes.keys() - {"upgrade_policy"}),
-        overrides_upgrades="upgrade_policy" in changes,
+        driver=of_driver.get("driver", shared.driver),
+        gds=of_driver.get("gds", shared.gds),
+        gdrcopy=of_driver.get("gdrcopy", shared.gdrcopy),
+        overrides_driver=bool(changes.keys() - {"driver"} or changes.get("driver", {}).keys() - {"upgrade_policy"}),
+        overrides_upgrades="upgrade_policy" in changes.get("driver", {}),
         device_plugin=_build(PoolPlugin, pool.get("device_plugin", {})),
         labels=pool.get("labels", {}),
         node_selector=pool.get("node_selector", {}),

@@ -150,3 +150,7 @@ class GdrcopySpec(ContainerSpec):
     """
 
     enabled: bool = setting(False, "Whether nodes with a driver container load gdrdrv.")
+
+
+MODULE_SECTIONS = ("gds", "gdrcopy")
+"""Sections of the containers that build modules beside the driver; an NVIDIADriver has them for itself."""

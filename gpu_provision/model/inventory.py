@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_provision.model.driver_specs import DriverSpec
+from gpu_provision.model.driver_specs import MODULE_SECTIONS, DriverSpec, GdrcopySpec, GdsSpec
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, Reboot, SshOptions
+from gpu_provision.model.operand_specs import ContainerSpec
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
 from gpu_provision.model.specs import Specs
@@ -106,7 +107,17 @@ class NodePool:
         "Driver settings of this pool, which override the inventory's `driver`. Such a pool has DaemonSets of its own.",
         required=False,
     )
-    overrides_driver: bool = False  # whether the pool itself changes driver settings (it then has its own DaemonSets)
+    gds: GdsSpec = setting(
+        REQUIRED,
+        "GPUDirect Storage in this pool, which overrides the inventory's `gds`. Such a pool has DaemonSets of its own.",
+        required=False,
+    )
+    gdrcopy: GdrcopySpec = setting(
+        REQUIRED,
+        "GDRCopy in this pool, which overrides the inventory's `gdrcopy`. Such a pool has DaemonSets of its own.",
+        required=False,
+    )
+    overrides_driver: bool = False  # whether the pool itself changes what its driver pods are (own DaemonSets then)
     overrides_upgrades: bool = False  # whether it has an upgrade policy of its own (it then has its own limits)
     device_plugin: PoolPlugin = setting(PoolPlugin())
     labels: Mapping[str, str] = setting({}, "Labels of its nodes.", "labels")
@@ -124,6 +135,11 @@ class NodePool:
     def takes_any_gpu(self) -> bool:
         """Whether the pool is for nodes with any GPUs."""
         return self.gpu is not None and self.gpu.is_any
+
+    @property
+    def module_builders(self) -> dict[str, ContainerSpec]:
+        """Those of the containers beside the driver that are on, by section."""
+        return {name: spec for name in MODULE_SECTIONS if (spec := getattr(self, name)).enabled}
 
     @property
     def has_driver_container(self) -> bool:

@@ -11,13 +11,7 @@ from typing import Any
 
 from gpu_provision.model.driver_specs import DriverSpec, GdrcopySpec, GdsSpec
 from gpu_provision.model.monitoring_specs import DcgmExporterSpec, DcgmSpec, NodeStatusExporterSpec, OperatorMetrics
-from gpu_provision.model.operand_specs import (
-    DRIVER_CONTAINER_ROOT,
-    ContainerSpec,
-    OperandSpec,
-    SecretKey,
-    timeout_setting,
-)
+from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT, OperandSpec, SecretKey, timeout_setting
 from gpu_provision.model.settings import setting
 
 
@@ -340,8 +334,3 @@ class Specs:
     mig_strategy: str = MigSection().strategy
     runtime_class: str = OperatorSection().runtime_class
     operator_metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
-
-    @property
-    def module_builders(self) -> dict[str, ContainerSpec]:
-        """Those of the containers beside the driver that are on, by component."""
-        return {name: spec for name, spec in (("gds", self.gds), ("gdrcopy", self.gdrcopy)) if spec.enabled}

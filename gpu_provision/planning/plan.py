@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpu_provision.components import labels
+from gpu_provision.components import labels, mig_manager, node_labels
+from gpu_provision.components.gpu_resources import has_geometry_by_plain_name
 from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ObservedState, RenderContext, Target, ref_of
@@ -144,6 +145,9 @@ def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) 
     falling = {target.name: target.pool for target in seen.context.targets if target.pool.takes_any_gpu}
     # Nodes that keep their driver keep the label of their validation.
     put_off = {key for key, each in known.items() if key[0] == verdicts.STARTUP_TAINT and each.state is State.READY}
+    managers = (each for each in seen.desired.get(mig_manager.NAME, ()) if each["kind"] == "DaemonSet")
+    mig_targets = seen.context.targets if any(not waits_for_deletion(each) for each in managers) else ()
+    renamed = {each.name for each in mig_targets if has_geometry_by_plain_name(each, seen.context.inventory)}
     for component, manifests in seen.desired.items():
         for manifest in (manifest for manifest in manifests if manifest["kind"] == "Node"):
             name = manifest["metadata"]["name"]
@@ -151,6 +155,9 @@ def _node_changes(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) 
             if node is None or (component, name) in put_off:
                 continue
             write = node_patch(manifest, node, seen.context.inventory)
+            if component == node_labels.NAME and name in renamed:  # the label comes once the MIG manager knows its name
+                config = seen.node_labels[name][labels.MIG_CONFIG]
+                write = write._replace(labels={**write.labels, labels.MIG_CONFIG: config})
             if not write.is_empty:
                 change = node_change(component, manifest, node, write, seen)
                 if name in falling and labels.INVENTORY in write.labels:

@@ -58,7 +58,7 @@ def cluster_state(
     by_key = _group_pods(observed.pods.values()) if pods is None else pods
     known = per_node(desired) if parts is None else parts
     stay = upgrades.kept_driver_groups(context.targets, desired, by_key)
-    geometries = upgrades.kept_geometries(context.targets)
+    geometries = upgrades.kept_geometries(context.targets, context.inventory, desired, by_key)
     expired = verdicts.expired_labels(context, desired, known, observed, by_key)
     for other in filter(None, (stay, geometries, expired)):
         desired = upgrades.with_node_labels(desired, other)
@@ -178,8 +178,8 @@ def _evaluate_component(
         if matches_node(daemonset, _desired_labels(target, seen)):
             state = _daemon_state(component, target, daemonset, seen)
             state = upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
-            wanted = seen.node_labels.get(target.name, {})
-            return upgrades.with_geometry(state, target, wanted) if component == mig_manager.NAME else state
+            wanted = seen.node_labels.get(target.name, {}) if component == mig_manager.NAME else {}
+            return upgrades.with_geometry(state, target, wanted, seen.context.inventory)
     return None
 
 

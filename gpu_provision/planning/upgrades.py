@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpu_provision.components import labels, mig_manager
+from gpu_provision.components.gpu_resources import has_geometry_by_plain_name
+from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeFacts, Target
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import NodeState, State
+from gpu_provision.planning.applyset import digest_of
 from gpu_provision.rollout import states as upgrade
 from gpu_provision.rollout.states import EARLY, LATE, UpgradeState, installation_digest
 
@@ -85,16 +89,21 @@ def with_upgrade(state: NodeState, target: Target) -> NodeState:
     return replace(state, state=State.READY, reason=f"{DRIVER_KEPT}: {why}") if why else state
 
 
-def with_geometry(state: NodeState, target: Target, wanted: Mapping[str, str | None]) -> NodeState:
+def with_geometry(
+    state: NodeState, target: Target, wanted: Mapping[str, str | None], inventory: Inventory
+) -> NodeState:
     """Return the state of a MIG manager, with that of its node's configuration.
 
-    ``wanted``: the final labels of the node. A run rolls out another configuration, and repeats a failed one.
+    ``wanted``: the final labels of the node. A run rolls out another configuration, and repeats a failed one. For
+    another name of the same configuration it writes the label alone, see `kept_geometries`.
     """
     live = target.labels
     is_ready, config = state.state is State.READY, wanted.get(labels.MIG_CONFIG)
     if config is None or not (is_ready or state.reason == OUTDATED):
         return state
     if live.get(labels.MIG_CONFIG) != config:
+        if has_geometry_by_plain_name(target, inventory):
+            return state
         if why := _keep_reason(target):
             return replace(state, state=State.READY, reason=f"{DRIVER_KEPT}: {why}")
         reason = f"{GEOMETRY_PENDING}: {live.get(labels.MIG_CONFIG, 'none')} -> {config}"
@@ -181,14 +190,25 @@ def kept_driver_groups(targets: Iterable[Target], desired: Desired, pods: Pods) 
     }
 
 
-def kept_geometries(targets: Iterable[Target]) -> dict[str, dict[str, str | None]]:
+def kept_geometries(
+    targets: Iterable[Target], inventory: Inventory, desired: Desired, pods: Pods
+) -> dict[str, dict[str, str | None]]:
     """Return the labels of the MIG configurations that nodes keep until the rollout reaches them, by node.
 
     A node that joins requests its configuration at once. So does none with a host driver, whose GPUs may be in use.
+    A node that has the devices already requests them by their new name once its MIG manager has a file with that name:
+    the MIG manager finds them as they should be, and pauses nothing (NVIDIA/mig-parted, reconfigure-mig.sh).
     """
+    managers = (each for each in desired.get(mig_manager.NAME, ()) if each["kind"] == "DaemonSet")
+    content = next((digest_of(each["spec"]["template"]) for each in managers), None)
     kept = dict[str, dict[str, str | None]]()
     for target in targets:
         joins = not target.driver.on_host and not {labels.INVENTORY, labels.MIG_CONFIG} & target.labels.keys()
+        of_node = pods.get((mig_manager.NAME, target.name), ())
+        is_known = content is not None and any(
+            digest_of(pod) == content and pod_view.is_ready(pod) and is_staying(pod) for pod in of_node
+        )
+        joins = joins or (is_known and has_geometry_by_plain_name(target, inventory))
         if mig_manager.wants_geometry(target) and not joins:
             kept[target.name] = {labels.MIG_CONFIG: target.labels.get(labels.MIG_CONFIG)}
     return kept

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpu_provision.components import labels, mig_manager, node_labels
-from gpu_provision.components.gpu_resources import declared_devices
+from gpu_provision.components.gpu_resources import declared_devices, has_geometry_by_plain_name
+from gpu_provision.components.sharing import expected_replicas
 from gpu_provision.model.cluster import NodeFacts, Target, ref_of
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels
 from gpu_provision.planning.states import ClusterState, is_observed
 from gpu_provision.planning.upgrades import has_stale_rollout
@@ -30,7 +32,8 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
     mig_template = next((each["spec"]["template"] for each in managers), None)
     live = {group: seen.observed.members.get(ref_of(item)) for group, item in daemonsets.items()}
     unobserved = {group for group, item in live.items() if item and not is_observed(item)}
-    place = {node.name: position for position, node in enumerate(seen.context.inventory.nodes)}
+    inventory = seen.context.inventory
+    place = {node.name: position for position, node in enumerate(inventory.nodes)}
     geometries, every = _requested_geometries(seen), (*seen.context.targets, *seen.context.others)
     devices = _declared_devices(every, seen)
     return {
@@ -39,7 +42,7 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             position=place.get(target.name, len(place)),
             template=daemonsets[target.driver_group]["spec"]["template"] if target.driver_group in daemonsets else None,
             version=target.pool.driver.image.version,
-            mig=_requested_geometry(target, geometries),
+            mig=_requested_geometry(target, geometries, inventory),
             mig_manager=mig_template if mig_manager.wants_geometry(target) else None,
             devices=devices.get(target.name),
             has_device_plugin="device_plugin" in seen.desired,
@@ -47,7 +50,8 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             is_template_observed=target.driver_group not in unobserved,
         )
         for target in every
-        if target.driver_group in daemonsets or (target.driver.on_host and _requested_geometry(target, geometries))
+        if target.driver_group in daemonsets
+        or (target.driver.on_host and _requested_geometry(target, geometries, inventory))
     }
 
 
@@ -75,9 +79,10 @@ def _requested_geometries(seen: ClusterPlan | ClusterState) -> dict[str, str]:
     return mig_manager.requested_configurations(seen.context.inventory) if is_on else {}
 
 
-def _requested_geometry(target: Target, geometries: Mapping[str, str]) -> str:
+def _requested_geometry(target: Target, geometries: Mapping[str, str], inventory: Inventory) -> str:
     """Return the MIG configuration that a node requests, of those of all pools; empty without one."""
-    return geometries.get(target.pool.name, "") if mig_manager.wants_geometry(target) else ""
+    config = geometries.get(target.pool.name, "") if mig_manager.wants_geometry(target) else ""
+    return target.labels[labels.MIG_CONFIG] if config and has_geometry_by_plain_name(target, inventory) else config
 
 
 def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
@@ -86,7 +91,11 @@ def nodes_without_driver(seen: ClusterState) -> dict[str, DesiredDriver]:
     The inventory's own policy applies to them.
     """
     geometries, stale = _requested_geometries(seen), filter(has_stale_rollout, seen.context.targets)
-    nodes = {target.name: StackPresence.STAYS for target in stale if not _requested_geometry(target, geometries)}
+    nodes = {
+        target.name: StackPresence.STAYS
+        for target in stale
+        if not _requested_geometry(target, geometries, seen.context.inventory)
+    }
     leaving = node_labels.leaving_nodes(seen.context)
     for node in leaving:
         presence = StackPresence.ENDING if any(pods_kept_by_labels(node, seen)) else StackPresence.BARE

@@ -133,15 +133,6 @@ def test_nodes_belong_to_the_driver_that_selects_them(tmp_path: Path) -> None:
     assert [member["pool"] for member in made["nodes"]] == ["t4-old", "t4-new", "t4"]
 
 
-@pytest.mark.parametrize("other", [", gdrcopy: {enabled: false}", ""])
-def test_drivers_that_differ_in_what_they_share_are_named(tmp_path: Path, other: str) -> None:
-    """Such as GDRCopy, which an NVIDIADriver has for itself and an inventory once."""
-    text = DRIVERS.replace("zone: a}", "zone: a}, gdrcopy: {enabled: true}").replace("zone: b}", f"zone: b}}{other}")
-    draft = derived(*written(tmp_path, {"drivers.yaml": text}))
-    assert draft.data["gdrcopy"] == {"enabled": True}
-    assert "differ" in draft.unsupported[-1].what
-
-
 def test_the_text_is_the_data(tmp_path: Path) -> None:
     """Strings that YAML could misread stay strings."""
     text = "driver: {env: [{name: A, value: 'no'}, {name: B, value: '0777'}, {name: C, value: 'é: #'}]}\n"

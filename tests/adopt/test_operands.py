@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,22 @@ def facts_of(operand: Fields, conditions: list[str]) -> dict[str, Any]:
     }
 
 
+def rules_of(account: str, manifests: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return the verbs of an account by resource, from the roles and cluster roles that are bound to it."""
+    result = {}
+    for kind in ("Role", "ClusterRole"):
+        bindings = views.of_kind(manifests, f"{kind}Binding")
+        names = {each["roleRef"]["name"] for each in bindings if account in {who["name"] for who in each["subjects"]}}
+        verbs: dict[str, set[str]] = {}
+        for role in (each for each in views.of_kind(manifests, kind) if each["metadata"]["name"] in names):
+            for rule in role["rules"]:
+                for group, resource in product(rule["apiGroups"], rule["resources"]):
+                    key = " ".join((f"{group}/{resource}".lstrip("/"), *rule.get("resourceNames", ())))
+                    verbs.setdefault(key, set()).update(rule["verbs"])
+        result[kind] = {key: " ".join(sorted(each)) for key, each in verbs.items()}
+    return result
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
 def test_an_import_renders_what_the_operator_makes(tmp_path: Path, case: dict[str, Any]) -> None:
     """Each difference is listed with its reason, and no other is."""
@@ -46,9 +62,12 @@ def test_an_import_renders_what_the_operator_makes(tmp_path: Path, case: dict[st
     draft = derive_inventory(source, name="gpu", cluster={}, release="26.7.0", install=operator_install())
     assert (*draft.unsupported, *draft.refused) == ()
     file.write_text(draft.text, encoding="utf-8")
-    manifests = chain.from_iterable(render(load(file)).values())
+    manifests = [*chain.from_iterable(render(load(file)).values())]
     ours = {
-        each["metadata"]["name"].replace(f"{DRIVER}-ubuntu24.04", DRIVER): views.operand(each)
+        each["metadata"]["name"].replace(f"{DRIVER}-ubuntu24.04", DRIVER): {
+            **views.operand(each),
+            "rules": rules_of(each["spec"]["template"]["spec"]["serviceAccountName"], manifests),
+        }
         for each in manifests
         if each["kind"] == "DaemonSet"
     }

@@ -54,7 +54,7 @@ def find_reachable_classes() -> set[type]:
 
 def test_the_verbs_are_there() -> None:
     commands = {"adopt", "apply", "destroy", "drift", "history", "plan", "preflight", "rbac", "render", "rollback"}
-    assert commands | {"check", "load", "revalidate", "status", "unlock", "verify"} <= set(FUNCTIONS)
+    assert commands | {"check", "import_settings", "load", "revalidate", "status", "unlock", "verify"} <= set(FUNCTIONS)
     assert gpu_provision.__all__ == sorted(gpu_provision.__all__)
 
 

@@ -29,7 +29,7 @@ DRIVER = SPECS.driver
 
 
 def pool(name: str, **fields: Any) -> NodePool:
-    return NodePool(**{"name": name, "driver": DRIVER} | fields)
+    return NodePool(**{"name": name, "driver": DRIVER, "gds": SPECS.gds, "gdrcopy": SPECS.gdrcopy} | fields)
 
 
 def inventory(**fields: Any) -> Inventory:

@@ -188,8 +188,10 @@ def test_a_module_beside_the_driver_installs_it_again() -> None:
     chosen = (
         builders.inventory(),
         builders.with_spec("driver", rdma=replace(specs.driver.rdma, enabled=True)),
-        builders.inventory(specs=replace(specs, gds=replace(specs.gds, enabled=True))),
-        builders.inventory(specs=replace(specs, gdrcopy=replace(specs.gdrcopy, enabled=True))),
+        *(
+            builders.inventory_with({"pools": {name: {key: {"enabled": True}} for name in builders.POOLS}})
+            for key in ("gds", "gdrcopy")
+        ),
     )
     digests = [env_of(pod_of(each)["containers"][0])["DRIVER_CONFIG_DIGEST"] for each in chosen]
     assert len(set(digests)) == len(chosen)

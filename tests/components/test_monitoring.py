@@ -28,6 +28,14 @@ def manifests() -> list[Manifest]:
     return render_manifests(builders.case_context(CASE))["dcgm_exporter"]
 
 
+@pytest.fixture(scope="module")
+def further() -> dict[str, dict[str, Any]]:
+    """The alerts that only a list of metrics of the stack's own brings."""
+    found = rules(render_manifests(builders.case_context("with-alerts-on-more-metrics"))["dcgm_exporter"])
+    usual = rules(render_manifests(builders.case_context(CASE))["dcgm_exporter"])
+    return {name: rule for name, rule in found.items() if name not in usual}
+
+
 def rules(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
     [found] = of_kind(manifests, "PrometheusRule")
     return {rule["alert"]: rule for group in found["spec"]["groups"] for rule in group["rules"]}
@@ -44,6 +52,15 @@ def test_every_metric_of_the_exporter_is_exported_by_default(manifests: list[Man
     named = set(re.findall(r"\bDCGM_\w+", " ".join(expressions(manifests))))
     assert len(named) > 10
     assert [named - {*known["metrics"]} for known in LISTS] == [set(), set()]
+
+
+def test_an_alert_on_another_metric_comes_with_the_metric(further: dict[str, dict[str, Any]]) -> None:
+    metrics = {name: re.findall(r"\bDCGM_\w+", rule["expr"]) for name, rule in further.items()}
+    assert metrics == {
+        "GPUEccError": ["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"],
+        "GPUThermalThrottling": ["DCGM_FI_DEV_THERMAL_VIOLATION"],
+    }
+    assert {"needs"} & {key for rule in further.values() for key in rule} == set()
 
 
 def test_every_exporter_of_a_release_has_a_list() -> None:
@@ -89,6 +106,6 @@ def test_a_cluster_without_the_kind_gets_no_rules() -> None:
     assert not of_kind(render_manifests(builders.context(inventory))["dcgm_exporter"], "PrometheusRule")
 
 
-def test_the_page_lists_every_alert(manifests: list[Manifest]) -> None:
+def test_the_page_lists_every_alert(manifests: list[Manifest], further: dict[str, dict[str, Any]]) -> None:
     page = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(GPU\w+)` \|", page, re.MULTILINE)) == rules(manifests).keys()
+    assert set(re.findall(r"^\| `(GPU\w+)` \|", page, re.MULTILINE)) == {*rules(manifests), *further}

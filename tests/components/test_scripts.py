@@ -92,6 +92,17 @@ def test_an_entrypoint_waits_for_the_driver(machine: Machine, entrypoint: str, p
     assert result.stdout.splitlines() == [f"waiting for {ready}", "root=/run/nvidia/driver args=--one two words"]
 
 
+@pytest.mark.parametrize(
+    ("file", "roots"), [("driver-ready", "/run/nvidia/driver /driver-root"), ("host-driver-ready", "/ /host")]
+)
+def test_an_entrypoint_knows_the_files_of_older_validators(machine: Machine, file: str, roots: str) -> None:
+    """Before 24.6.0 they are empty, and a host driver has one of its own."""
+    machine.command("sleep", f"touch {machine.validations / file}")
+    machine.command("nvidia-device-plugin", 'echo "$NVIDIA_DRIVER_ROOT $DRIVER_ROOT_CTR_PATH $CONTAINER_DRIVER_ROOT"')
+    result = machine.run(script("wait-for-driver-by-name", "device-plugin"))
+    assert result.stdout.splitlines()[1] == f"{roots} {roots.rpartition(' ')[2]}"
+
+
 def test_the_plugin_offers_what_the_kernel_can_do(machine: Machine) -> None:
     """GPUDirect modules switch their features on."""
     (machine.validations / "driver-ready").write_text("GDRCOPY_ENABLED=false\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.components.labels import DRIVER_GROUP
+from gpu_provision.components.labels import DRIVER_GROUP, MIG_CONFIG, MIG_STATE, MIG_SUCCESS
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
@@ -22,6 +22,10 @@ from tests.planning.builders import Stack, labelled, outdated, regrouped, termin
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 OFF = UpgradePolicy(auto_upgrade=False)
+OWN_GEOMETRY = {
+    "version": "v1",
+    "mig-configs": {"own": [{"devices": "all", "mig-enabled": True, "mig-devices": {"3g.40gb": 2}}]},
+}
 
 
 def upgrade(
@@ -140,3 +144,35 @@ def test_a_node_with_the_same_installation_moves_at_once(node: str) -> None:
     assert labelled_now["metadata"]["labels"][DRIVER_GROUP] == seen.node_labels[node][DRIVER_GROUP]
     found = evaluate_states(seen)["driver", node]
     assert (found.state, found.reason) == (State.PROGRESSING, "goes over to another DaemonSet")
+
+
+IMPORTED = inventory_with(
+    {
+        "mig_manager": {"config": {"data": OWN_GEOMETRY}},
+        "mig": {"strategy": "mixed"},
+        "pools": {"h100": {"mig": {"config": "own"}}},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_old", "is_kept"),
+    [
+        ({}, False, False),
+        ({}, True, True),  # a MIG manager that does not know the new name would fail
+        ({MIG_STATE: "failed"}, False, True),
+        ({"nvidia.com/mig-3g.40gb.count": "7"}, False, True),  # other devices: a rollout
+    ],
+)
+def test_a_request_that_is_fulfilled_only_gets_its_name(labels: dict[str, str], is_old: bool, is_kept: bool) -> None:  # noqa: FBT001 -- a parameter
+    """As after an import: without a rollout, and not before the MIG manager knows the name."""
+    facts = labelled(chosen=IMPORTED)
+    [node] = [each for each in facts.nodes if each.name == "h100-1"]
+    requested = {MIG_CONFIG: "own", MIG_STATE: MIG_SUCCESS, "nvidia.com/mig-3g.40gb.count": "16"}
+    stack = Stack(IMPORTED, with_node(facts, "h100-1", labels={**node.labels, **requested, **labels}))
+    if is_old:
+        stack.put(outdated(stack.pod("mig_manager", "h100-1")))
+    wanted = {each["metadata"]["name"]: each for each in stack.situation.desired["node_labels"]}
+    config = wanted["h100-1"]["metadata"]["labels"][MIG_CONFIG]
+    assert (config == "own") is is_kept
+    assert is_kept or config == stack.situation.node_labels["h100-1"][MIG_CONFIG]

@@ -88,6 +88,25 @@ def test_another_content_of_the_same_name_is_rolled_out(new_world: Callable[...,
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+def test_a_configuration_that_was_imported_moves_no_pod(new_world: Callable[..., World]) -> None:
+    """The GPU Operator's request has the plain name: the label changes once the new MIG manager knows the other one."""
+    world = new_world()
+    configure(world, "own", own={"3g.40gb": 2}, mig={"strategy": "mixed"})
+    world.apply("--cluster-only", check=True)
+    world.api.label("node", "h100-1", labels={"nvidia.com/mig.config": "own"})
+    world.deploy("training", {"resources": {"limits": {"nvidia.com/mig-3g.40gb": "1"}}}, namespace=OPERANDS, **ON_H100)
+    world.until(lambda: [pod for pod in world.pods("training") if pod["status"].get("phase") == "Running"])
+    before = {pod["metadata"]["uid"] for pod in (*world.pods("training"), *world.driver_pods())}
+    configure(world, "own", own={"3g.40gb": 2}, mig_manager={"env": {"NEW": "1"}})
+    plan = world.plan().text
+    assert "MIG configuration" not in plan
+    assert re.search("nvidia.com/mig.config.*own -> own-[0-9a-f]+", plan)
+    world.apply("--cluster-only", check=True)
+    assert re.fullmatch("own-[0-9a-f]+", world.json("node", "h100-1")["metadata"]["labels"]["nvidia.com/mig.config"])
+    assert {pod["metadata"]["uid"] for pod in (*world.pods("training"), *world.driver_pods())} == before
+    assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+
+
 def test_mig_devices_of_a_host_driver_are_rolled_out(new_world: Callable[..., World]) -> None:
     """There is no driver pod. GPUs may be in use before the stack comes, so the first request is rolled out, too."""
     *nodes, h100 = default_fleet()["nodes"]

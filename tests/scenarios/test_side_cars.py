@@ -16,10 +16,12 @@ def with_network_card() -> list[dict[str, Any]]:
 
 
 def test_a_fleet_gets_modules_beside_its_drivers(new_world: Callable[..., World]) -> None:
-    """RDMA only in the pool with network cards; on a stack that runs, this is a rollout like any other."""
+    """RDMA and GDS in the pool with network cards only; on a stack that runs, this is a rollout like any other."""
     world = new_world(nodes=with_network_card())
     world.apply("--cluster-only", check=True)
-    world.settings(gdrcopy={"enabled": True}, pools={**POOLS, "h100": {**POOLS["h100"], **RDMA}})
+    world.settings(
+        gdrcopy={"enabled": True}, pools={**POOLS, "h100": {**POOLS["h100"], **RDMA, "gds": {"enabled": True}}}
+    )
     assert "3 drivers to replace" in world.plan().text
     world.apply("--cluster-only", check=True)
     names = {
@@ -28,7 +30,7 @@ def test_a_fleet_gets_modules_beside_its_drivers(new_world: Callable[..., World]
     assert names == {
         "t4-1": ["nvidia-driver-ctr", "nvidia-gdrcopy-ctr"],
         "t4-2": ["nvidia-driver-ctr", "nvidia-gdrcopy-ctr"],
-        "h100-1": ["nvidia-driver-ctr", "nvidia-peermem-ctr", "nvidia-gdrcopy-ctr"],
+        "h100-1": ["nvidia-driver-ctr", "nvidia-peermem-ctr", "nvidia-fs-ctr", "nvidia-gdrcopy-ctr"],
     }
     assert "everything is as declared" in world.plan().text
 

@@ -94,6 +94,16 @@ def test_hosts_for_virtual_machines_are_left_alone(passed_through: tuple[Sandbox
     assert "its GPUs are for virtual machines" in verified.text
 
 
+def test_hosts_for_vms_are_named_if_another_host_fails(passed_through: tuple[SandboxWorld, Path]) -> None:
+    """The cluster phase, which names them otherwise, is held back."""
+    world, root = passed_through
+    give_to_vms(world, "h100-1")
+    bind_to_vfio(world, "t4-1")
+    run = world.apply()
+    assert (run.code, run.text.count("GP413"), run.text.count("GP613")) == (1, 1, 1), run.text
+    assert not (root / CHANGED).exists()
+
+
 def test_stock_pyinfra_leaves_such_hosts_alone(passed_through: tuple[SandboxWorld, Path]) -> None:
     world, root = passed_through
     give_to_vms(world, "h100-1")
