@@ -97,7 +97,7 @@ def write_devices(folder: Path, inside: str, host: str) -> None:
             "deviceNodes": nodes(gpus.CONTROL_DEVICES),
             "mounts": [
                 {"hostPath": f"{root}/{path}", "containerPath": f"/{path}", "options": options}
-                for path in (gpus.SMI, gpus.NVML, gpus.CUDA)
+                for path in gpus.FILES
                 if Path(inside, path).exists()
             ],
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],
