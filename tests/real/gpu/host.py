@@ -53,9 +53,13 @@ def compiler() -> str | None:
 
 def asked(*queries: str) -> list[list[str]]:
     """Return what nvidia-smi says of each GPU."""
-    command = [str(files()[gpus.SMI]), f"--query-gpu={','.join(queries)}", "--format=csv,noheader,nounits"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    told = smi(f"--query-gpu={','.join(queries)}", "--format=csv,noheader,nounits")
     return [[word.strip() for word in line.split(",")] for line in told.splitlines()]
+
+
+def smi(*arguments: str, check: bool = True) -> str:
+    """Return what nvidia-smi prints."""
+    return subprocess.run([files()[gpus.SMI], *arguments], check=check, capture_output=True, text=True).stdout
 
 
 def build_vector_add(folder: Path) -> Path:
@@ -73,7 +77,7 @@ def image_files(vector_add: Path) -> Mapping[str, Layer]:
     """Return what stand-in images have besides their own: vectorAdd, and what the driver's files need of a system."""
     libraries = host.libraries([vector_add, *files().values()])
     common = {path: item for path, item in libraries.items() if Path(path).name not in _OF_THE_DRIVER}
-    return {image: common for image in _USERS} | {"gpu-operator": {**common, "/usr/bin/vectorAdd": copied(vector_add)}}
+    return dict.fromkeys(_USERS, common) | {"gpu-operator": {**common, "/usr/bin/vectorAdd": copied(vector_add)}}
 
 
 _OF_THE_DRIVER = {Path(path).name for path in gpus.FILES}

@@ -58,7 +58,7 @@ class Plugin:
 
     def _response(self, names: Sequence[str]) -> dict[str, Any]:
         inside, host = gpus.driver_files(os.environ)
-        control = [node for node in gpus.CONTROL_DEVICES if Path(inside, "dev", node).exists()]
+        control = [node for node in gpus.control_devices(os.environ) if Path(inside, "dev", node).exists()]
         nodes = dict.fromkeys([*control, *(self._gpus[name].node for name in names)])
         visible = dict.fromkeys(name.partition("::")[0] for name in names)
         environment, mounts = _mps_client(self._offer.resource) if self._offer.sharing == "mps" else ({}, [])

@@ -121,6 +121,12 @@ def _opens(node: Path) -> bool:
     return True
 
 
+def control_devices(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the device nodes that every GPU needs; a test leaves some out."""
+    names = environment.get("STAND_IN_CONTROL_DEVICES", "")
+    return tuple(names.split(",")) if names else CONTROL_DEVICES
+
+
 def driver_files(environment: Mapping[str, str]) -> tuple[str, str]:
     """Return where this container and where the host has the driver's files, as ``driver-ready`` said."""
     inside = environment.get("DRIVER_ROOT_CTR_PATH", "/driver-root")
