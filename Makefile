@@ -67,7 +67,7 @@ test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on host
 	@python -m pytest -q -m hosts --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 test-gpu: $(STAMP) ## The stack on this machine's own NVIDIA GPU and driver, down to CUDA in pods; as root
-	@python -m tests.real.binaries
+	@python -m tests.real.binaries kube-apiserver kube-controller-manager kube-scheduler kubelet
 	@python -m pytest -q -m gpu --tb=short --durations=10 $(or $(TESTS),tests/real/gpu)
 
 faults: $(STAMP) ## Runs on an API server that answers badly: SEEDS=50 RATE=0.2 TABLE=faults.md; SANDBOX=1

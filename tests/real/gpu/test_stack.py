@@ -125,7 +125,7 @@ def span(pod: Any) -> tuple[float, float]:
 
 @pytest.mark.usefixtures("first_run")
 def test_without_a_device_node_the_run_says_what_cuda_says(node: NodeUser) -> None:
-    """A toolkit and a plugin that leave nvidia-uvm out: the pod's CUDA makes the node, and the kernel refuses it.
+    """A toolkit and a plugin that leave nvidia-uvm out.
 
     The driver's validation does not notice, as its pod is privileged. Without the mistake the next run succeeds.
     """
