@@ -26,7 +26,7 @@ export PATH := $(BIN):$(PATH)
 # Hundreds of processes would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-contract test-real test-hosts faults lint bench docs clean install
+.PHONY: help demo test test-contract test-real test-hosts test-gpu faults lint bench docs clean install
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on host
 	@python -m tests.real.binaries
 	@python -m tests.real.hosts
 	@python -m pytest -q -m hosts --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+test-gpu: $(STAMP) ## The stack on this machine's own NVIDIA GPU and driver, down to CUDA in pods; as root
+	@python -m tests.real.binaries kube-apiserver kube-controller-manager kube-scheduler kubelet
+	@python -m pytest -q -m gpu --tb=short --durations=10 $(or $(TESTS),tests/real/gpu)
 
 faults: $(STAMP) ## Runs on an API server that answers badly: SEEDS=50 RATE=0.2 TABLE=faults.md; SANDBOX=1
 	@python -m tests.faults --seeds $(SEEDS) --rate $(RATE) $(if $(TABLE),--table $(TABLE)) $(if $(SANDBOX),--sandbox)

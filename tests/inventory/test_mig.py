@@ -11,8 +11,10 @@ import yaml
 from gpu_provision.inventory.mig import find_layout, geometry_of, layout_problem, layouts, offered_devices
 from gpu_provision.model.operand_specs import Image
 from gpu_provision.model.specs import MigManagerConfig, MigManagerSpec
+from tests.instance_profiles import instance_profiles
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+RECORDED = sorted(Path(__file__).with_name("instance_profiles").glob("*.txt"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['config']} of {case['model']}")
@@ -31,3 +33,10 @@ def test_every_gpu_can_have_its_own_configurations() -> None:
     for layout in layouts():
         for name, instances in layout.configurations.items():
             assert layout_problem([instances], layout) == "", name
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_profiles_are_those_that_a_gpu_has_listed(file: Path) -> None:
+    layout = find_layout(file.stem)
+    assert layout
+    assert layout.profiles == instance_profiles(file.read_text())

@@ -55,16 +55,19 @@ def _images(value: Any) -> Iterator[str]:
             yield from _images(item)
 
 
-def archive(images: Iterable[str], target: Path) -> Path:
-    """Write one OCI archive with a stand-in for each image. Raises LookupError for an image without one."""
-    return oci.write([_image(name) for name in sorted(set(images))], target)
+def archive(images: Iterable[str], target: Path, *, files: Mapping[str, Layer] | None = None) -> Path:
+    """Write one OCI archive with a stand-in for each image. Raises LookupError for an image without one.
+
+    ``files`` lie in an image besides its stand-in's own, by the last part of its name.
+    """
+    return oci.write([_image(name, files or {}) for name in sorted(set(images))], target)
 
 
 def of_inventory(inventory: Inventory) -> list[str]:
     return images_of(manifest for manifests in render(inventory).values() for manifest in manifests)
 
 
-def _image(name: str) -> oci.Image:
+def _image(name: str, files: Mapping[str, Layer]) -> oci.Image:
     stand_in = stand_ins.of(name)
     environment = {"PATH": PATH, **stand_ins.environment(name)}
     config: dict[str, Any] = {"Env": [f"{key}={value}" for key, value in environment.items()]}
@@ -72,10 +75,10 @@ def _image(name: str) -> oci.Image:
         config["Entrypoint"] = list(stand_in.entrypoint)
     if stand_in.user:
         config["User"] = stand_in.user
-    return oci.Image(name=name, layers=list(_layers(stand_in)), config=config)
+    return oci.Image(name=name, layers=list(_layers(stand_in, files.get(stand_ins.kind(name), {}))), config=config)
 
 
-def _layers(stand_in: stand_ins.StandIn) -> Iterator[bytes]:
+def _layers(stand_in: stand_ins.StandIn, files: Layer) -> Iterator[bytes]:
     """Yield the layers of an image, from what most images share to what is its own."""
     if stand_in.programs:
         yield _python()
@@ -86,7 +89,7 @@ def _layers(stand_in: stand_ins.StandIn) -> Iterator[bytes]:
     own = {path: _launcher(program) for path, program in stand_in.programs.items()}
     if "driver" in stand_in.programs.values():
         own["/usr/bin/nvidia-smi"] = Item((_PROGRAMS / "nvidia-smi").read_bytes(), 0o755)
-    yield tar({**_ACCOUNTS, **own, **stand_in.files})
+    yield tar({**_ACCOUNTS, **own, **stand_in.files, **files})
 
 
 @functools.cache

@@ -97,11 +97,16 @@ STAND_INS: Mapping[str, StandIn] = {
 
 def of(image: str) -> StandIn:
     """Return the stand-in for an image. Raises LookupError if there is none."""
-    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    name = kind(image)
     if name not in STAND_INS:
         message = f"no stand-in for the image {image}: add one to {__name__}.STAND_INS"
         raise LookupError(message)
     return STAND_INS[name]
+
+
+def kind(image: str) -> str:
+    """Return the last part of an image's name."""
+    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
 
 
 def environment(image: str) -> dict[str, str]:

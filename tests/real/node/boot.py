@@ -23,10 +23,12 @@ def main() -> None:
     directory = Path(sys.argv[1])
     (directory / "pid").write_text(str(Path("/proc/self").readlink()))
     cgroups.join(Path(folder) for folder in sys.argv[2:])
-    root.enter(directory, pci=directory / "pci")
+    pci = directory / "pci"
+    has_stand_ins = pci.is_dir()
+    root.enter(directory, pci=pci if has_stand_ins else None)
     subprocess.run(["hostname", settings.NODE], check=True)
     _bring_network_up()
-    _write(settings.files(directory))
+    _write(settings.files(directory, has_stand_ins=has_stand_ins))
     _issue_certificate(directory)
     _keep(settings.programs(directory), directory=directory, vital=settings.CONTROL_PLANE)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpu_provision.inventory import load
 from tests.real.images import build
+from tests.real.images.layers import Layer
 from tests.real.node import hardware, machine
 from tests.real.node.settings import NODE
 from tests.real.node.user import INVENTORY, NodeUser
@@ -25,18 +26,24 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def ready_node(
-    folder: Path, *, devices: tuple[tuple[str, ...], ...] = _DEVICES, inventory: Path = INVENTORY
+    folder: Path,
+    *,
+    devices: tuple[tuple[str, ...], ...] | None = _DEVICES,
+    inventory: Path = INVENTORY,
+    files: Mapping[str, Layer] | None = None,
 ) -> Iterator[NodeUser]:
     """Start a machine with its files in a new folder, and end it with the block. What it came to stays in state.log.
 
-    Its images are those that the inventory needs.
+    Without ``devices`` it has this computer's. Its images are those that the inventory needs; ``files`` lie in them, by
+    the last part of their names.
     """
-    hardware.write_pci(folder / "pci", *devices)
+    if devices is not None:
+        hardware.write_pci(folder / "pci", *devices)
     with machine.machine(folder) as node:
         user = NodeUser(folder, node, inventory)
         user.take_rights()
         node.until(lambda: takes_pods(user), what="the node does not get ready")
-        _import_images(user)
+        _import_images(user, files)
         try:
             yield user
         finally:
@@ -52,7 +59,7 @@ def takes_pods(user: NodeUser) -> bool:
     return conditions.get("Ready") == "True" and not node["spec"].get("taints")
 
 
-def _import_images(user: NodeUser) -> None:
-    archive = build.archive(build.of_inventory(load(user.inventory)), user.folder / "images.tar")
+def _import_images(user: NodeUser, files: Mapping[str, Layer] | None) -> None:
+    archive = build.archive(build.of_inventory(load(user.inventory)), user.folder / "images.tar", files=files)
     user.machine.run("ctr", "-n", "k8s.io", "images", "import", str(archive))
     archive.unlink()

@@ -37,8 +37,11 @@ _LINKS = {
 }
 
 
-def enter(directory: Path, *, pci: Path) -> None:
-    """Change to the private root, with ``pci`` for /sys/bus/pci/devices; files in ``directory`` are seen outside."""
+def enter(directory: Path, *, pci: Path | None) -> None:
+    """Change to the private root, with ``pci`` for /sys/bus/pci/devices; files in ``directory`` are seen outside.
+
+    Without ``pci`` the machine has this computer's PCI devices and its list of kernel modules.
+    """
     root = _overlay(directory / "root")
     _add_other_file_systems(root)
     for name in (*_EMPTY, *_FILESYSTEMS):
@@ -93,10 +96,12 @@ def _mount_proc(proc: Path, aside: Path) -> None:
             bind(file, proc / "sys" / name)
 
 
-def _mount_sys(sys: Path, pci: Path) -> None:
-    """Mount our own, with ``pci``, and with a list of kernel modules that stand-ins write."""
+def _mount_sys(sys: Path, pci: Path | None) -> None:
+    """Mount our own; with ``pci`` also a list of kernel modules that stand-ins write."""
     mount("sysfs", sys, kind="sysfs")
     cgroups.mount_own(sys / "fs/cgroup")
+    if pci is None:
+        return
     bind(pci, sys / "bus/pci/devices")
     mount("tmpfs", sys / "module", kind="tmpfs", options="mode=755")
     (_made(sys / "module/firmware_class/parameters") / "path").write_text("\n")

@@ -48,12 +48,13 @@ def kubelet(*, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
     }
 
 
-def files(directory: Path) -> dict[Path, str]:
+def files(directory: Path, *, has_stand_ins: bool) -> dict[Path, str]:
+    """Return the machine's files; one with stand-ins for hardware also has another operating system's name."""
     return {
+        **({Path("/etc/os-release"): OS_RELEASE} if has_stand_ins else {}),
         Path("/etc/containerd/config.toml"): _FILES["containerd"].format(pause=PAUSE_IMAGE, cni=cni_folder()),
         Path("/etc/containerd/base.json"): json.dumps(_base_spec()),
         Path("/etc/cni/net.d/10-pods.conflist"): json.dumps(PODS),
-        Path("/etc/os-release"): OS_RELEASE,
         Path("/etc/hosts"): f"127.0.0.1 localhost\n{NODE_ADDRESS} {NODE}\n",
         Path("/etc/resolv.conf"): "",
         directory / "kubelet.json": json.dumps(

@@ -126,6 +126,10 @@ class NodeUser:
 
     def finished_pod(self, name: str, image: str, command: str, *, gpus: int, resource: str = "nvidia.com/gpu") -> Any:
         """Run a shell command in a pod of this user's own, and return the pod when it has ended."""
+        self.start_pod(name, image, command, gpus=gpus, resource=resource)
+        return self.ended_pod(name)
+
+    def start_pod(self, name: str, image: str, command: str, *, gpus: int, resource: str = "nvidia.com/gpu") -> None:
         limits = {"resources": {"limits": {resource: gpus}}} if gpus else {}
         container = {"name": "main", "image": image, "command": ["sh", "-c", command], **limits}
         spec = {"restartPolicy": "Never", "runtimeClassName": "nvidia", "containers": [container]}
@@ -133,6 +137,9 @@ class NodeUser:
         file = self.folder / f"{name}.json"
         file.write_text(json.dumps(pod))
         self.kubectl("create", "-f", str(file))
+
+    def ended_pod(self, name: str) -> Any:
+        """Wait until a pod has ended, and return it."""
         ended = {"Succeeded", "Failed"}
         self.machine.until(lambda: self.json("pod", name)["status"]["phase"] in ended, what=f"{name} does not end")
         return self.json("pod", name)

@@ -57,4 +57,4 @@ def _labels(gpu: gpus.Gpu, host: str) -> str:
 
 
 def _figure(field: str, gpu: gpus.Gpu) -> float:
-    return gpus.model(gpu.device).memory if field == "DCGM_FI_DEV_FB_FREE" else _FIGURES.get(field, 0)
+    return gpus.measured(gpu).memory if field == "DCGM_FI_DEV_FB_FREE" else _FIGURES.get(field, 0)

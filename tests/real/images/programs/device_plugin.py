@@ -57,8 +57,9 @@ class Plugin:
         return message("AllocateResponse")(container_responses=[self._response(names) for names in wanted])
 
     def _response(self, names: Sequence[str]) -> dict[str, Any]:
-        _, host = gpus.driver_files(os.environ)
-        nodes = dict.fromkeys([*gpus.CONTROL_DEVICES, *(self._gpus[name].node for name in names)])
+        inside, host = gpus.driver_files(os.environ)
+        control = [node for node in gpus.control_devices(os.environ) if Path(inside, "dev", node).exists()]
+        nodes = dict.fromkeys([*control, *(self._gpus[name].node for name in names)])
         visible = dict.fromkeys(name.partition("::")[0] for name in names)
         environment, mounts = _mps_client(self._offer.resource) if self._offer.sharing == "mps" else ({}, [])
         return {

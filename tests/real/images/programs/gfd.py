@@ -43,7 +43,7 @@ def _labels(version: str, found: list[gpus.Gpu]) -> dict[str, str]:
         return {"nvidia.com/gpu.count": "0"}
     product = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
     strategy = os.environ.get("MIG_STRATEGY", "none")
-    model, mig = gpus.model(found[-1].device), gpus.mig()
+    model, mig = gpus.measured(found[-1]), gpus.mig()
     _, _, copies, kind = sharing.read_offer(mig)
     labels = gpu_labels(model, len(found), version, strategy=strategy, copies=copies, sharing=kind)
     if mig and strategy != "none":

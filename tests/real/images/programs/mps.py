@@ -1,8 +1,12 @@
-"""The MPS control daemon: the shared memory of MPS, a directory for its clients, and a file that says it is ready."""
+"""The MPS control daemon: the shared memory of MPS, a directory for its clients, and a file that says it is ready.
+
+Where the driver has the real daemon, this starts it.
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,12 +54,29 @@ def _serve() -> None:
                 raise OSError(message)
             pipe = ROOT / GPU_RESOURCE / "pipe"
             pipe.mkdir(parents=True, exist_ok=True)
-            (pipe / "control").touch()
+            _start(pipe)
         say("Starting MPS daemon" if is_on else "No devices are configured for MPS sharing; Waiting indefinitely.")
         READY.write_text("")
         stay()
     except sharing.Changed:
         READY.unlink(missing_ok=True)
+
+
+def _start(pipe: Path) -> None:
+    """Start the driver's daemon, which returns at once and makes its socket there; or make the socket's stand-in.
+
+    Raises OSError.
+    """
+    control = Path("/", gpus.MPS_CONTROL)
+    if not control.exists():
+        (pipe / "control").touch()
+        return
+    log = pipe.with_name("log")
+    log.mkdir(exist_ok=True)
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}
+    if code := subprocess.run([control, "-d"], check=False, env={**os.environ, **variables}).returncode:
+        message = f"{control} ended with exit code {code}"
+        raise OSError(message)
 
 
 def _is_shm_shared() -> bool:

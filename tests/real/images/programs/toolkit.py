@@ -94,10 +94,10 @@ def write_devices(folder: Path, inside: str, host: str) -> None:
         "kind": "management.nvidia.com/gpu",
         "devices": [{"name": name, "containerEdits": {"deviceNodes": nodes(each)}} for name, each in devices.items()],
         "containerEdits": {
-            "deviceNodes": nodes(gpus.CONTROL_DEVICES),
+            "deviceNodes": nodes(gpus.control_devices(os.environ)),
             "mounts": [
                 {"hostPath": f"{root}/{path}", "containerPath": f"/{path}", "options": options}
-                for path in (gpus.SMI, gpus.NVML, gpus.CUDA)
+                for path in gpus.FILES
                 if Path(inside, path).exists()
             ],
             "env": ["NVIDIA_VISIBLE_DEVICES=void"],

@@ -16,7 +16,7 @@ from tests.real.node.user import OPERANDS, NodeUser
 
 _ORDER = ("test_side_cars", "test_node_status", "test_sharing", "test_mig")
 """The modules, in the order in which they go on from one another."""
-_VALIDATOR, _WAIT = "nvidia-operator-validator", "modules-validation"
+_VALIDATOR, _WAIT = "nvidia-operator-validator", "driver-container-validation"
 _OFED_READY = "/run/mellanox/drivers/.driver-ready"
 _RUN_SECONDS = 300
 

@@ -32,7 +32,7 @@ def test_no_operand_starts_before_the_modules(first_run: FirstRun) -> None:
 
 @pytest.mark.usefixtures("first_run")
 def test_the_wait_ended_with_the_last_module(node: NodeUser) -> None:
-    waited = init_container(node.pod("nvidia-operator-validator"), "modules-validation")
+    waited = init_container(node.pod("nvidia-operator-validator"), "driver-container-validation")
     ended = datetime.fromisoformat(waited["finishedAt"]).timestamp()
     loaded = node.machine.run("stat", "--format=%Y", *(f"/sys/module/{name}" for name in sorted(MODULES))).split()
     assert ended >= math.floor(max(map(float, loaded)))
