@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
-from gpu_provision.sandbox import hosts
+from gpu_provision.sandbox import hosts, lifecycle
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
 
 os.environ.pop("COLUMNS", None)  # xdist sets it, and a command would wrap its lines there
@@ -72,10 +72,18 @@ def checkout() -> Path:
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give the folder of the sandboxes that a test starts; those that still run end with it."""
     assert not hosts.isolation_problem(), hosts.isolation_problem()
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "state"))
-    return tmp_path / "state"
+    folder = tmp_path / "state"
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(folder))
+    yield folder
+    end_sandboxes(folder)
+
+
+def end_sandboxes(folder: Path) -> None:
+    for home in folder.glob("*/"):
+        lifecycle.down(directory=home)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from gpu_provision.model.progress import LockHolder
 from gpu_provision.reconcile import preflight
 from gpu_provision.reconcile.session import Session
 from tests.cli.harness import CommandResult, Fakes, Run
+from tests.conftest import end_sandboxes
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run gpu-provision in this process; state goes to a folder of the test."""
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
+    """Run gpu-provision in this process; state goes to a folder of the test, and a sandbox there ends with it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("GPU_PROVISION_SANDBOX_DIR", str(tmp_path / "sandbox"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
@@ -36,7 +37,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         captured = capsys.readouterr()
         return CommandResult(code, captured.out, captured.err)
 
-    return runner
+    yield runner
+    end_sandboxes(tmp_path / "sandbox")
 
 
 @pytest.fixture

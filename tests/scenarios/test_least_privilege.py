@@ -212,6 +212,7 @@ def test_a_read_only_user_sees_the_rights_that_a_run_needs(robot: Robot) -> None
     reader = Robot(robot.world, "reader")
     reader.is_given_its_rights("--read-only")
     robot.world.settings(gfd={"enabled": True})
+    robot.world.replace("dcgm_exporter", {"enabled": False})
     planned = reader.does("plan", "--cluster-only", "--json", check=True).document
     assert planned["summary"]["create"] > 0
     assert [warning["code"] for warning in planned["warnings"]] == ["GP311"]
