@@ -15,6 +15,9 @@ SEEDS ?= 3
 RATE ?= 0.2
 TABLE ?=
 SANDBOX ?=
+# For make promises: the number of pairs of inventories, and the seed of the first chain of a dozen.
+PAIRS ?= 24
+SEED ?= 1
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/installed-from-pyproject
@@ -26,7 +29,7 @@ export PATH := $(BIN):$(PATH)
 # Hundreds of processes would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-contract test-real test-hosts test-gpu faults lint bench docs clean install
+.PHONY: help demo test test-contract test-real test-hosts test-gpu promises faults lint bench docs clean install
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +68,10 @@ test-hosts: $(STAMP) ## The host phase over SSH, on virtual machines and on host
 	@python -m tests.real.binaries
 	@python -m tests.real.hosts
 	@python -m pytest -q -m hosts --tb=short --durations=10 -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+
+promises: $(STAMP) ## Plans against what runs do, on random inventories: PAIRS=24 SEED=1
+	@GPU_PROVISION_TEST_PAIRS=$(PAIRS) GPU_PROVISION_TEST_SEED=$(SEED) \
+	python -m pytest -q -n 2 --dist load tests/scenarios/test_promises.py
 
 test-gpu: $(STAMP) ## The stack on this machine's own NVIDIA GPU and driver, down to CUDA in pods; as root
 	@python -m tests.real.binaries kube-apiserver kube-controller-manager kube-scheduler kubelet

@@ -40,12 +40,14 @@ VALUES: tuple[Any, ...] = (
 """Values that break readers of documents; JSON and YAML escapes can contain a lone surrogate."""
 
 
-def check_reader(make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception]) -> None:
+def check_reader(
+    make: Callable[[Random], Input], read: Callable[[Input], object], *allowed: type[Exception], count: int = COUNT
+) -> None:
     """Feed inputs to a reader; fail with each location of a disallowed exception, and one input of each."""
     examples: dict[str, str] = {}
     began = time.monotonic()
     failures = 0
-    for number in range(COUNT):
+    for number in range(count):
         value = make(Random(f"{SEED}/{number}"))  # noqa: S311 - nothing secret
         try:
             read(copy.deepcopy(value))
@@ -55,7 +57,7 @@ def check_reader(make: Callable[[Random], Input], read: Callable[[Input], object
             failures += 1
             example = f"{str(error)[:_MAX_INPUT]}\n    input {number}: {str(value)[:_MAX_INPUT]!r}"
             examples.setdefault(_location(error), example)
-    summary = f"{COUNT} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
+    summary = f"{count} inputs of seed {SEED}, {failures} exceptions, {time.monotonic() - began:.1f} s"
     print(summary)  # noqa: T201 - shown by pytest -s, and with a failure
     if examples:
         lines = [f"{location}\n    {example}" for location, example in [*examples.items()][:_MAX_PLACES]]
