@@ -44,6 +44,7 @@ def infra_repo(tmp_path: Path) -> Iterator[Reader]:
     made.run("gpu-provision sandbox down --fleet machines.yaml")
 
 
+@pytest.mark.real  # for the time it takes
 def test_the_infrastructure_repository_works_both_ways(infra_repo: Reader) -> None:
     """Pyinfra plans and makes all of it with the repository's own operations; its program finds nothing to do."""
     output = infra_repo.follow("examples/infra-repo/README.md")

@@ -51,16 +51,16 @@ def test_every_host_is_judged_by_itself(inventory_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("sandbox")
-@pytest.mark.parametrize(
-    ("damage", "sentence", "reason"), data_file.document(Path(__file__).with_name("damage.yaml").read_text())
-)
-def test_damage_fails_exactly_its_check(inventory_file: Path, damage: str, sentence: str, reason: str) -> None:
+def test_each_damage_fails_its_check(inventory_file: Path) -> None:
     """With the reason in a sentence; everything else passes."""
+    cases = data_file.document(Path(__file__).with_name("damage.yaml").read_text())
     prepared(inventory_file, "good-1")
-    host_of(load(inventory_file), "good-1").run_test(damage)
+    for damage, _, _ in cases:
+        host_of(load(inventory_file), "good-1").run_test(damage)
     found = verify(VerifyOptions(inventory=str(inventory_file), cluster=False, nodes=("good-1",)))
-    assert [(check.sentence, check.reason) for check in found.checks_with(CheckOutcome.FAILED)] == [(sentence, reason)]
-    assert len(found.checks_with(CheckOutcome.PASSED)) == OURS - 1
+    failed = {(check.sentence, check.reason) for check in found.checks_with(CheckOutcome.FAILED)}
+    assert failed == {(sentence, reason) for _, sentence, reason in cases}
+    assert len(found.checks_with(CheckOutcome.PASSED)) == OURS - len(cases)
 
 
 @pytest.mark.usefixtures("sandbox")
