@@ -32,6 +32,7 @@ def test_mig_devices_are_changed_as_drivers_are(new_world: Callable[..., World])
     assert {pod["metadata"]["uid"] for pod in world.driver_pods()} == drivers
     assert not world.json("node", "h100-1")["spec"].get("unschedulable")
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
+    world.give_rights("--destroy")
     world.cli("destroy", "--yes", "--cluster-only", "--evict", "-i", str(world.inventory), check=True)
     left = world.json("node", "h100-1")["metadata"]["labels"]
     assert not [key for key in left if key.startswith("nvidia.com/")]

@@ -31,7 +31,7 @@ def mixed(new_world: Callable[..., World], t4: str = "amd64", **fleet: Any) -> W
     nodes = [{**node, "architecture": t4} if node["name"].startswith("t4-") else node for node in nodes]
     world = new_world(nodes=nodes, **fleet)
     members = {"t4-1": "t4", "t4-2": "t4", "h100-1": "h100", "grace-1": "grace"}
-    world.settings(nodes=[{"name": name, "pool": pool} for name, pool in members.items()])
+    world.settings(pools=POOLS, nodes=[{"name": name, "pool": pool} for name, pool in members.items()])
     world.replace("pools", POOLS)
     return world
 
