@@ -76,7 +76,7 @@ class Client:
             (resource.version.rpartition("/")[0], resource.told["name"]): resource for resource in self._known[::-1]
         }
         for resource in preferred.values():
-            if "list" in resource.told["verbs"]:
+            if "list" in resource.told["verbs"] and not self._server.is_gone(resource.path("")):  # a deleted definition
                 yield from self._items(resource.path(""))
 
     def watch(self, *words: str) -> Watch:

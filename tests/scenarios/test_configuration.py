@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.scenarios.test_locks import as_administrator
 from tests.scenarios.world import OPERANDS, USES_GPU, World, default_fleet
 
 
@@ -111,8 +112,9 @@ def test_objects_of_the_inventory_come_and_go_with_it(new_world: Callable[..., W
     assert world.json("resourcequota", "pods", "-n", OPERANDS)["spec"]["hard"] == {"pods": "1k"}
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
     world.settings(dcgm_exporter={"enabled": False}, extra_objects=[])
-    assert "ResourceQuota" in world.plan().text
-    world.apply("--cluster-only", check=True)
+    administrator = as_administrator(world)  # the inventory's rights no longer include quotas
+    assert "ResourceQuota" in world.plan(*administrator).text
+    world.apply("--cluster-only", *administrator, check=True)
     names = [item["metadata"]["name"] for item in world.json("configmaps", "-n", OPERANDS)["items"]]
     assert "metrics" not in names
     assert world.json("resourcequotas", "-n", OPERANDS)["items"] == []
