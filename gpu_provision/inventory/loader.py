@@ -21,11 +21,11 @@ from gpu_provision.inventory.document import (
     read_source,
     to_findings,
 )
-from gpu_provision.inventory.hardware import check_versions
 from gpu_provision.inventory.json_schema import OF_KEYS, SchemaError, drop_errors, find_schema_errors
 from gpu_provision.inventory.references import digest_values, drop_incomplete_references, fill_values
 from gpu_provision.inventory.resolve import resolve
 from gpu_provision.inventory.schema_errors import to_finding
+from gpu_provision.inventory.version_checks import check_versions
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.findings import Findings, InvalidInventoryError
 from gpu_provision.model.inventory import Inventory
