@@ -25,11 +25,13 @@ _MEANINGFUL = frozenset({"emptyDir", "status"})
 
 def compact(value: Any) -> Any:
     """Return a copy without nulls, empty lists and empty maps; empty strings, zero and False stay."""
-    if isinstance(value, Mapping):
-        pairs = ((key, item if key in _MEANINGFUL else compact(item)) for key, item in value.items())
-        return {key: item for key, item in pairs if key in _MEANINGFUL or not _is_empty(item)}
+    if isinstance(value, str | int):  # most values; a check of an abstract type takes ten times as long
+        return value
+    if isinstance(value, dict | Mapping):
+        compacted = {key: item if key in _MEANINGFUL else compact(item) for key, item in value.items()}
+        return {key: item for key, item in compacted.items() if item or key in _MEANINGFUL or not _is_empty(item)}
     if isinstance(value, list | tuple):
-        return [item for item in map(compact, value) if not _is_empty(item)]
+        return [item for item in map(compact, value) if item or not _is_empty(item)]
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_UP, Decimal, localcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +93,7 @@ def shell(script: str) -> dict[str, Any]:
     return {"command": ["sh", "-c"], "args": [script]}
 
 
+@cache
 def script(*names: str) -> str:
     """Return files of ``scripts`` one after the other.
 

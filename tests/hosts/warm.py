@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from gpu_provision.sandbox.hosts import isolation_problem
 from tests.fork_server import MAX_REQUEST_BYTES, ForkServer
 
 # Before gevent has its own, which wait for an event loop.
@@ -69,11 +70,17 @@ class Forge(ForkServer):
 
 
 def _serve(line: socket.socket) -> None:
+    isolation_problem()  # finds out by a process, once, which gevent's would need an event loop for
     from gevent import monkey  # noqa: PLC0415 - only this process may be patched
 
     monkey.patch_all()
-    from gpu_provision.hosts import session  # noqa: F401, PLC0415 - what takes a worker its time
+    import gevent.fileobject  # noqa: F401, PLC0415 - this and what follows takes a worker its time
+    from pyinfra.api.connectors import get_all_connectors  # noqa: PLC0415
 
+    from gpu_provision.hosts import session  # noqa: F401, PLC0415
+    from gpu_provision.sandbox import fleet  # noqa: F401, PLC0415
+
+    get_all_connectors()
     while True:
         asked, files, _, _ = socket.recv_fds(line, MAX_REQUEST_BYTES, 2)
         _bury()

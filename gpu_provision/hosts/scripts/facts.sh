@@ -244,9 +244,12 @@ read_runtimes() {
   keys='version|imports|disabled_plugins|SystemdCgroup|systemd_cgroup|default_runtime|default_runtime_name'
   keys="$keys|cgroup_manager"
   keys="^[[:space:]]*($keys)[[:space:]]*="
+  described=
   describe() {
+    case $described in *"<$2 $4>"*) return ;; esac # one that runs hides one that is merely installed
     echo "runtime $1 $2"
     [ -n "$3" ] && [ -x "$3" ] && {
+      described="$described<$2 $4>"
       echo "binary $3"
       $bounded "$3" --version | sed -E 's/^/version /' | head -n 2
     }
