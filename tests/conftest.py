@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 
 from gpu_provision.sandbox import hosts, lifecycle
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE
+from tests.pyinfra_server import PyinfraServer
 
 os.environ.pop("COLUMNS", None)  # xdist sets it, and a command would wrap its lines there
 
@@ -69,6 +71,13 @@ def _private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def pyinfra_server() -> Iterator[PyinfraServer]:
+    """Runs commands of pyinfra that begin at once."""
+    with contextlib.closing(PyinfraServer()) as made:
+        yield made
 
 
 @pytest.fixture

@@ -172,12 +172,9 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
         return None
     if sandbox is None:
         raise _not_ready_error(home)
-    wait_until(lambda: not is_running(home) or not _connection_problem(sandbox), _ANSWER_SECONDS)
+    if wait_until(lambda: not (is_running(home) and _connection_problem(sandbox)), _ANSWER_SECONDS):
+        return sandbox if is_running(home) else None
     silence = _connection_problem(sandbox)
-    if not silence:
-        return sandbox
-    if not is_running(home):
-        return None
     what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
     fix = "end it with: gpu-provision sandbox down"
     raise NoAnswerError(SandboxProblem(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))

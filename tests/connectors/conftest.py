@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.pyinfra_server import PyinfraServer
+
+_SECONDS = 300
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 FLEET = """
@@ -28,19 +31,25 @@ def sandbox(sandbox: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pyinfra(tmp_path: Path) -> Pyinfra:
+def pyinfra(request: pytest.FixtureRequest, tmp_path: Path, pyinfra_server: PyinfraServer) -> Pyinfra:
     """Run the pyinfra command in an empty directory and return how it ended, everything it said in stdout."""
+    is_cold = "without_isolation" in request.fixturenames  # which a process sees at its start
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        words = [str(Path(sys.executable).with_name("pyinfra")), "--yes", *arguments]
+        variables = {**os.environ, **environment}
+        if not is_cold:
+            answer = pyinfra_server.run(words, folder=tmp_path, environment=variables, seconds=_SECONDS)
+            return subprocess.CompletedProcess(words, answer.code, answer.out)
         return subprocess.run(
-            [Path(sys.executable).with_name("pyinfra"), "--yes", *arguments],
+            words,
             cwd=tmp_path,
-            env={**os.environ, **environment},
+            env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=300,
+            timeout=_SECONDS,
         )
 
     return run

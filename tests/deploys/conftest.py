@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pyinfra_server import PyinfraServer
+
 Pyinfra = Callable[..., subprocess.CompletedProcess[str]]
 
 FLEET = """
@@ -73,7 +75,7 @@ def sandbox(sandbox: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pyinfra(sandbox: Path, tmp_path: Path) -> Pyinfra:
+def pyinfra(sandbox: Path, tmp_path: Path, pyinfra_server: PyinfraServer) -> Pyinfra:
     """Run the deploy, or another command, on some hosts of the fleet; options go to pyinfra as they are."""
     del sandbox
 
@@ -85,16 +87,9 @@ def pyinfra(sandbox: Path, tmp_path: Path) -> Pyinfra:
         answers: str = "",
     ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "inventory.py").write_text(INVENTORY.replace("NAMES", repr(nodes.split())))
-        return subprocess.run(
-            [Path(sys.executable).with_name("pyinfra"), *options, inventory, *command],
-            cwd=tmp_path,
-            env={**os.environ, "COLUMNS": "300"},
-            input=answers,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        words = [str(Path(sys.executable).with_name("pyinfra")), *options, inventory, *command]
+        environment = {**os.environ, "COLUMNS": "300"}
+        answer = pyinfra_server.run(words, folder=tmp_path, environment=environment, stdin=answers, seconds=300)
+        return subprocess.CompletedProcess(words, answer.code, answer.out)
 
     return run

@@ -18,7 +18,7 @@ from tests.faults.trials import Row, Trials, line, table
 from tests.scenarios.on_real import Lender, own_cluster, real_world
 from tests.scenarios.on_sandbox import sandbox_world
 from tests.scenarios.warm import Forge
-from tests.scenarios.world import World
+from tests.scenarios.world import PROGRAM, World
 
 _KEPT = Path("build/faults")
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     shutil.rmtree(_KEPT, ignore_errors=True)
     with contextlib.ExitStack() as running:
         plane = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
-        World.forge = running.enter_context(contextlib.closing(Forge()))
+        World.servers = {PROGRAM: running.enter_context(contextlib.closing(Forge()))}
         lender = running.enter_context(contextlib.closing(Lender(lambda: own_cluster(plane))))
         opened = sandbox_world if arguments.sandbox else partial(real_world, lender)
         trials = Trials(opened, arguments.rate, _KEPT.resolve())

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -45,20 +42,6 @@ class Site:
     @property
     def inventory(self) -> Inventory:
         return load(self.folder / "inventory.yaml")
-
-    def pyinfra(self, deploy: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [Path(sys.executable).with_name("pyinfra"), *options, "inventory.py", CHECKOUT / "deploys" / deploy],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(CHECKOUT), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            start_new_session=True,
-            timeout=120,
-        )
 
 
 def patience(server: Server) -> str:

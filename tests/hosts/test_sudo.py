@@ -7,15 +7,19 @@ import os
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from gpu_provision.hosts.runner import prepare
 from gpu_provision.inventory import pyinfra_inventory
+from tests.answers import Answer
 from tests.hosts.ssh_server import Conduct
-from tests.hosts.ssh_site import Site, site
+from tests.hosts.ssh_site import CHECKOUT, Site, site
+from tests.pyinfra_server import PyinfraServer
+
+Pyinfra = Callable[..., Answer]
 
 PASSWORD = "geheim-4711"  # noqa: S105 - of a test server
 CONDUCTS = {"asks": Conduct(password=PASSWORD), "free": Conduct()}
@@ -27,12 +31,21 @@ def here(simulated: Path) -> Iterator[Site]:
         yield begun
 
 
-def test_stock_pyinfra_without_a_terminal_fails_that_host_alone(here: Site) -> None:
-    ran = here.pyinfra("host_prerequisites.py", "-y")
-    assert ran.returncode == 1
-    assert "GP688 asks: sudo wants a password" in ran.stdout
-    assert "Traceback" not in ran.stdout
-    assert "kernel modules are present" not in ran.stdout
+@pytest.fixture(scope="module")
+def pyinfra(here: Site, pyinfra_server: PyinfraServer) -> Pyinfra:
+    def run(deploy: str, *options: str, **environment: str) -> Answer:
+        words = ["pyinfra", *options, "inventory.py", f"{CHECKOUT}/deploys/{deploy}"]
+        return pyinfra_server.run(words, folder=here.folder, environment={**os.environ, **environment}, seconds=120)
+
+    return run
+
+
+def test_stock_pyinfra_without_a_terminal_fails_that_host_alone(here: Site, pyinfra: Pyinfra) -> None:
+    ran = pyinfra("host_prerequisites.py", "-y")
+    assert ran.code == 1
+    assert "GP688 asks: sudo wants a password" in ran.out
+    assert "Traceback" not in ran.out
+    assert "kernel modules are present" not in ran.out
     assert here.servers["free"].ran("modprobe -a -- ")
 
 
@@ -61,11 +74,11 @@ def test_no_prompt_during_a_run(here: Site) -> None:
     assert done.stdout.strip() == "['GP688']"
 
 
-def test_password_from_the_environment_is_used_and_never_shown(here: Site) -> None:
-    ran = here.pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{pyinfra_inventory.SUDO_VARIABLE: PASSWORD})
-    assert ran.returncode == 0, ran.stdout
+def test_password_from_the_environment_is_used_and_never_shown(here: Site, pyinfra: Pyinfra) -> None:
+    ran = pyinfra("host_prerequisites.py", "-y", "-vvv", "--debug", **{pyinfra_inventory.SUDO_VARIABLE: PASSWORD})
+    assert ran.code == 0, ran.out
     assert here.servers["asks"].ran("modprobe -a -- ")
-    assert PASSWORD not in ran.stdout
+    assert PASSWORD not in ran.out
 
 
 def test_given_password_is_used(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from gpu_provision.sandbox.hosts import isolation_problem
-from tests.fork_server import MAX_REQUEST_BYTES, ForkServer
+from tests.fork_server import MAX_REQUEST_BYTES, ForkServer, bury
 
 # Before gevent has its own, which wait for an event loop.
-_fork, _close, _waitpid = os.fork, os.close, os.waitpid
+_fork, _close = os.fork, os.close
 
 
 class Worker:
@@ -83,7 +83,7 @@ def _serve(line: socket.socket) -> None:
     get_all_connectors()
     while True:
         asked, files, _, _ = socket.recv_fds(line, MAX_REQUEST_BYTES, 2)
-        _bury()
+        bury()
         if not asked:
             return
         if not (pid := _fork()):
@@ -92,13 +92,6 @@ def _serve(line: socket.socket) -> None:
         for file in files:
             _close(file)
         line.send(str(pid).encode())
-
-
-def _bury() -> None:
-    """Take note of all workers that have ended, so that the time that they took is accounted for."""
-    with contextlib.suppress(ChildProcessError):
-        while _waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def _work(request: dict[str, Any], files: list[int]) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.pyinfra_server import PyinfraServer
 from tests.real.control_plane import given, missing
 from tests.scenarios.on_given import given_cluster
 from tests.scenarios.on_real import Cluster, Lender, own_cluster, real_world
 from tests.scenarios.on_sandbox import SandboxWorld, sandbox_world
 from tests.scenarios.warm import Forge
-from tests.scenarios.world import World, with_spare_nodes
+from tests.scenarios.world import PROGRAM, PYINFRA, World, with_spare_nodes
 
 Make = Callable[..., World]
 
@@ -31,9 +32,9 @@ def _cluster(folder: Path) -> contextlib.AbstractContextManager[Cluster]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _commands_begin_at_once() -> Iterator[None]:
+def _commands_begin_at_once(pyinfra_server: PyinfraServer) -> Iterator[None]:
     with contextlib.closing(Forge()) as forge, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(World, "forge", forge)
+        patch.setattr(World, "servers", {PROGRAM: forge, PYINFRA: pyinfra_server})
         yield
 
 

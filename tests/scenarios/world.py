@@ -12,18 +12,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
 from gpu_provision.sandbox.apiserver.request_log import LoggedRequest
 from tests.answers import Answer
+from tests.fork_server import CommandServer
 from tests.scenarios.client import Client
-from tests.scenarios.warm import Forge
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BIN = Path(sys.executable).parent
-PROGRAM = str(_BIN / "gpu-provision")
+PROGRAM, PYINFRA = str(_BIN / "gpu-provision"), str(_BIN / "pyinfra")
 COMMAND_SECONDS = 300
 OPERANDS = "gpu-operator-resources"
 USES_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
@@ -58,7 +58,7 @@ def with_spare_nodes() -> dict[str, Any]:
 class World(ABC):
     """A user with a folder, an inventory in it, and a cluster with simulated nodes; close it with `down`."""
 
-    forge: Forge | None = None  # runs commands of gpu-provision that begin at once
+    servers: ClassVar[Mapping[str, CommandServer]] = {}  # program -> what runs its commands, so that they begin at once
     node_flags: tuple[str, ...] = ()  # of simulated nodes that are attached to the cluster, beside its kubeconfig
     audit_log: Path | None = None  # of a real API server that tests started
 
@@ -172,9 +172,9 @@ class World(ABC):
         return answer
 
     def _answer(self, command: tuple[str, ...], stdin: str | None) -> Answer:
-        if self.forge and command[0] == PROGRAM:
+        if server := self.servers.get(command[0]):
             place = {"folder": self.folder, "environment": self.environment}
-            return self.forge.run(command, **place, stdin=stdin, seconds=COMMAND_SECONDS)
+            return server.run(command, **place, stdin=stdin, seconds=COMMAND_SECONDS)
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -225,7 +225,7 @@ class World(ABC):
 
     def pyinfra_command(self, *arguments: str, deploy: str = "gpu_stack.py") -> tuple[str, ...]:
         words = self.inventory.with_suffix(".py").name, str(CHECKOUT / "deploys" / deploy)
-        return str(_BIN / "pyinfra"), *arguments, *words
+        return PYINFRA, *arguments, *words
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> Answer:
         """Run the real kubectl as the cluster's administrator; for what is about kubectl, which is marked ``real``."""
