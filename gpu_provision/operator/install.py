@@ -244,8 +244,9 @@ def uninstall(
     await_end(Scope(POD, _LABEL_SELECTOR), "the controller's pods", f"kubectl -n {CONTROLLER_NAMESPACE} get pods")
     rights = _list_labelled(cluster, _RBAC_KINDS)
     homes = {item["metadata"]["namespace"] for item in rights if item["kind"] == "Role"} | {CONTROLLER_NAMESPACE}
-    rest = filter(None, map(cluster.get, (lease_of(None), ObjectRef(*DEFINITION, "", CRD_NAME))))
-    deleted += _delete(cluster, [*rights, *rest])
+    crd = ObjectRef(*DEFINITION, "", CRD_NAME)
+    deleted += _delete(cluster, [*rights, *filter(None, map(cluster.get, (lease_of(None), crd)))])
+    await_end(scope_of_object(crd), str(crd), f"kubectl get crd {CRD_NAME} -o yaml shows what holds it")
     warnings = [finding for stack in stacks for finding in warn_if_declared_elsewhere(stack, "destroy")]
     kinds = discovery.listable_kinds(cluster)
     for name in sorted(homes - ALWAYS_THERE):
