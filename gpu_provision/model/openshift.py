@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-OSTREE_VERSION = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"
-"""Label of Node Feature Discovery: the version of a node's Red Hat Enterprise Linux CoreOS."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePool:
