@@ -6,10 +6,13 @@ A right that is missing ends no reading: `OpenShiftFacts.unreadable` has its res
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
+from gpu_provision.components.targets import targets
 from gpu_provision.kube.client import KINDS, KubeClient
-from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import ForbiddenError
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import selector_of
 from gpu_provision.model.openshift import ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
 
@@ -22,8 +25,13 @@ DRIVER_TOOLKIT = ObjectRef("image.openshift.io/v1", "ImageStream", "openshift", 
 MACHINE_CONFIG_POOL = Kind("machineconfiguration.openshift.io/v1", "MachineConfigPool")
 
 
-def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Iterable[NodeFacts]) -> OpenShiftFacts | None:
-    """Return the facts of an OpenShift cluster that serves these API groups; None of another cluster."""
+def read_openshift(
+    cluster: KubeClient, groups: Collection[str], nodes: Iterable[NodeFacts], needed: Collection[str] = ()
+) -> OpenShiftFacts | None:
+    """Return the facts of an OpenShift cluster that serves these API groups; None of another cluster.
+
+    Raises ForbiddenError for the ``needed`` resources.
+    """
     if CONFIG_GROUP not in groups:
         return None
     unreadable = set[str]()
@@ -32,6 +40,8 @@ def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Iterable
         try:
             return cluster.get(ref) or {} if _group(ref.type) in groups else {}
         except ForbiddenError:
+            if _resource(ref.type) in needed:
+                raise
             unreadable.add(_resource(ref.type))
             return {}
 
@@ -52,6 +62,20 @@ def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Iterable
         pools=_machine_pools(found, nodes),
         unreadable=frozenset(unreadable),
     )
+
+
+def needed_resources(inventory: Inventory, facts: ClusterFacts) -> frozenset[str]:
+    """Return the resources on which the driver containers of an OpenShift cluster depend.
+
+    Without them, a plan would change drivers that run. ``facts`` are those without OpenShift's.
+    """
+    on_openshift = replace(facts, openshift=OpenShiftFacts())
+    built = [
+        each for each in targets(inventory, on_openshift) if each.driver_group and not each.pool.driver.use_precompiled
+    ]
+    kinds = [CLUSTER_VERSION.type, PROXY.type] if any(each.on_openshift for each in built) else []
+    kinds += [DRIVER_TOOLKIT.type] if any(each.toolkit_release for each in built) else []
+    return frozenset(map(_resource, kinds))
 
 
 def _group(kind: Kind) -> str:

@@ -16,8 +16,10 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
+from gpu_provision.kube.openshift import DRIVER_TOOLKIT
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.specs import Specs
@@ -115,7 +117,8 @@ def additional_for_adopt(inventory: Inventory) -> frozenset[Permission]:
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
     """Yield what one reading needs; objects of the kinds are looked for everywhere, as earlier inventories had them."""
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
-    yield from _rows(inventory, "read", *(["preview"] if inventory.may_evict else ()))
+    on_openshift = ["openshift"] if inventory.cluster.platform == OPENSHIFT else []
+    yield from _rows(inventory, "read", *(["preview"] if inventory.may_evict else ()), *on_openshift)
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
@@ -182,6 +185,7 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
         "stack": prerequisites.namespaces(inventory),
         "helpers": (inventory.helper_pod.namespace,),
         "nfd": (inventory.specs.nfd.namespace,),
+        "driver_toolkit": (DRIVER_TOOLKIT.namespace,),
     }
     return spaces[where]
 

@@ -266,7 +266,7 @@ def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
     return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _BLOCKING)
 
 
-_BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382", "GP415", "GP421", "GP422", "GP423"})
+_BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382", "GP415", "GP421", "GP422", "GP423", "GP424"})
 
 
 def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:
