@@ -160,7 +160,7 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
-        groups = pool.submit(_groups, cluster)
+        groups = pool.submit(served_groups, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
         served = groups.result()
@@ -185,7 +185,7 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     )
 
 
-def _groups(cluster: KubeClient) -> frozenset[str]:
+def served_groups(cluster: KubeClient) -> frozenset[str]:
     """Return the API groups that the server has."""
     return frozenset(group["name"] for group in cluster.get_path("/apis").get("groups") or ())
 

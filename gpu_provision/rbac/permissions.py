@@ -111,7 +111,8 @@ def for_adopt(inventory: Inventory) -> frozenset[Permission]:
 
 def additional_for_adopt(inventory: Inventory) -> frozenset[Permission]:
     """Return what an adoption needs besides what an apply needs."""
-    return frozenset(_rows(inventory, "adopt"))
+    on_openshift = ["adopt_openshift"] if inventory.cluster.platform == OPENSHIFT else []
+    return frozenset(_rows(inventory, "adopt", *on_openshift))
 
 
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
