@@ -16,7 +16,6 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
-from gpu_provision.kube.openshift import DRIVER_TOOLKIT
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.openshift_specs import OPENSHIFT
@@ -186,7 +185,6 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
         "stack": prerequisites.namespaces(inventory),
         "helpers": (inventory.helper_pod.namespace,),
         "nfd": (inventory.specs.nfd.namespace,),
-        "driver_toolkit": (DRIVER_TOOLKIT.namespace,),
     }
     return spaces[where]
 

@@ -193,16 +193,10 @@ def test_what_openshift_says_of_itself_is_read_by_name() -> None:
     assert {(one.verb, one.resource, one.namespace, one.name) for one in more} == {
         ("get", "clusterversions", "", "version"),
         ("get", "proxies", "", "cluster"),
-        ("get", "imagestreams", "openshift", "driver-toolkit"),
+        ("get", "imagestreams", "", "driver-toolkit"),
         ("list", "machineconfigpools", "", ""),
         ("list", "securitycontextconstraints", "", ""),
     }
-
-
-def test_the_namespace_of_the_driver_toolkit_is_not_made() -> None:
-    made = {item["metadata"]["name"] for item in rbac(OPENSHIFT) if item["kind"] == "Namespace"}
-    assert "openshift" not in made
-    assert [item for item in rbac(OPENSHIFT) if item["metadata"].get("namespace") == "openshift"]
 
 
 def test_the_tables_name_every_kind_that_the_code_uses() -> None:
