@@ -23,6 +23,7 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
+from gpu_provision.kube.openshift import read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
@@ -148,10 +149,11 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
-        served = pool.submit(_resources, cluster)
+        groups = pool.submit(_groups, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
-        resources = served.result()
+        served = groups.result()
+        resources, openshift = _resources(cluster, served), read_openshift(cluster, served, found)
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
         # Read here: a pool that is left waits for its threads, and Ctrl-C does not reach them any more.
         config_maps = [*pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)]
@@ -166,12 +168,17 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
         secrets=secrets_of(filter(None, secrets)),
         secret_keys={item["metadata"]["name"]: frozenset(item.get("data") or {}) for item in filter(None, secrets)},
         unverified="" if cluster.api.configuration.verify_ssl else cluster.server,
+        openshift=openshift,
     )
 
 
-def _resources(cluster: KubeClient) -> frozenset[str]:
-    """Return which resources of others, and of the controller, the server has: one request where it has none."""
-    groups = {group["name"] for group in cluster.get_path("/apis").get("groups") or ()}
+def _groups(cluster: KubeClient) -> frozenset[str]:
+    """Return the API groups that the server has."""
+    return frozenset(group["name"] for group in cluster.get_path("/apis").get("groups") or ())
+
+
+def _resources(cluster: KubeClient, groups: frozenset[str]) -> frozenset[str]:
+    """Return which resources of others, and of the controller, the server has: no request where it has none."""
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
     monitors = cluster.served_resources(_MONITORING) if monitoring in groups else ()
     return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))

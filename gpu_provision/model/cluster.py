@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, RunSelection
+from gpu_provision.model.openshift import OpenShiftFacts
+from gpu_provision.model.openshift_specs import KUBERNETES, OPENSHIFT
 from gpu_provision.model.progress import LockHolder
 
 Manifest = dict[str, Any]
@@ -102,6 +104,7 @@ class ClusterFacts:
     # not read are missing.
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     unverified: str = ""  # URL of the API server if the kubeconfig lets its certificate go unverified
+    openshift: OpenShiftFacts | None = None  # None on plain Kubernetes
 
 
 class DriverBasis(StrEnum):
@@ -153,6 +156,13 @@ class RenderContext:
     def namespace(self) -> str:
         """Namespace of the operands."""
         return self.inventory.cluster.namespace
+
+    @property
+    def openshift(self) -> OpenShiftFacts | None:
+        """What is known of an OpenShift cluster; None on plain Kubernetes. The inventory's word comes first."""
+        declared = self.inventory.cluster.platform
+        found = self.facts.openshift or (OpenShiftFacts() if declared == OPENSHIFT else None)
+        return None if declared == KUBERNETES else found
 
 
 class Permission(NamedTuple):
