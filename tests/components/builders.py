@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
@@ -16,6 +17,7 @@ from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, RenderContext
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.specs import Specs
 from tests import data_file
 
@@ -104,6 +106,8 @@ def inventory_with(changes: dict[str, Any]) -> Inventory:
 
 
 def observed_facts(case: dict[str, Any]) -> ClusterFacts:
-    changes, cluster = case.get("nodes", {}), case.get("cluster", {})
+    changes, cluster = case.get("nodes", {}), dict(case.get("cluster", {}))
+    if "openshift" in cluster:
+        cluster["openshift"] = msgspec.convert(cluster["openshift"], OpenShiftFacts)
     nodes = tuple(replace(node, **changes.get(node.name, {})) for node in fleet().nodes)
     return replace(fleet(), nodes=nodes, **cluster | {"resources": frozenset(cluster.get("resources", ()))})
