@@ -16,6 +16,7 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
+from gpu_provision.kube.openshift import MACHINE_CONFIG
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.openshift_specs import OPENSHIFT
@@ -217,8 +218,10 @@ def _for_prune(inventory: Inventory) -> Iterator[Permission]:
             continue
         if ref.namespace in namespaces:
             yield from _on_kind(ref.type, "delete", namespace=ref.namespace)
-        elif not ref.namespace:
-            yield from object_permissions(ref._replace(name="") if ref.kind in _NAMED_BY_NODES else ref, "delete")
+        elif not (ref.namespace or ref.kind in _NAMED_BY_NODES):
+            yield from object_permissions(ref, "delete")
+    if inventory.cluster.platform == OPENSHIFT:  # its MachineConfigs, also of MachineConfigPools that are gone
+        yield from _on_kind(MACHINE_CONFIG, "delete")
 
 
 def _manifests(inventory: Inventory) -> list[Manifest]:

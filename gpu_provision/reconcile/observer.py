@@ -130,15 +130,19 @@ _PER_NODE = frozenset({"Node", "Pod"})
 _SERVED_SECONDS = 2.0  # from the establishment of a CRD until every API server serves its kind
 
 
-def run_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
+def run_scopes(inventory: Inventory, *, machines: bool = False) -> tuple[Scope, ...]:
     """Return the scopes that a run watches: nodes, its pods, and its objects that become ready by themselves.
 
-    With MachineConfigs these are the MachineConfigPools, too, which roll them out.
+    ``machines``: whether it has MachineConfigs, which MachineConfigPools roll out.
     """
-    inventory = reading.context.inventory
-    pools = (Scope(MACHINE_CONFIG_POOL),) if reading.desired.get(machine_config.NAME) else ()
     members = (Scope(kind, _member_selector(inventory)) for kind in WATCHED)
+    pools = (Scope(MACHINE_CONFIG_POOL),) if machines else ()
     return Scope(NODE), Scope(POD, f"{STACK}={inventory.name}"), *members, *pools
+
+
+def has_machine_configs(reading: ClusterPlan) -> bool:
+    """Whether a stack has MachineConfigs."""
+    return bool(reading.desired.get(machine_config.NAME))
 
 
 def _member_selector(inventory: Inventory) -> str:
@@ -382,7 +386,7 @@ def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     inventory = reading.context.inventory
     single = (observe.validations_ref(inventory), *_optional_definitions(inventory))
     objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
-    return tuple(dict.fromkeys((*run_scopes(reading), *objects)))
+    return tuple(dict.fromkeys((*run_scopes(inventory, machines=has_machine_configs(reading)), *objects)))
 
 
 def scope_of_object(ref: ObjectRef) -> Scope:
