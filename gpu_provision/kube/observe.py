@@ -47,7 +47,8 @@ _MICROK8S = "microk8s.io/cluster"
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
     (r"Ubuntu (\d+\.\d+)", "ubuntu"),
     (r"Debian GNU/Linux (\d+)", "debian"),
-    (r"Red Hat Enterprise Linux CoreOS (\d+)", "rhcos"),
+    (r"Red Hat Enterprise Linux CoreOS (4)(\d\d)\.", "rhcos"),  # up to OpenShift 4.18; its ID is rhel afterwards
+    (r"Red Hat Enterprise Linux CoreOS (\d+\.\d+)", "rhel"),
     (r"Red Hat Enterprise Linux (\d+\.\d+)", "rhel"),
     (r"Rocky Linux (\d+\.\d+)", "rocky"),
     (r"Oracle Linux Server (\d+\.\d+)", "ol"),
@@ -56,6 +57,8 @@ _OS_IMAGES: tuple[tuple[str, str], ...] = (
     (r"Flatcar Container Linux by Kinvolk (\d+\.\d+\.\d+)", "flatcar"),
     (r"Amazon Linux (\d+)", "amzn"),
 )
+
+_OSTREE = re.compile(r"Red Hat Enterprise Linux CoreOS (\S+)")
 
 
 def node_facts(node: Manifest) -> NodeFacts:
@@ -68,6 +71,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
     devices = read_devices(status.get("allocatable", {}))
+    ostree = _OSTREE.match(info.get("osImage", ""))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
     named_distribution = re.search(r"(?<=\+)(k3s|rke2|k0s)|(?<=-)gke", info.get("kubeletVersion", ""))  # v1.31.5+rke2r1
@@ -78,6 +82,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         annotations=metadata.get("annotations") or {},
         os=OperatingSystem(*named) if all(named) else os_of_image(info.get("osImage", "")),
         kernel=info.get("kernelVersion", ""),
+        ostree=ostree[1] if ostree else "",
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
@@ -128,9 +133,8 @@ MEMBER_KINDS = frozenset(
 )
 """Kinds of which the components of a stack have objects."""
 
-
-OPENSHIFT_KINDS = frozenset({MACHINE_CONFIG})
-"""Further kinds of components, on OpenShift."""
+OPENSHIFT_KINDS = frozenset({MACHINE_CONFIG, Kind("security.openshift.io/v1", "SecurityContextConstraints")})
+"""Kinds of which they have objects on OpenShift alone."""
 
 _KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
 

@@ -62,6 +62,7 @@ class NodeFacts:
     annotations: Mapping[str, str] = field(default_factory=dict)
     os: OperatingSystem | None = None  # from NFD's labels, else from ``status.nodeInfo.osImage``; None if both lack it
     kernel: str = ""
+    ostree: str = ""  # release of Red Hat Enterprise Linux CoreOS, such as ``418.94.202410090804-0``
     architecture: str = ""
     container_runtime: str = ""  # ``containerd``, ``cri-o`` or ``docker``; empty if unknown
     container_runtime_version: str = ""  # as the runtime reports it, such as ``1.7.27``; empty if unknown
@@ -107,6 +108,13 @@ class ClusterFacts:
     openshift: OpenShiftFacts | None = None  # None on plain Kubernetes
 
 
+def openshift_of(inventory: Inventory, facts: ClusterFacts) -> OpenShiftFacts | None:
+    """Return what is known of an OpenShift cluster; None on plain Kubernetes. The inventory overrides the cluster."""
+    declared = inventory.cluster.platform
+    found = facts.openshift or (OpenShiftFacts() if declared == OPENSHIFT else None)
+    return None if declared == KUBERNETES else found
+
+
 class DriverBasis(StrEnum):
     """How it is known whether a node's driver is the host's or a container's."""
 
@@ -135,6 +143,9 @@ class Target:
     facts: NodeFacts | None  # the observed node; None if the cluster has no such node (yet), or offline
     driver: DriverChoice
     driver_group: str  # names the driver DaemonSet that serves this node; equal needs share one
+    on_openshift: bool = False
+    # Release of Red Hat Enterprise Linux CoreOS whose Driver Toolkit builds its driver; empty if none does.
+    toolkit_release: str = ""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -159,10 +170,8 @@ class RenderContext:
 
     @property
     def openshift(self) -> OpenShiftFacts | None:
-        """What is known of an OpenShift cluster; None on plain Kubernetes. The inventory's word comes first."""
-        declared = self.inventory.cluster.platform
-        found = self.facts.openshift or (OpenShiftFacts() if declared == OPENSHIFT else None)
-        return None if declared == KUBERNETES else found
+        """What is known of an OpenShift cluster; None on plain Kubernetes."""
+        return openshift_of(self.inventory, self.facts)
 
 
 class Permission(NamedTuple):

@@ -249,6 +249,11 @@ class Inventory:
         return any(each.upgrade_policy.auto_upgrade for each in drivers)
 
     @property
+    def uses_driver_toolkit(self) -> bool:
+        """Whether drivers on CoreOS are built in the Driver Toolkit image, if the cluster is OpenShift."""
+        return (self.openshift or OpenShiftSection()).use_ocp_driver_toolkit
+
+    @property
     def gpu_nodes(self) -> tuple[Node, ...]:
         """The nodes that the inventory declares with a GPU."""
         return tuple(node for node in self.nodes if self.pool_of(node).gpu)

@@ -6,10 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-OSTREE_VERSION = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"
-"""Label of Node Feature Discovery: the version of a node's Red Hat Enterprise Linux CoreOS."""
-
-
 _GROUP = "machineconfiguration.openshift.io"
 CURRENT_CONFIG = f"{_GROUP}/currentConfig"
 """Annotation of a node: the rendered MachineConfig that it has."""

@@ -106,8 +106,21 @@ def inventory_with(changes: dict[str, Any]) -> Inventory:
 
 
 def observed_facts(case: dict[str, Any]) -> ClusterFacts:
-    changes, cluster = case.get("nodes", {}), dict(case.get("cluster", {}))
-    if "openshift" in cluster:
-        cluster["openshift"] = msgspec.convert(cluster["openshift"], OpenShiftFacts)
-    nodes = tuple(replace(node, **changes.get(node.name, {})) for node in fleet().nodes)
-    return replace(fleet(), nodes=nodes, **cluster | {"resources": frozenset(cluster.get("resources", ()))})
+    changes, cluster = case.get("nodes", {}), case.get("cluster", {})
+    nodes = tuple(_changed(node, **changes.get(node.name, {})) for node in fleet().nodes)
+    platform = {"openshift": openshift_facts(**cluster["openshift"])} if "openshift" in cluster else {}
+    resources = {"resources": frozenset(cluster.get("resources", ()))}
+    return replace(fleet(), nodes=nodes, **cluster | resources | platform)
+
+
+def _changed(node: NodeFacts, **changes: Any) -> NodeFacts:
+    """Return a node with other facts; an ``os`` such as ``rhcos4.18`` is also that of its labels."""
+    if "os" not in changes:
+        return replace(node, **changes)
+    os = system(changes["os"])
+    labels = {**node.labels, NFD_OS_ID: os.id, NFD_OS_VERSION: os.version, **changes.get("labels", {})}
+    return replace(node, **changes | {"os": os, "labels": labels})
+
+
+def openshift_facts(**facts: Any) -> OpenShiftFacts:
+    return msgspec.convert(facts, OpenShiftFacts)
