@@ -41,6 +41,7 @@ _HOST_VOLUME_POINTS, _OTHER_VOLUME_POINTS = 200_000, 100_000
 _TRIVIAL_VOLUMES = {"secret", "configMap", "emptyDir", "downwardAPI", "projected", "none"}
 _RUN_AS_POINTS = {"RunAsAny": 40_000, "MustRunAsNonRoot": 30_000, "MustRunAsRange": 20_000, "MustRunAs": 10_000}
 _MAX_CAPABILITY_POINTS = 9_999
+_PROFILES = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined"}
 
 
 def standard_constraints() -> Iterator[Object]:
@@ -233,6 +234,8 @@ def _problems(spec: Object, constraint: Object, ranges: _Ranges) -> Iterator[str
         yield from _user_problems(path, {**of_pod, **own}, constraint, ranges)
         level = (own.get("seLinuxOptions") or of_pod.get("seLinuxOptions") or {}).get("level", "")
         yield from _level_problems(f"{path}.seLinuxOptions", level, constraint, ranges)
+        annotation = f"container.seccomp.security.alpha.kubernetes.io/{container['name']}"
+        yield from _profile_problems(annotation, {**of_pod, **own}, constraint)
         yield from _privilege_problems(path, own, constraint)
         yield from _namespace_problems(path, spec, constraint)
         for port in container.get("ports") or ():
@@ -265,18 +268,28 @@ def _pod_problems(path: str, spec: Object, constraint: Object, ranges: _Ranges) 
         if _type_of(constraint, field) == "MustRunAs":
             wrong = (group for group in found if not _in_range(group, ranges))
             yield from (_invalid(f"{path}.{field}", found, f"{group} is not an allowed group") for group in wrong)
-    profile = (of_pod.get("seccompProfile") or {}).get("type", "")
-    profiles = constraint.get("seccompProfiles") or ()
-    if profile and not profiles:
-        yield f"{path}.seccompProfile: Forbidden: seccomp may not be set"
+    yield from _profile_problems("seccomp.security.alpha.kubernetes.io/pod", of_pod, constraint)
     level = (of_pod.get("seLinuxOptions") or {}).get("level", "")
     yield from _level_problems(f"{path}.seLinuxOptions", level, constraint, ranges)
     yield from _namespace_problems(path, spec, constraint)
     volumes = constraint.get("volumes") or ()
-    for index, volume in enumerate(spec.get("volumes") or ()):
+    # A real server has added the volume of the account's token by now.
+    token = [] if spec.get("automountServiceAccountToken") is False else [{"projected": {}}]
+    for index, volume in enumerate([*(spec.get("volumes") or ()), *token]):
         kind = next((key for key in volume if key != "name"), "")
         if "*" not in volumes and kind not in volumes:
             yield _invalid(f"spec.volumes[{index}]", kind, f"{kind} volumes are not allowed to be used")
+
+
+def _profile_problems(annotation: str, context: Object, constraint: Object) -> Iterator[str]:
+    given = context.get("seccompProfile") or {}
+    profile = _PROFILES.get(given.get("type", ""), f"localhost/{given.get('localhostProfile', '')}") if given else ""
+    allowed = constraint.get("seccompProfiles") or ()
+    if "*" in allowed or profile in allowed or not profile:
+        return
+    why = f"{profile} is not an allowed seccomp profile. Valid values are [{' '.join(allowed)}]"
+    why = why if allowed else "seccomp may not be set"
+    yield f"pod.metadata.annotations[{annotation}]: Forbidden: {why}"
 
 
 def _in_range(number: int, ranges: _Ranges) -> bool:
