@@ -24,6 +24,7 @@ from gpu_provision.components import (
     node_labels,
     node_status_exporter,
     prerequisites,
+    security_constraints,
     startup_taint,
     targets,
     toolkit,
@@ -107,11 +108,15 @@ _OF_NODES = frozenset({node_labels.NAME, device_plugin_validation.NAME, startup_
 
 def render_manifests(context: RenderContext, without: Collection[str] = ()) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on and needed, in dependency order."""
-    return {
+    rendered = {
         component.name: component.manifests(spec, context)
         for component, spec in _enabled_components(context.inventory)
         if component.name not in without and component.is_needed(spec, context)
     }
+    if context.openshift is None:
+        return rendered
+    own = {name: items for name, items in rendered.items() if name != extra_objects.NAME}
+    return rendered | security_constraints.with_constraints(own)
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:

@@ -219,7 +219,7 @@ def _unwatched_state(reading: ClusterPlan) -> ObservedState:
 def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
     needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
     inputs = {key: facts.labels[key] for key in needed}
-    machine = facts.name, facts.os, facts.kernel, facts.container_runtime, facts.distribution
+    machine = facts.name, facts.os, facts.kernel, facts.ostree, facts.container_runtime, facts.distribution
     return facts, (*machine, resource_to_request(facts.devices), VALIDATED in facts.labels, inputs)
 
 
