@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from gpu_provision.components.machine_config import content_digests
 from gpu_provision.kube.client import KINDS, KubeClient
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.label_selectors import selector_of
-from gpu_provision.model.openshift import ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
 
 CONFIG_GROUP = "config.openshift.io"
 """API group that every OpenShift cluster serves, and no other cluster."""
@@ -19,10 +20,12 @@ CONFIG_GROUP = "config.openshift.io"
 CLUSTER_VERSION = ObjectRef(f"{CONFIG_GROUP}/v1", "ClusterVersion", "", "version")
 PROXY = ObjectRef(f"{CONFIG_GROUP}/v1", "Proxy", "", "cluster")
 DRIVER_TOOLKIT = ObjectRef("image.openshift.io/v1", "ImageStream", "openshift", "driver-toolkit")
-MACHINE_CONFIG_POOL = Kind("machineconfiguration.openshift.io/v1", "MachineConfigPool")
+MACHINE_CONFIG, MACHINE_CONFIG_POOL = (
+    Kind("machineconfiguration.openshift.io/v1", kind) for kind in ("MachineConfig", "MachineConfigPool")
+)
 
 
-def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Iterable[NodeFacts]) -> OpenShiftFacts | None:
+def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Collection[NodeFacts]) -> OpenShiftFacts | None:
     """Return the facts of an OpenShift cluster that serves these API groups; None of another cluster."""
     if CONFIG_GROUP not in groups:
         return None
@@ -44,12 +47,19 @@ def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Iterable
 
     version, proxy, toolkit, found = get(CLUSTER_VERSION), get(PROXY), get(DRIVER_TOOLKIT), pools()
     desired, running = _versions(version)
+    machines = machine_pools(found, nodes)
+    try:
+        rendered = read_rendered(cluster, rendered_configs(machines, nodes))
+    except ForbiddenError:
+        unreadable.add(_resource(MACHINE_CONFIG))
+        rendered = {}
     return OpenShiftFacts(
         version=running,
         update=desired if desired != running else "",
         proxy=_proxy(proxy),
         driver_toolkits=_images_by_tag(toolkit),
-        pools=_machine_pools(found, nodes),
+        pools=machines,
+        rendered=rendered,
         unreadable=frozenset(unreadable),
     )
 
@@ -96,7 +106,23 @@ def _images_by_tag(stream: Manifest) -> dict[str, str]:
     return {tag: image for tag, image in {**imported, **named}.items() if tag and image}
 
 
-def _machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tuple[MachinePool, ...]:
+def rendered_configs(pools: Iterable[MachinePool], nodes: Iterable[NodeFacts]) -> frozenset[str]:
+    """Return the names of the rendered MachineConfigs that pools and nodes have, or are to get."""
+    of_pools = (name for pool in pools for name in (pool.rendered, pool.wanted))
+    return frozenset(filter(None, (*of_pools, *(node.annotations.get(CURRENT_CONFIG) for node in nodes))))
+
+
+def read_rendered(cluster: KubeClient, names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return which MachineConfigs of the tool rendered ones hold, by digest: one request each. Raises ForbiddenError.
+
+    A rendered MachineConfig does not change, so that it is read once.
+    """
+    refs = (ObjectRef(*MACHINE_CONFIG, "", name) for name in sorted(names))
+    return {ref.name: content_digests(cluster.get(ref) or {}) for ref in refs}
+
+
+def machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tuple[MachinePool, ...]:
+    """Return the MachineConfigPools, with the nodes of each."""
     pools = {item["metadata"]["name"]: item for item in found}
     selectors = {name: selector_of((item.get("spec") or {}).get("nodeSelector")) for name, item in pools.items()}
     members: dict[str, list[str]] = {}
@@ -109,6 +135,7 @@ def _machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tup
 def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     conditions, rendered = status.get("conditions") or (), status.get("configuration") or {}
+    wanted = spec.get("configuration") or {}
     return MachinePool(
         name=name,
         paused=bool(spec.get("paused")),
@@ -116,8 +143,9 @@ def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
         conditions={each["type"]: each["status"] for each in conditions},
         messages={each["type"]: each.get("message", "") for each in conditions},
         rendered=rendered.get("name") or "",
-        wanted=(spec.get("configuration") or {}).get("name") or "",
+        wanted=wanted.get("name") or "",
         sources=tuple(each["name"] for each in rendered.get("source") or ()),
+        wanted_sources=tuple(each["name"] for each in wanted.get("source") or ()),
         config_selector=spec.get("machineConfigSelector") or {},
         max_unavailable=spec.get("maxUnavailable") or 1,
         machines=status.get("machineCount") or 0,

@@ -23,9 +23,9 @@ from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first
 
 SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
-_DRIVER = "driver"
+_DRIVER, _MACHINE_CONFIG = "driver", "machine_config"
 _RECORDS = ("", "-history", "-validations")  # suffixes to the inventory's name
-_FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove"}
+_FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove", "reboots": "reboot"}
 _FEW = 3  # pods that are named; labels of a node that are counted
 _MAY = "  (may)"
 _COUNTED = {
@@ -90,6 +90,9 @@ def disruption(plan: Plan, style: Style = PLAIN) -> str:
     for (component, by_node), group in group_by(restarts, lambda each: (each.component, _is_by_node(each))).items():
         nodes = {node for change in group for node in change.nodes}
         lines.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
+    configs = [each for each in plan.changes if each.component == _MACHINE_CONFIG and each.action in SIGNS]
+    reboots = dict.fromkeys(effect for change in configs for effect in change.effects)
+    lines = [*(f"{_MACHINE_CONFIG}: {_in_future_tense(effect)}" for effect in reboots), *lines]
     lines += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
     return _section("disruption", "\n".join(lines), style)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpu_provision.components import labels, mig_manager, node_labels
+from gpu_provision.components import labels, machine_config, mig_manager, node_labels
 from gpu_provision.components.gpu_resources import has_geometry_by_plain_name
 from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
@@ -91,7 +91,8 @@ def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Ite
     ref = ref_of(manifest)
     live = seen.observed.members.get(ref)
     if live is None:
-        yield Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
+        effects = _reboots(manifest, seen)
+        yield Change(component=component, action=Action.CREATE, ref=ref, effects=effects, manifest=manifest)
     elif fields := differences(manifest, live):
         change = Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest)
         yield with_effects(change, seen)
@@ -103,6 +104,8 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
     A driver restarts only for another installation.
     """
     manifest = change.manifest
+    if manifest and any(each.path.startswith("spec") for each in change.fields) and (why := _reboots(manifest, seen)):
+        return replace(change, nodes=(), effects=why)
     if manifest is None or not any(each.path.startswith(_RESTARTING) for each in change.fields):
         return replace(change, nodes=(), effects=())
     affected = [*_pods_of(manifest, seen)]
@@ -115,6 +118,11 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
         return replace(change, nodes=_sort_names(node for node, _ in affected), effects=())
     outdated = _sort_names(node for node, pod in affected if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
+
+
+def _reboots(item: Manifest, seen: ClusterState) -> tuple[str, ...]:
+    is_config = component_of(item) == machine_config.NAME
+    return machine_config.reboot_effects(item, seen.context.openshift) if is_config else ()
 
 
 _RESTARTING = ("spec.template", "spec.updateStrategy")
@@ -278,6 +286,8 @@ def _awaited_ref(component: str, node: str, seen: ClusterState) -> ObjectRef:
     if node:
         daemonsets = seen.parts[component].daemonsets if component in seen.parts else ()
         awaited = next(iter(daemonsets), None)
+    elif component == machine_config.NAME:
+        awaited = seen.desired[component][0]
     else:
         awaited = next((item for item in seen.desired[component] if shared_problem(item, seen)), None)
     return ref_of(awaited) if awaited else ObjectRef("v1", "Node", "", node)

@@ -49,9 +49,9 @@ def test_components_stand_in_dependency_order() -> None:
 
 
 def test_a_component_that_is_off_passes_its_requirements_on() -> None:
-    """With drivers on the hosts, the toolkit waits for the node labels."""
+    """With drivers on the hosts, the toolkit waits for the node labels and the reboots of OpenShift."""
     assert requirements(builders.inventory())["toolkit"] == ("driver",)
-    assert requirements(builders.with_spec("driver", enabled=False))["toolkit"] == ("node_labels",)
+    assert requirements(builders.with_spec("driver", enabled=False))["toolkit"] == ("machine_config", "node_labels")
     off = requirements(builders.with_spec("nfd", enabled=False))
     assert off["node_labels"] == ("prerequisites",)
     assert "nfd" not in off

@@ -274,7 +274,7 @@ def _pod_problems(path: str, spec: Object, constraint: Object, ranges: _Ranges) 
     yield from _namespace_problems(path, spec, constraint)
     volumes = constraint.get("volumes") or ()
     # A real server has added the volume of the account's token by now.
-    token = [] if spec.get("automountServiceAccountToken") is False else [{"projected": {}}]
+    token: list[Object] = [] if spec.get("automountServiceAccountToken") is False else [{"projected": {}}]
     for index, volume in enumerate([*(spec.get("volumes") or ()), *token]):
         kind = next((key for key in volume if key != "name"), "")
         if "*" not in volumes and kind not in volumes:
