@@ -133,7 +133,8 @@ MEMBER_KINDS = frozenset(
 )
 """Kinds of which the components of a stack have objects."""
 
-OPENSHIFT_KINDS = frozenset({MACHINE_CONFIG, Kind("security.openshift.io/v1", "SecurityContextConstraints")})
+
+OPENSHIFT_KINDS = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints"), MACHINE_CONFIG})
 """Kinds of which they have objects on OpenShift alone."""
 
 _KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
