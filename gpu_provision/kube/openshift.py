@@ -49,7 +49,8 @@ def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Collecti
     desired, running = _versions(version)
     machines = machine_pools(found, nodes)
     try:
-        rendered = read_rendered(cluster, rendered_configs(machines, nodes))
+        wanted = rendered_configs(machines, nodes) if _group(MACHINE_CONFIG) in groups else ()
+        rendered = read_rendered(cluster, wanted)
     except ForbiddenError:
         unreadable.add(_resource(MACHINE_CONFIG))
         rendered = {}

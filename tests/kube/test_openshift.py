@@ -11,7 +11,7 @@ from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.openshift import read_openshift
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
-from gpu_provision.model.openshift import ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
 
 GROUPS = frozenset(
     f"{group}.openshift.io" for group in ("config", "image", "machineconfiguration", "security", "route")
@@ -19,7 +19,7 @@ GROUPS = frozenset(
 WORKER, GPU = "node-role.kubernetes.io/worker", "node-role.kubernetes.io/gpu"
 NODES = (
     NodeFacts(name="master-0", labels={"node-role.kubernetes.io/master": "", WORKER: ""}),
-    NodeFacts(name="gpu-1", labels={WORKER: "", GPU: ""}),
+    NodeFacts(name="gpu-1", labels={WORKER: "", GPU: ""}, annotations={CURRENT_CONFIG: "rendered-gone"}),
     NodeFacts(name="gpu-0", labels={WORKER: "", GPU: ""}),
     NodeFacts(name="worker-0", labels={WORKER: ""}),
     NodeFacts(name="edge-0", labels={}),
@@ -54,6 +54,11 @@ OBJECTS: dict[str, Manifest] = {
 }
 
 
+WANTED = {"name": "rendered-gpu-2", "source": [{"name": "00-worker"}, {"name": "99-gpu-gpu-provision"}]}
+MARK = {"path": "/etc/gpu-provision/machine-config-gpu", "contents": {"source": "data:,da9aa632%0A"}}
+RENDERED = {"rendered-gpu-2": [MARK], "rendered-gpu-1": []}
+
+
 def machine_pool(name: str, **fields: Any) -> Manifest:
     role = {"matchExpressions": [{"key": f"node-role.kubernetes.io/{name}", "operator": "Exists"}]}
     return {"metadata": {"name": name}, "spec": {"nodeSelector": role, **fields}}
@@ -63,7 +68,7 @@ POOLS = [
     machine_pool("worker"),
     machine_pool("master"),
     {
-        **machine_pool("gpu", paused=True, maxUnavailable="25%", configuration={"name": "rendered-gpu-2"}),
+        **machine_pool("gpu", paused=True, maxUnavailable="25%", configuration=WANTED),
         "status": {
             "configuration": {"name": "rendered-gpu-1", "source": [{"name": "00-worker"}, {"name": "99-gpu"}]},
             "conditions": [
@@ -86,6 +91,8 @@ class Server:
 
     def get(self, ref: ObjectRef) -> Manifest | None:
         self._allow(ref.kind)
+        if ref.kind == "MachineConfig":
+            return {"spec": {"config": {"storage": {"files": RENDERED[ref.name]}}}} if ref.name in RENDERED else None
         return OBJECTS.get(ref.kind)
 
     def list(self, kind: Kind) -> ObjectList:
@@ -118,6 +125,7 @@ KNOWN = OpenShiftFacts(
             rendered="rendered-gpu-1",
             wanted="rendered-gpu-2",
             sources=("00-worker", "99-gpu"),
+            wanted_sources=("00-worker", "99-gpu-gpu-provision"),
             max_unavailable="25%",
             machines=2,
             updated=1,
@@ -126,6 +134,7 @@ KNOWN = OpenShiftFacts(
         MachinePool(name="master", nodes=("master-0",)),
         MachinePool(name="worker", nodes=("worker-0",)),
     ),
+    rendered={"rendered-gpu-1": frozenset(), "rendered-gpu-2": frozenset({"da9aa632"}), "rendered-gone": frozenset()},
 )
 
 
@@ -140,13 +149,17 @@ def test_another_cluster_has_no_facts() -> None:
     assert read(groups=GROUPS - {"config.openshift.io"}) is None
 
 
+UNKNOWN_POOLS: dict[str, Any] = {"pools": (), "rendered": {"rendered-gone": frozenset()}}
+
+
 @pytest.mark.parametrize(
     ("kind", "resource", "lacking"),
     [
         ("ClusterVersion", "clusterversions.config.openshift.io", {"version": "", "update": ""}),
         ("Proxy", "proxies.config.openshift.io", {"proxy": ClusterProxy()}),
         ("ImageStream", "imagestreams.image.openshift.io", {"driver_toolkits": {}}),
-        ("MachineConfigPool", "machineconfigpools.machineconfiguration.openshift.io", {"pools": ()}),
+        ("MachineConfigPool", "machineconfigpools.machineconfiguration.openshift.io", UNKNOWN_POOLS),
+        ("MachineConfig", "machineconfigs.machineconfiguration.openshift.io", {"rendered": {}}),
     ],
 )
 def test_a_missing_right_is_told(kind: str, resource: str, lacking: dict[str, Any]) -> None:
@@ -155,7 +168,7 @@ def test_a_missing_right_is_told(kind: str, resource: str, lacking: dict[str, An
 
 def test_a_cluster_without_machine_configs() -> None:
     """A hosted control plane serves no MachineConfigPools."""
-    assert read(groups=GROUPS - {"machineconfiguration.openshift.io"}) == replace(KNOWN, pools=())
+    assert read(groups=GROUPS - {"machineconfiguration.openshift.io"}) == replace(KNOWN, pools=(), rendered={})
 
 
 @pytest.mark.parametrize(
