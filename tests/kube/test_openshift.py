@@ -1,4 +1,4 @@
-"""What the API of OpenShift tells of a cluster, and what happens without a right."""
+"""What is read from the API of OpenShift, and what happens without a right."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube.client import KubeClient, ObjectList
-from gpu_provision.kube.openshift import read_openshift
+from gpu_provision.kube.openshift import needed_resources, read_openshift
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from tests.components import builders
 
 GROUPS = frozenset(
     f"{group}.openshift.io" for group in ("config", "image", "machineconfiguration", "security", "route")
@@ -84,7 +85,7 @@ POOLS = [
 
 
 class Server:
-    """Has the objects above, and refuses the kinds that it is told to."""
+    """Has the objects above, and refuses some kinds."""
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
@@ -162,7 +163,7 @@ UNKNOWN_POOLS: dict[str, Any] = {"pools": (), "rendered": {"rendered-gone": froz
         ("MachineConfig", "machineconfigs.machineconfiguration.openshift.io", {"rendered": {}}),
     ],
 )
-def test_a_missing_right_is_told(kind: str, resource: str, lacking: dict[str, Any]) -> None:
+def test_a_missing_right_is_in_the_facts(kind: str, resource: str, lacking: dict[str, Any]) -> None:
     assert read(kind) == replace(KNOWN, unreadable=frozenset({resource}), **lacking)
 
 
@@ -185,3 +186,47 @@ def test_a_cluster_without_machine_configs() -> None:
 )
 def test_the_pool_of_a_node(matching: tuple[str, ...], pool: str) -> None:
     assert primary_pool(matching) == pool
+
+
+def test_a_missing_right_on_which_a_driver_depends_is_an_error() -> None:
+    with pytest.raises(ForbiddenError):
+        read_openshift(
+            cast("KubeClient", Server("Proxy")), GROUPS, NODES, needed=frozenset({"proxies.config.openshift.io"})
+        )
+
+
+DRIVERS = {"clusterversions.config.openshift.io", "proxies.config.openshift.io"}
+TOOLKIT = "imagestreams.image.openshift.io"
+MACHINES = {f"{name}.machineconfiguration.openshift.io" for name in ("machineconfigpools", "machineconfigs")}
+
+
+@pytest.mark.parametrize(
+    ("inventory", "os", "needed"),
+    [
+        ({}, "rhcos4.18", {*DRIVERS, TOOLKIT}),
+        ({}, "rhel8.10", DRIVERS),
+        ({"openshift": {"use_ocp_driver_toolkit": False}}, "rhcos4.18", DRIVERS),
+        ({"driver": {"version": "580", "use_precompiled": True}}, "rhcos4.18", set()),
+        ({"driver": {"enabled": False}}, "rhcos4.18", set()),
+    ],
+)
+def test_what_drivers_depend_on(inventory: dict[str, Any], os: str, needed: set[str]) -> None:
+    ostree = "418.94.202503121207-0" if os == "rhcos4.18" else ""
+    nodes = {key: {"os": os, "ostree": ostree, "kernel": "5.14"} for key in ("t4-1", "t4-2", "h100-1")}
+    assert (
+        needed_resources(builders.inventory_with(inventory), builders.observed_facts({"nodes": nodes}))
+        == needed | MACHINES
+    )
+
+
+@pytest.mark.parametrize(
+    "inventory",
+    [
+        {"cluster": {"platform": "kubernetes"}},
+        {"openshift": {"machine_config": False}},
+        {"host_prerequisites": {"enabled": False}},
+    ],
+)
+def test_machine_configs_that_are_off_depend_on_nothing(inventory: dict[str, Any]) -> None:
+    chosen = builders.inventory_with({"driver": {"enabled": False}, **inventory})
+    assert needed_resources(chosen, builders.fleet()) == set()
