@@ -18,6 +18,7 @@ from gpu_provision.components import (
     driver_validation,
     extra_objects,
     gfd,
+    machine_config,
     mig_manager,
     mps_control_daemon,
     nfd,
@@ -79,6 +80,7 @@ def _component(module: ModuleType) -> Component:
 
 _MODULES = (
     prerequisites,
+    machine_config,
     nfd,
     node_labels,
     driver,
@@ -111,13 +113,23 @@ def render_manifests(context: RenderContext, without: Collection[str] = ()) -> d
     """Return the manifests of every component that is on and needed, in dependency order."""
     rendered = {
         component.name: component.manifests(spec, context)
-        for component, spec in _enabled_components(context.inventory)
-        if component.name not in without and component.is_needed(spec, context)
+        for component, spec in _needed_components(context)
+        if component.name not in without
     }
     if context.openshift is None:
         return rendered
     own = {name: items for name, items in rendered.items() if name != extra_objects.NAME}
     return rendered | security_constraints.with_constraints(own)
+
+
+def needed(context: RenderContext) -> tuple[str, ...]:
+    """Return the names of the components that are on and needed, in dependency order."""
+    return tuple(component.name for component, _ in _needed_components(context))
+
+
+def _needed_components(context: RenderContext) -> Iterator[tuple[Component, Any]]:
+    every = _enabled_components(context.inventory)
+    return ((component, spec) for component, spec in every if component.is_needed(spec, context))
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:

@@ -22,7 +22,7 @@ from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
-REQUIRES: tuple[str, ...] = ("node_labels",)
+REQUIRES: tuple[str, ...] = ("machine_config", "node_labels")
 _ACCOUNT = "nvidia-driver"
 _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"

@@ -23,7 +23,7 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
-from gpu_provision.kube.openshift import CONFIG_GROUP, needed_resources, read_openshift
+from gpu_provision.kube.openshift import CONFIG_GROUP, MACHINE_CONFIG, needed_resources, read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
@@ -133,21 +133,23 @@ MEMBER_KINDS = frozenset(
 )
 """Kinds of which the components of a stack have objects."""
 
-OPENSHIFT_KINDS = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints")})
+
+OPENSHIFT_KINDS = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints"), MACHINE_CONFIG})
 """Kinds of which they have objects on OpenShift alone."""
+
+_KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
 
 
 def member_kinds(inventory: Inventory) -> frozenset[Kind]:
     """Return the kinds of which a stack can have objects: those of components, and of ``extra_objects``."""
-    of_platform = OPENSHIFT_KINDS if inventory.cluster.platform == OPENSHIFT else frozenset()
+    of_platform = OPENSHIFT_KINDS if inventory.cluster.platform == OPENSHIFT else frozenset[Kind]()
     return MEMBER_KINDS | of_platform | {Kind(each["apiVersion"], each["kind"]) for each in inventory.extra_objects}
 
 
 def earlier_kinds(parent: Manifest) -> frozenset[Kind]:
     """Return the kinds of earlier runs of a stack that its parent names."""
     named = kinds_of(parent)
-    known = MEMBER_KINDS.union(OPENSHIFT_KINDS, EXTRA_KINDS)
-    return frozenset(kind for kind in known if group_kind(kind) in named)
+    return frozenset(kind for kind in _KNOWN_KINDS if group_kind(kind) in named)
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
@@ -296,7 +298,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
                 cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing}
             )
 
-        asked = sorted(kinds & (MEMBER_KINDS.union(OPENSHIFT_KINDS, EXTRA_KINDS) - {NAMESPACE}))
+        asked = sorted(kinds & (_KNOWN_KINDS - {NAMESPACE}))
         found = dict(zip(asked, pool.map(read_kind, asked), strict=True))
     listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
     members = [item for listing, _ in found.values() for item in listing.items]

@@ -5,16 +5,21 @@ A right that is missing ends no reading: `OpenShiftFacts.unreadable` has its res
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
+from gpu_provision.components.machine_config import content_digests, has_machine_configs
 from gpu_provision.components.targets import targets
 from gpu_provision.kube.client import KINDS, KubeClient
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import selector_of
-from gpu_provision.model.openshift import ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+
+_T = TypeVar("_T")
 
 CONFIG_GROUP = "config.openshift.io"
 """API group that every OpenShift cluster serves, and no other cluster."""
@@ -22,11 +27,13 @@ CONFIG_GROUP = "config.openshift.io"
 CLUSTER_VERSION = ObjectRef(f"{CONFIG_GROUP}/v1", "ClusterVersion", "", "version")
 PROXY = ObjectRef(f"{CONFIG_GROUP}/v1", "Proxy", "", "cluster")
 DRIVER_TOOLKIT = ObjectRef("image.openshift.io/v1", "ImageStream", "openshift", "driver-toolkit")
-MACHINE_CONFIG_POOL = Kind("machineconfiguration.openshift.io/v1", "MachineConfigPool")
+MACHINE_CONFIG, MACHINE_CONFIG_POOL = (
+    Kind("machineconfiguration.openshift.io/v1", kind) for kind in ("MachineConfig", "MachineConfigPool")
+)
 
 
 def read_openshift(
-    cluster: KubeClient, groups: Collection[str], nodes: Iterable[NodeFacts], needed: Collection[str] = ()
+    cluster: KubeClient, groups: Collection[str], nodes: Collection[NodeFacts], needed: Collection[str] = ()
 ) -> OpenShiftFacts | None:
     """Return the facts of an OpenShift cluster that serves these API groups; None of another cluster.
 
@@ -36,38 +43,39 @@ def read_openshift(
         return None
     unreadable = set[str]()
 
-    def get(ref: ObjectRef) -> Manifest:
+    def read(kind: Kind, request: Callable[[], _T], none: _T) -> _T:
         try:
-            return cluster.get(ref) or {} if _group(ref.type) in groups else {}
+            return request() if _group(kind) in groups else none
         except ForbiddenError:
-            if _resource(ref.type) in needed:
+            if _resource(kind) in needed:
                 raise
-            unreadable.add(_resource(ref.type))
-            return {}
+            unreadable.add(_resource(kind))
+            return none
 
-    def pools() -> list[Manifest]:
-        try:
-            return cluster.list(MACHINE_CONFIG_POOL).items if _group(MACHINE_CONFIG_POOL) in groups else []
-        except ForbiddenError:
-            unreadable.add(_resource(MACHINE_CONFIG_POOL))
-            return []
+    def get(ref: ObjectRef) -> Manifest:
+        return read(ref.type, lambda: cluster.get(ref) or {}, {})
 
-    version, proxy, toolkit, found = get(CLUSTER_VERSION), get(PROXY), get(DRIVER_TOOLKIT), pools()
+    version, proxy, toolkit = map(get, (CLUSTER_VERSION, PROXY, DRIVER_TOOLKIT))
     desired, running = _versions(version)
+    found = read(MACHINE_CONFIG_POOL, lambda: cluster.list(MACHINE_CONFIG_POOL).items, list[Manifest]())
+    pools = machine_pools(found, nodes)
+    wanted = rendered_configs(pools, nodes)
+    rendered = read(MACHINE_CONFIG, partial(read_rendered, cluster, wanted), dict[str, frozenset[str]]())
     return OpenShiftFacts(
         version=running,
         update=desired if desired != running else "",
         proxy=_proxy(proxy),
         driver_toolkits=_images_by_tag(toolkit),
-        pools=_machine_pools(found, nodes),
+        pools=pools,
+        rendered=rendered,
         unreadable=frozenset(unreadable),
     )
 
 
 def needed_resources(inventory: Inventory, facts: ClusterFacts) -> frozenset[str]:
-    """Return the resources on which the driver containers of an OpenShift cluster depend.
+    """Return the resources on which driver containers and MachineConfigs of an OpenShift cluster depend.
 
-    Without them, a plan would change drivers that run. ``facts`` are those without OpenShift's.
+    Without them, a plan would change drivers that run, or remove MachineConfigs. ``facts``: those without OpenShift's.
     """
     on_openshift = replace(facts, openshift=OpenShiftFacts())
     built = [
@@ -75,6 +83,7 @@ def needed_resources(inventory: Inventory, facts: ClusterFacts) -> frozenset[str
     ]
     kinds = [CLUSTER_VERSION.type, PROXY.type] if any(each.on_openshift for each in built) else []
     kinds += [DRIVER_TOOLKIT.type] if any(each.toolkit_release for each in built) else []
+    kinds += [MACHINE_CONFIG_POOL, MACHINE_CONFIG] if has_machine_configs(inventory) else []
     return frozenset(map(_resource, kinds))
 
 
@@ -120,7 +129,23 @@ def _images_by_tag(stream: Manifest) -> dict[str, str]:
     return {tag: image for tag, image in {**imported, **named}.items() if tag and image}
 
 
-def _machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tuple[MachinePool, ...]:
+def rendered_configs(pools: Iterable[MachinePool], nodes: Iterable[NodeFacts]) -> frozenset[str]:
+    """Return the names of the rendered MachineConfigs that pools and nodes have, or are to get."""
+    of_pools = (name for pool in pools for name in (pool.rendered, pool.wanted))
+    return frozenset(filter(None, (*of_pools, *(node.annotations.get(CURRENT_CONFIG) for node in nodes))))
+
+
+def read_rendered(cluster: KubeClient, names: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return which MachineConfigs of the tool rendered ones hold, by digest: one request each. Raises ForbiddenError.
+
+    A rendered MachineConfig does not change, so that it is read once.
+    """
+    refs = (ObjectRef(*MACHINE_CONFIG, "", name) for name in sorted(names))
+    return {ref.name: content_digests(cluster.get(ref) or {}) for ref in refs}
+
+
+def machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tuple[MachinePool, ...]:
+    """Return the MachineConfigPools, with the nodes of each."""
     pools = {item["metadata"]["name"]: item for item in found}
     selectors = {name: selector_of((item.get("spec") or {}).get("nodeSelector")) for name, item in pools.items()}
     members: dict[str, list[str]] = {}
@@ -133,6 +158,7 @@ def _machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tup
 def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     conditions, rendered = status.get("conditions") or (), status.get("configuration") or {}
+    wanted = spec.get("configuration") or {}
     return MachinePool(
         name=name,
         paused=bool(spec.get("paused")),
@@ -140,8 +166,9 @@ def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
         conditions={each["type"]: each["status"] for each in conditions},
         messages={each["type"]: each.get("message", "") for each in conditions},
         rendered=rendered.get("name") or "",
-        wanted=(spec.get("configuration") or {}).get("name") or "",
+        wanted=wanted.get("name") or "",
         sources=tuple(each["name"] for each in rendered.get("source") or ()),
+        wanted_sources=tuple(each["name"] for each in wanted.get("source") or ()),
         config_selector=spec.get("machineConfigSelector") or {},
         max_unavailable=spec.get("maxUnavailable") or 1,
         machines=status.get("machineCount") or 0,

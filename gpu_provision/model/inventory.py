@@ -238,6 +238,10 @@ class Inventory:
         """Return the host prerequisites of a node: its own, or those of its pool."""
         return node.host_prerequisites or self.pool_of(node).host_prerequisites
 
+    def has_host_phase(self, node: Node) -> bool:
+        """Whether the tool connects to a node's host; hosts of OpenShift are the Machine Config Operator's."""
+        return self.cluster.platform != OPENSHIFT and self.prerequisites_of(node).enabled
+
     @property
     def may_evict(self) -> bool:
         """Whether runs evict GPU pods: for a driver rollout, or from nodes that left the inventory."""
@@ -257,13 +261,13 @@ class Inventory:
     @property
     def rebootable_nodes(self) -> tuple[Node, ...]:
         """The nodes with a GPU whose machines may be rebooted."""
-        reached = (node for node in self.gpu_nodes if self.prerequisites_of(node).enabled)
+        reached = filter(self.has_host_phase, self.gpu_nodes)
         return tuple(node for node in reached if self.prerequisites_of(node).reboot is Reboot.IF_REQUIRED)
 
     @property
     def hosts_without_ssh(self) -> tuple[Node, ...]:
         """The nodes whose hosts are reached through the cluster; none in a sandbox."""
-        reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
+        reached = filter(self.has_host_phase, self.nodes)
         return tuple(
             node for node in reached if node.connect is ConnectionMethod.KUBERNETES and not self.cluster.sandbox
         )

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_GROUP = "machineconfiguration.openshift.io"
+CURRENT_CONFIG = f"{_GROUP}/currentConfig"
+"""Annotation of a node: the rendered MachineConfig that it has."""
+
+DESIRED_CONFIG, CONFIG_STATE, CONFIG_REASON = (f"{_GROUP}/{name}" for name in ("desiredConfig", "state", "reason"))
+"""Annotations of a node: the rendered MachineConfig that it is to get, how far that is, and why that failed."""
+
+
+class ConfigIdentity(NamedTuple):
+    """Name of a MachineConfig of the tool, and digest of its content."""
+
+    name: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +33,7 @@ class MachinePool:
     rendered: str = ""  # rendered MachineConfig that all nodes have: ``status.configuration.name``
     wanted: str = ""  # rendered MachineConfig that the nodes are to get: ``spec.configuration.name``
     sources: tuple[str, ...] = ()  # MachineConfigs that ``rendered`` was made of
+    wanted_sources: tuple[str, ...] = ()  # MachineConfigs that ``wanted`` was made of
     # Selector of MachineConfigs, as ``spec.machineConfigSelector`` has it.
     config_selector: Mapping[str, object] = field(default_factory=dict)
     max_unavailable: int | str = 1
@@ -64,11 +80,23 @@ class OpenShiftFacts:
     # of ``openshift``.
     driver_toolkits: Mapping[str, str] = field(default_factory=dict)
     pools: tuple[MachinePool, ...] = ()  # MachineConfigPools, sorted by name
+    # Rendered MachineConfig -> digests of the tool's MachineConfigs that it holds; only those that were read.
+    rendered: Mapping[str, frozenset[str]] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()  # such as ``imagestreams.image.openshift.io``
 
     def pool_of(self, node: str) -> MachinePool | None:
         """Return the pool that configures a node; None if none does."""
         return next((pool for pool in self.pools if node in pool.nodes), None)
+
+    def holds(self, pool: MachinePool, rendered: str, config: ConfigIdentity) -> bool:
+        """Whether a rendered MachineConfig of a pool holds a MachineConfig of the tool, with its present content.
+
+        For one that was not read, its sources decide, which have no content.
+        """
+        if rendered in self.rendered:
+            return config.digest in self.rendered[rendered]
+        sources = {pool.rendered: pool.sources, pool.wanted: pool.wanted_sources}
+        return config.name in sources.get(rendered, ())
 
 
 def primary_pool(matching: Iterable[str]) -> str:

@@ -22,3 +22,9 @@ class OpenShiftSection:
     machine_config: bool = setting(
         True, "Whether MachineConfigs carry `host_prerequisites` to the nodes. If off, an administrator makes them."
     )
+    timeout: int = setting(
+        1800,
+        "Seconds without progress, such as another node with the new configuration, after which a MachineConfigPool "
+        "counts as failed.",
+        minimum=1,
+    )

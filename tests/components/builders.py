@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
@@ -16,7 +17,7 @@ from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, RenderContext
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
-from gpu_provision.model.openshift import ClusterProxy, OpenShiftFacts
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.specs import Specs
 from tests import data_file
 
@@ -122,4 +123,4 @@ def _changed(node: NodeFacts, **changes: Any) -> NodeFacts:
 
 
 def openshift_facts(**facts: Any) -> OpenShiftFacts:
-    return OpenShiftFacts(**facts | {"proxy": ClusterProxy(**facts.get("proxy", {}))})
+    return msgspec.convert(facts, OpenShiftFacts)

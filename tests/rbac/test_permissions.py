@@ -195,8 +195,34 @@ def test_what_openshift_says_of_itself_is_read_by_name() -> None:
         ("get", "proxies", "", "cluster"),
         ("get", "imagestreams", "", "driver-toolkit"),
         ("list", "machineconfigpools", "", ""),
+        ("list", "machineconfigs", "", ""),
+        ("get", "machineconfigs", "", ""),
         ("list", "securitycontextconstraints", "", ""),
     }
+
+
+_GROUP = "machineconfiguration.openshift.io"
+
+
+def test_machine_configs_are_for_openshift_alone() -> None:
+    """Their names hold those of pools, and rendered ones a digest, so that neither can be named."""
+    more = permissions.for_apply(OPENSHIFT) - permissions.for_apply(STACK)
+    assert {(one.verb, one.resource) for one in more if one.group == _GROUP} == {
+        *((verb, "machineconfigs") for verb in ("list", "get", "create", "patch", "delete")),
+        *((verb, "machineconfigpools") for verb in ("list", "watch")),
+    }
+    assert not [one for one in more if one.group == _GROUP and one.name]
+    assert Permission("delete", _GROUP, "machineconfigs") in permissions.for_destroy(OPENSHIFT)
+    watched = {(one.verb, one.resource) for one in permissions.for_watches(OPENSHIFT)}
+    scopes = run_scopes(OPENSHIFT, machines=True)
+    assert watched == {(verb, KINDS[scope.kind]) for scope in scopes for verb in ("list", "watch")}
+
+
+def test_machine_configs_that_are_off_can_only_be_removed() -> None:
+    off = inventory_with({"cluster": {"platform": "openshift"}, "openshift": {"machine_config": False}})
+    verbs = {one.verb for one in permissions.for_apply(off) if one.group == _GROUP}
+    assert "delete" in verbs
+    assert not verbs & {"create", "patch"}
 
 
 def test_the_tables_name_every_kind_that_the_code_uses() -> None:
