@@ -100,6 +100,7 @@ def _watch_permissions(inventory: Inventory) -> Iterator[Permission]:
     """Yield the permissions to watch a stack's objects and the Secrets that its spec names."""
     for kind in member_kinds(inventory):
         yield from (Permission(verb, kind.api_version.rpartition("/")[0], KINDS[kind]) for verb in ("list", "watch"))
+    yield from permissions.for_followed_platform(inventory)
     for name in named_secrets(inventory):  # by name, in any namespace: the path of the watch has no namespace
         yield from (Permission(verb, "", "secrets", "", name) for verb in ("list", "watch"))
 

@@ -144,6 +144,11 @@ def _rolls_machines(inventory: Inventory) -> bool:
     return inventory.cluster.platform == OPENSHIFT and machine_config.has_machine_configs(inventory)
 
 
+def for_followed_platform(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what it takes to see what changes on OpenShift between two runs."""
+    yield from _rows(inventory, *(["openshift_follow"] if inventory.cluster.platform == OPENSHIFT else ()))
+
+
 def for_reboots(inventory: Inventory) -> Iterator[Permission]:
     """Yield what cordons and drains around reboots need, under the lock; nothing where no machine may be rebooted."""
     yield from _rows(inventory, *(["reboot", "lock", "evict"] if inventory.rebootable_nodes else ()))
