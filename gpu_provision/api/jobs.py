@@ -66,7 +66,7 @@ class _Job:
     @property
     def has_hosts(self) -> bool:
         """Whether the host phase takes part, and is on for any node."""
-        return self.hosts and any(self.inventory.prerequisites_of(node).enabled for node in self.inventory.nodes)
+        return self.hosts and any(map(self.inventory.has_host_phase, self.inventory.nodes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,17 +92,40 @@ def status(*, fleet: str, out: Output) -> ExitCode:
 @options.output_options
 def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
     """Print the path of the kubeconfig, for KUBECONFIG=$(gpu-provision sandbox kubeconfig)."""
-    from gpu_provision.kube.config import find_sandbox
     from gpu_provision.sandbox import lifecycle
+
+    running = _find(fleet)
+    if user:
+        running = replace(running, kubeconfig=lifecycle.write_kubeconfig(running, user))
+    out.result(document("sandbox kubeconfig", sandbox=_document(running)), str(running.kubeconfig))
+
+
+@sandbox.command()
+@_fleet
+@click.option("--to", "version", metavar="VERSION", required=True, help="Release of OpenShift to install.")
+@options.output_options
+def upgrade(*, fleet: str, version: str, out: Output) -> None:
+    """Upgrade a sandbox that simulates OpenShift; nodes reboot pool by pool."""
+    from gpu_provision.kube.config import as_findings
+    from gpu_provision.sandbox import lifecycle
+
+    running = _find(fleet)
+    with as_findings():
+        lifecycle.upgrade(running, version)
+    out.result(document("sandbox upgrade", version=version), f"sandbox {fleet} installs OpenShift {version}")
+    out.hint("\nkubectl get clusterversion,machineconfigpools,nodes")
+
+
+def _find(fleet: str) -> Sandbox:
+    """Return a sandbox that runs. Raises UnreachableError."""
+    from gpu_provision.kube.config import find_sandbox
 
     running = find_sandbox(fleet)
     if running is None:
         fix = f"gpu-provision sandbox up --fleet {fleet}".removesuffix(" --fleet default")
         what = f"sandbox {fleet!r} is not running"
         raise UnreachableError(Finding(code=codes.NO_SANDBOX, where=f"sandbox {fleet}", what=what, fix=fix))
-    if user:
-        running = replace(running, kubeconfig=lifecycle.write_kubeconfig(running, user))
-    out.result(document("sandbox kubeconfig", sandbox=_document(running)), str(running.kubeconfig))
+    return running
 
 
 def _describe(running: Sandbox) -> str:

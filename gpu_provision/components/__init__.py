@@ -18,12 +18,15 @@ from gpu_provision.components import (
     driver_validation,
     extra_objects,
     gfd,
+    machine_config,
     mig_manager,
     mps_control_daemon,
     nfd,
     node_labels,
     node_status_exporter,
+    openshift_problems,
     prerequisites,
+    security_constraints,
     startup_taint,
     targets,
     toolkit,
@@ -77,6 +80,7 @@ def _component(module: ModuleType) -> Component:
 
 _MODULES = (
     prerequisites,
+    machine_config,
     nfd,
     node_labels,
     driver,
@@ -107,11 +111,25 @@ _OF_NODES = frozenset({node_labels.NAME, device_plugin_validation.NAME, startup_
 
 def render_manifests(context: RenderContext, without: Collection[str] = ()) -> dict[str, list[Manifest]]:
     """Return the manifests of every component that is on and needed, in dependency order."""
-    return {
+    rendered = {
         component.name: component.manifests(spec, context)
-        for component, spec in _enabled_components(context.inventory)
-        if component.name not in without and component.is_needed(spec, context)
+        for component, spec in _needed_components(context)
+        if component.name not in without
     }
+    if context.openshift is None:
+        return rendered
+    own = {name: items for name, items in rendered.items() if name != extra_objects.NAME}
+    return rendered | security_constraints.with_constraints(own)
+
+
+def needed(context: RenderContext) -> tuple[str, ...]:
+    """Return the names of the components that are on and needed, in dependency order."""
+    return tuple(component.name for component, _ in _needed_components(context))
+
+
+def _needed_components(context: RenderContext) -> Iterator[tuple[Component, Any]]:
+    every = _enabled_components(context.inventory)
+    return ((component, spec) for component, spec in every if component.is_needed(spec, context))
 
 
 def problems(context: RenderContext) -> tuple[Finding, ...]:
@@ -123,6 +141,7 @@ def problems(context: RenderContext) -> tuple[Finding, ...]:
     )
     return (
         *targets.problems(context),
+        *openshift_problems.problems(context),
         *own,
         *architectures.problems(images_of_other_architectures(context)),
         *_collisions(context),

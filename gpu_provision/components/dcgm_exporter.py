@@ -43,7 +43,8 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
     """Return the exporter's objects; ServiceMonitor and PrometheusRule only if the cluster has the kind."""
     namespace, served, data = context.namespace, context.facts.resources, spec.config.data
     with_monitor = spec.service_monitor.enabled and monitoring.SERVICE_MONITORS in served
-    with_rule = spec.prometheus_rule.enabled and monitoring.PROMETHEUS_RULES in served
+    on_openshift = context.openshift is not None
+    with_rule = (spec.prometheus_rule.enabled or on_openshift) and monitoring.PROMETHEUS_RULES in served
     place = _NAME, namespace, _LABELS
     monitor = monitoring.service_monitor(*place, spec.service_monitor, port="gpu-metrics")
     metrics = _metrics_files(spec, context)
@@ -70,7 +71,11 @@ def manifests(spec: DcgmExporterSpec, context: RenderContext) -> list[Manifest]:
         ),
         *([monitor] if with_monitor else []),
         *([config_map(spec.config_map, namespace, {_OWN_COLLECTORS_KEY: data}, _LABELS)] if data else []),
-        *([monitoring.prometheus_rule(*place, spec.prometheus_rule, metrics=listed)] if with_rule else []),
+        *(
+            [monitoring.prometheus_rule(*place, spec.prometheus_rule, metrics=listed, on_openshift=on_openshift)]
+            if with_rule
+            else []
+        ),
         *([monitoring.dashboard(*place, spec.dashboard)] if spec.dashboard.enabled else []),
     ]
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from gpu_provision.components import driver_inputs, driver_side_cars, labels, operands, pods
+from gpu_provision.components import driver_inputs, driver_side_cars, driver_toolkit, labels, openshift, operands, pods
 from gpu_provision.components.objects import config_map, digest, rule
 from gpu_provision.components.targets import observed_kernel
 from gpu_provision.model.cluster import Manifest, RenderContext, Target
 from gpu_provision.model.driver_specs import DriverSpec, StartupProbe
 from gpu_provision.model.findings import Finding, Severity
-from gpu_provision.model.inventory import Inventory, NodePool
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.settings import camel_case, settings_of
 from gpu_provision.model.specs import Specs
 from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
 NAME = "driver"
 TITLE = "NVIDIA driver"
-REQUIRES: tuple[str, ...] = ("node_labels",)
+REQUIRES: tuple[str, ...] = ("machine_config", "node_labels")
 _ACCOUNT = "nvidia-driver"
 _APP = "nvidia-driver-daemonset"
 _PROBE = "nvidia-driver-startup-probe"
@@ -114,6 +115,7 @@ def manifests(_spec: DriverSpec, context: RenderContext) -> list[Manifest]:
     return [
         *operands.access(_ACCOUNT, context.namespace, cluster_rules=_CLUSTER_RULES),
         config_map(_PROBE, context.namespace, {"startup-probe.sh": pods.script("startup-probe")}, {labels.APP: _APP}),
+        *openshift.trusted_ca(context),
         # A change of the probe restarts no driver: a pod keeps its first probe.
         *(_daemon_set(group, next(members), context) for group, members in groupby(served, group_of)),
     ]
@@ -243,6 +245,7 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     kernel = observed_kernel(target.facts) if spec.use_precompiled else ""
     of_kernel = {_PRECOMPILED_KERNEL: _sanitize_kernel(kernel)} if kernel else {}
     marks = {_PRECOMPILED: "true" if kernel else "false", **of_kernel, labels.COMPONENT_OF_APP: "nvidia-driver"}
+    marks |= driver_toolkit.pod_labels(target, context)
     return operands.daemon_set(
         context,
         f"{_APP}-{group}",
@@ -254,7 +257,11 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
         tolerations=spec.tolerations,
         priority_class_name=spec.priority_class_name,
         switch="driver",
-        node_labels={**by_group, **({labels.NFD_KERNEL: kernel} if kernel else {})},
+        node_labels={
+            **by_group,
+            **({labels.NFD_KERNEL: kernel} if kernel else {}),
+            **driver_toolkit.node_labels(target),
+        },
         pod=_pod(target, context),
         on_delete=True,
     )
@@ -269,11 +276,18 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     spec, image, inputs = target.pool.driver, image_of(target), driver_inputs.inputs_of(target, context)
     has_ofed = spec.rdma.enabled and spec.rdma.use_host_mofed
     volumes = [_HOST_OFED if has_ofed and each["name"] == _OFED else each for each in _VOLUMES]
-    volumes += inputs.volumes
-    manager, driver = _manager(spec), _driver(target.pool, image, inputs.mounts)
+    of_cluster = openshift.settings_of(target, context)
+    volumes += [*inputs.volumes, *of_cluster.volumes]
+    manager, driver = _manager(spec), _driver(target, image, inputs.mounts, of_cluster, context)
     parts = {"parameters": inputs.parameters, "sources": inputs.sources}
-    side_cars = [*driver_side_cars.containers(target, image, **parts)]
-    # Both skip the installation if this digest is installed already: a restart then stops no workload.
+    missing = driver_toolkit.missing_environment(target, context)
+    side_cars = [*driver_side_cars.containers(target, image, **parts, variables=missing)]
+    builders = [manager, driver]
+    if target.toolkit_release:
+        volumes.append(driver_toolkit.VOLUME)
+        side_cars.append(toolkit := driver_toolkit.container(target, context, image))
+        builders.append(toolkit)
+    # All skip the installation if this digest is installed already: a restart then stops no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
     containers = [[container.get(field) for field in fields] for container in (manager, driver, *side_cars)]
     # A change of the files that the driver reads installs it again, too.
@@ -284,7 +298,7 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     root = context.inventory.specs.host_paths.root_fs
     relevant = [*containers, volumes, files, *([root] if root != "/" else [])]
     settings = {"DRIVER_CONFIG_DIGEST": digest(relevant, 32)}
-    for container in (manager, driver):
+    for container in builders:
         container["env"] += pods.environment(settings)
     # Where NVIDIA's runtime is the default one, its hook would look for the driver that this container brings. It came
     # after the digest, so that no driver was installed again for it.
@@ -321,8 +335,18 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
     )
 
 
-def _driver(pool: NodePool, image: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-    spec = pool.driver
+def _driver(
+    target: Target,
+    image: str,
+    inputs: list[dict[str, Any]],
+    of_cluster: openshift.ClusterSettings,
+    context: RenderContext,
+) -> dict[str, Any]:
+    pool, spec = target.pool, target.pool.driver
+    command, args, shared = ["nvidia-driver"], ["init"], list[dict[str, Any]]()
+    if target.toolkit_release:
+        command, args, shared = [driver_toolkit.ENTRYPOINT], [driver_toolkit.BUILD_DRIVER], [driver_toolkit.MOUNT]
+        spec = replace(spec, args=())  # the entrypoint refuses further arguments
     open_modules = {"OPEN_KERNEL_MODULES_ENABLED": "true"} if spec.kernel_module_type == "open" else {}
     declared: pods.Environment = {
         **pods.NODE_NAME,
@@ -330,6 +354,8 @@ def _driver(pool: NodePool, image: str, inputs: list[dict[str, Any]]) -> dict[st
         "KERNEL_MODULE_TYPE": spec.kernel_module_type,
         **open_modules,
         **driver_side_cars.module_environment(pool),
+        **of_cluster.environment,
+        **driver_toolkit.missing_environment(target, context),
     }
     probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]
@@ -337,12 +363,12 @@ def _driver(pool: NodePool, image: str, inputs: list[dict[str, Any]]) -> dict[st
         spec,
         "nvidia-driver-ctr",
         image=image,
-        command=["nvidia-driver"],
-        args=["init"],
+        command=command,
+        args=args,
         env=declared,
         envFrom=driver_side_cars.variables_from(spec.secret_env),
         startupProbe={"exec": {"command": ["sh", "/usr/local/bin/startup-probe.sh"]}, **probe, "successThreshold": 1},
         lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"rm -f {' '.join(files)}"]}}},
         security=pods.PRIVILEGED_S0,
-        mounts=[*_MOUNTS, *inputs],
+        mounts=[*_MOUNTS, *inputs, *shared, *of_cluster.mounts],
     )

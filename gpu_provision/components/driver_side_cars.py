@@ -8,9 +8,9 @@ the validator waits for them, see `wait_for_driver_container`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_provision.components import operands, pods
+from gpu_provision.components import driver_toolkit, operands, pods
 from gpu_provision.model.cluster import RenderContext, Target
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.inventory import Inventory, NodePool
@@ -41,10 +41,18 @@ _STARTUP = {
 _LIVENESS = {**_STARTUP, "initialDelaySeconds": 30, "periodSeconds": 30, "failureThreshold": 1}
 
 
-# Component -> name of the container, its program, and the kernel module.
+class _Program(NamedTuple):
+    """A program that builds and loads a kernel module."""
+
+    container: str
+    command: str
+    module: str
+    with_toolkit: str  # argument of `driver_toolkit.ENTRYPOINT`
+
+
 _PROGRAMS = {
-    "gds": ("nvidia-fs-ctr", "nvidia-gds-driver", "nvidia_fs"),
-    "gdrcopy": ("nvidia-gdrcopy-ctr", "nvidia-gdrcopy-driver", "gdrdrv"),
+    "gds": _Program("nvidia-fs-ctr", "nvidia-gds-driver", "nvidia_fs", "nv-fs-ctr-run-with-dtk"),
+    "gdrcopy": _Program("nvidia-gdrcopy-ctr", "nvidia-gdrcopy-driver", "gdrdrv", "gdrcopy-ctr-run-with-dtk"),
 }
 
 
@@ -89,7 +97,9 @@ def tagged_image(image: Image, target: Target, kernel: str = "") -> str:
     return image.reference_with_tag("-".join(filter(None, (image.version, kernel, target.os.tag))))
 
 
-def containers(target: Target, driver_image: str, *, parameters: _Mounts, sources: _Mounts) -> Iterator[dict[str, Any]]:
+def containers(
+    target: Target, driver_image: str, *, parameters: _Mounts, sources: _Mounts, variables: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
     """Yield the containers beside the driver of a group.
 
     Args:
@@ -97,12 +107,13 @@ def containers(target: Target, driver_image: str, *, parameters: _Mounts, source
         driver_image: Has nvidia-peermem.
         parameters: Mounts of the parameters of kernel modules.
         sources: Mounts of package sources and certificates.
+        variables: Further variables of containers that build modules.
     """
     spec = target.pool.driver
     if spec.rdma.enabled:
         yield _peermem(spec, driver_image, parameters)
     for component, own in target.pool.module_builders.items():
-        yield _builder(_PROGRAMS[component], own, target, sources)
+        yield _builder(_PROGRAMS[component], own, target, sources, variables)
 
 
 def _peermem(spec: DriverSpec, image: str, parameters: _Mounts) -> dict[str, Any]:
@@ -124,22 +135,30 @@ def _peermem(spec: DriverSpec, image: str, parameters: _Mounts) -> dict[str, Any
     )
 
 
-def _builder(program: tuple[str, str, str], own: ContainerSpec, target: Target, sources: _Mounts) -> dict[str, Any]:
-    """Return a container whose program builds and loads a module once the driver is there."""
-    (name, command, module), spec = program, target.pool.driver
-    script = f'{pods.script("after-driver")}exec {command} install "$@"\n'
+def _builder(
+    program: _Program, own: ContainerSpec, target: Target, sources: _Mounts, variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a container whose program builds and loads a module once the driver is there.
+
+    With a Driver Toolkit its container builds the module, and this one loads it.
+    """
+    spec, script = target.pool.driver, f'{pods.script("after-driver")}exec {program.command} install "$@"\n'
+    # The first argument is the name of the script.
+    command, args = ["sh", "-c", script], [program.command, *own.args] if own.args else []
+    if target.toolkit_release:
+        command, args = [driver_toolkit.ENTRYPOINT], [program.with_toolkit]
     return pods.container(
-        name,
+        program.container,
         own,
         image=tagged_image(own.image, target),
-        command=["sh", "-c", script],
-        args=[command, *own.args] if own.args else [],  # the first one is the name of the script
-        env=pods.environment(VOID, own.env),
+        command=command,
+        args=args,
+        env=pods.environment({**VOID, **variables}, own.env),
         envFrom=variables_from(spec.secret_env),
-        startupProbe={"exec": {"command": ["test", "-d", f"/sys/module/{module}"]}, **_STARTUP},
+        startupProbe={"exec": {"command": ["test", "-d", f"/sys/module/{program.module}"]}, **_STARTUP},
         securityContext=pods.PRIVILEGED_S0,
         resources=dict(spec.resources),
-        volumeMounts=[*_BUILD_MOUNTS, *sources],
+        volumeMounts=[*_BUILD_MOUNTS, *sources, *([driver_toolkit.MOUNT] if target.toolkit_release else [])],
     )
 
 

@@ -61,6 +61,12 @@ def _pod(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[s
     )
 
 
+def _label_source(context: RenderContext) -> dict[str, str]:
+    """Return the setting of a cluster whose Node Feature Discovery may read no NodeFeatures, as that of OpenShift."""
+    of_openshift = context.openshift is not None and not context.inventory.specs.nfd.enabled
+    return {"USE_NODE_FEATURE_API": "false"} if of_openshift else {}
+
+
 def _container(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> dict[str, Any]:
     declared: pods.Environment = {
         "GFD_SLEEP_INTERVAL": "60s",
@@ -69,6 +75,7 @@ def _container(spec: GfdSpec, context: RenderContext, config: ConfigManager) -> 
         **pods.NODE_NAME,
         "POD_NAME": pods.Field("metadata.name"),
         **operands.mig_environment(context),
+        **_label_source(context),
         **config.environment,
     }
     return operands.container(

@@ -9,6 +9,8 @@ NFD_PREFIX = "feature.node.kubernetes.io/"
 NFD_OS_ID = f"{NFD_PREFIX}system-os_release.ID"
 NFD_OS_VERSION = f"{NFD_PREFIX}system-os_release.VERSION_ID"
 NFD_KERNEL = f"{NFD_PREFIX}kernel-version.full"
+NFD_OSTREE = f"{NFD_PREFIX}system-os_release.OSTREE_VERSION"  # the release of Red Hat Enterprise Linux CoreOS
+NFD_OPENSHIFT = f"{NFD_PREFIX}system-os_release.OPENSHIFT_VERSION"
 NFD_GPU = (
     # The first one is from the worker configuration in `nfd`; the others are from another NFD.
     f"{NFD_PREFIX}pci-10de.present",

@@ -53,24 +53,39 @@ def service_monitor(
     )
 
 
-def prometheus_rule(
-    name: str, namespace: str, labels: dict[str, str], spec: PrometheusRuleSpec, *, metrics: str
+def prometheus_rule(  # noqa: PLR0913 - where it is, and what it depends on
+    name: str, namespace: str, labels: dict[str, str], spec: PrometheusRuleSpec, *, metrics: str, on_openshift: bool
 ) -> Manifest:
     """Return the PrometheusRule for the exporter ``name`` with these labels.
 
-    ``metrics``: the list of metrics in place of the default one; empty if there is none, or if it is unknown.
+    ``metrics``: the list of metrics in place of the default one; empty if there is none, or if it is unknown. On
+    OpenShift it also has the names of its console; alerts only if the spec turns them on.
     """
     text = _read("alerts.yaml").replace("MAX_TEMPERATURE", str(spec.max_temperature)).replace("NAMESPACE", namespace)
     rules, exported = yaml.safe_load(text), {line.partition(",")[0].strip() for line in metrics.splitlines()}
     for group in rules["groups"]:
         group["rules"] = [each for each in group["rules"] if each.pop("needs", None) in {None, *exported}]
-    return manifest(
-        ("monitoring.coreos.com/v1", "PrometheusRule"),
-        name,
-        namespace=namespace,
-        labels={**spec.additional_labels, **labels},
-        spec=rules,
-    )
+    groups = [*([_accelerators()] if on_openshift else ()), *(rules["groups"] if spec.enabled else ())]
+    return _rule(name, namespace, {**spec.additional_labels, **labels}, groups)
+
+
+def _rule(name: str, namespace: str, labels: Mapping[str, str], groups: list[dict[str, Any]]) -> Manifest:
+    kind = ("monitoring.coreos.com/v1", "PrometheusRule")
+    return manifest(kind, name, namespace=namespace, labels=labels, spec={"groups": groups})
+
+
+def _accelerators() -> dict[str, Any]:
+    """Return the rules that give metrics the names by which OpenShift knows accelerators of all vendors."""
+    records: dict[str, str] = yaml.safe_load(_read("openshift_rules.yaml"))["accelerators"]
+    vendor = {"vendor": "nvidia"}
+    rules = [{"record": record, "expr": metric, "labels": vendor} for record, metric in records.items()]
+    return {"name": "dcgm.accelerator.metrics", "interval": "30s", "rules": rules}
+
+
+def node_status_rule(name: str, namespace: str, labels: Mapping[str, str]) -> Manifest:
+    """Return the PrometheusRule with the alerts of the node status exporter ``name``."""
+    groups = yaml.safe_load(_read("openshift_rules.yaml"))["node_status"]
+    return _rule(f"{name}-alerts", namespace, labels, groups)
 
 
 def dashboard(name: str, namespace: str, labels: dict[str, str], spec: DashboardSpec) -> Manifest:

@@ -16,6 +16,7 @@ import yaml
 
 from gpu_provision.components import operands, pods
 from gpu_provision.components.objects import RBAC, config_map, is_at_least, manifest, role, rule, service_account
+from gpu_provision.components.security_constraints import PRIVILEGED
 from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, RenderContext
 from gpu_provision.model.specs import NfdSpec
@@ -57,6 +58,17 @@ _MODULE_RULES = [
         "matchFeatures": [{"feature": "kernel.loadedmodule", "matchExpressions": {module: {"op": "Exists"}}}],
     }
     for module, name in _MODULE_LABELS.items()
+]
+
+# Labels of CoreOS that the Node Feature Discovery of OpenShift has by default, and the upstream one has not.
+_COREOS_RULES = [
+    {
+        "name": f"os-release-{name}",
+        "labelsTemplate": "{{ range .system.osrelease }}"
+        "feature.node.kubernetes.io/system-os_release.{{ .Name }}={{ .Value }}\n{{ end }}",
+        "matchFeatures": [{"feature": "system.osrelease", "matchExpressions": {name: {"op": "Exists"}}}],
+    }
+    for name in ("OSTREE_VERSION", "OPENSHIFT_VERSION")
 ]
 
 _UNPRIVILEGED = {
@@ -126,7 +138,8 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
     namespace, subject = spec.namespace, _FULL_NAME
     common: dict[str, Any] = {"subject": subject, "labels": _LABELS}
     master_config = {"nfd-master.conf": _master_config(spec)}
-    worker_config = {"nfd-worker.conf": _worker_config(spec)}
+    worker_config = {"nfd-worker.conf": _worker_config(spec, context)}
+    worker_rules = [*_WORKER_RULES, *([PRIVILEGED] if context.openshift else [])]
     like = next(
         each for each in GENERATIONS if is_at_least(spec.image.version, each.since)
     )  # a digest counts as newest
@@ -134,7 +147,7 @@ def manifests(spec: NfdSpec, context: RenderContext) -> list[Manifest]:
         *crds(),
         service_account(_FULL_NAME, namespace, _LABELS),
         *role(_FULL_NAME, namespace, [*_MASTER_RULES, *_GC_RULES], **common, kind="ClusterRole"),  # of one account
-        *role(f"{_FULL_NAME}-worker", namespace, _WORKER_RULES, **common),
+        *role(f"{_FULL_NAME}-worker", namespace, worker_rules, **common),
         config_map(f"{_FULL_NAME}-master-conf", namespace, master_config, _LABELS),
         config_map(f"{_FULL_NAME}-worker-conf", namespace, worker_config, _LABELS),
         _master(spec, like, context),
@@ -147,9 +160,10 @@ def _master_config(spec: NfdSpec) -> str:
     return _merged(_MASTER_CONFIG, spec.master_config)
 
 
-def _worker_config(spec: NfdSpec) -> str:
+def _worker_config(spec: NfdSpec, context: RenderContext) -> str:
     own = spec.worker_config.get("sources", {}).get("custom", [])
-    rules = {"sources": {"custom": [*_MODULE_RULES, *own]}} if spec.nodefeaturerules else {}
+    added = [*(_MODULE_RULES if spec.nodefeaturerules else ()), *(_COREOS_RULES if context.openshift else ())]
+    rules = {"sources": {"custom": [*added, *own]}} if added else {}
     return _merged(_WORKER_CONFIG, spec.worker_config, rules)
 
 
@@ -210,7 +224,7 @@ def _worker(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest
     place = {"nodeSelector": dict(spec.worker.node_selector), "affinity": spec.worker.affinity}
     pod = _pod(spec, container, **place, tolerations=tolerated, volumes=[*hosts, _config_volume("worker")])
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
-    return _workload("DaemonSet", spec, "worker", pod, config=_worker_config(spec), updateStrategy=rolling)
+    return _workload("DaemonSet", spec, "worker", pod, config=_worker_config(spec, context), updateStrategy=rolling)
 
 
 def _gc(spec: NfdSpec, like: Generation, context: RenderContext) -> Manifest:

@@ -17,7 +17,7 @@ from gpu_provision.model.plan import FOR_VMS, NOT_IN_INVENTORY
 
 NAME = "node_labels"
 TITLE = "GPU node labels"
-REQUIRES: tuple[str, ...] = ("nfd",)
+REQUIRES: tuple[str, ...] = ("machine_config", "nfd")
 
 # The operands of a container workload. As in the GPU Operator, the set does not depend on which components are on:
 # turning DCGM on later changes no node, and selectors of others find the label.

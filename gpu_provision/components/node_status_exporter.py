@@ -24,14 +24,17 @@ _RULES = [rule("", ["pods"], ["get", "list"]), rule("apps", ["daemonsets"], ["ge
 
 
 def manifests(spec: NodeStatusExporterSpec, context: RenderContext) -> list[Manifest]:
-    """Return access rights, Service, DaemonSet, and a ServiceMonitor if the cluster has that kind."""
+    """Return access rights, Service and DaemonSet; a ServiceMonitor, and alerts on OpenShift, if there is that kind."""
     monitor = monitoring.service_monitor(_NAME, context.namespace, _LABELS, port=_PORT_NAME)
-    with_monitor = monitoring.SERVICE_MONITORS in context.facts.resources
+    served = context.facts.resources
+    with_monitor = monitoring.SERVICE_MONITORS in served
+    with_rule = context.openshift is not None and monitoring.PROMETHEUS_RULES in served
     return [
         *operands.access(_NAME, context.namespace, *_RULES, cluster_rules=[operands.READ_NODES]),
         operands.service(context, _NAME, (_PORT_NAME, _PORT), annotations=monitoring.SCRAPED),
         operands.daemon_set(context, _NAME, switch="node-status-exporter", pod=_pod(spec)),
         *([monitor] if with_monitor else []),
+        *([monitoring.node_status_rule(_NAME, context.namespace, _LABELS)] if with_rule else []),
     ]
 
 

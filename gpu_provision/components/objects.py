@@ -78,13 +78,14 @@ def role(  # noqa: PLR0913  keyword-only: what differs between roles
     rules: Iterable[dict[str, Any]],
     *,
     subject: str,
+    subject_namespace: str = "",
     labels: Mapping[str, str] | None = None,
     kind: str = "Role",
 ) -> list[Manifest]:
-    """Return a Role, or ClusterRole, and its binding to the ServiceAccount ``subject`` of ``namespace``."""
+    """Return a Role, or ClusterRole, and its binding to the ServiceAccount ``subject``, as a rule of ``namespace``."""
     metadata: dict[str, Any] = {"namespace": namespace if kind == "Role" else "", "labels": labels}
     reference = {"apiGroup": RBAC, "kind": kind, "name": name}
-    subjects = [{"kind": "ServiceAccount", "name": subject, "namespace": namespace}]
+    subjects = [{"kind": "ServiceAccount", "name": subject, "namespace": subject_namespace or namespace}]
     return [
         manifest((f"{RBAC}/v1", kind), name, **metadata, rules=list(rules)),
         manifest((f"{RBAC}/v1", f"{kind}Binding"), name, **metadata, roleRef=reference, subjects=subjects),

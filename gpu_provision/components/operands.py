@@ -8,14 +8,13 @@ from typing import Any
 from gpu_provision.components import labels, pods
 from gpu_provision.components.host_paths import with_host_paths
 from gpu_provision.components.objects import compact, digest, is_at_least, manifest, role, rule, service_account
+from gpu_provision.components.security_constraints import PRIVILEGED
 from gpu_provision.components.toolkit_runtimes import needs_no_class
 from gpu_provision.model.cluster import Manifest, RenderContext
 from gpu_provision.model.operand_specs import DRIVER_CONTAINER_ROOT, OperandSpec
 from gpu_provision.model.settings import pod_fields
 from gpu_provision.model.specs import ToolkitSpec, ValidationSettings
 
-# As in the GPU Operator's roles: without effect on plain Kubernetes, needed on OpenShift.
-USE_PRIVILEGED_SCC = rule("security.openshift.io", ["securitycontextconstraints"], ["use"], names=["privileged"])
 READ_NODES = rule("", ["nodes"], ["get", "list", "watch"])
 
 VALIDATIONS = "/run/nvidia/validations"
@@ -46,8 +45,8 @@ _SELECTED_BY = frozenset({labels.APP, labels.PART_OF})
 def access(
     account: str, namespace: str, *rules: dict[str, Any], cluster_rules: Sequence[dict[str, Any]] = ()
 ) -> list[Manifest]:
-    """Return a ServiceAccount and its rights; all may use the privileged security context."""
-    own = role(account, namespace, [USE_PRIVILEGED_SCC, *rules], subject=account)
+    """Return a ServiceAccount and its rights; all may use the privileged security context, on OpenShift their own."""
+    own = role(account, namespace, [PRIVILEGED, *rules], subject=account)
     everywhere = role(account, namespace, cluster_rules, subject=account, kind="ClusterRole") if cluster_rules else []
     return [service_account(account, namespace), *own, *everywhere]
 

@@ -14,13 +14,22 @@ from gpu_provision.components.labels import (
     NFD_KERNEL,
     NFD_OS_ID,
     NFD_OS_VERSION,
+    NFD_OSTREE,
     PRE_INSTALLED,
     WORKLOAD,
     has_gpu,
 )
 from gpu_provision.components.objects import digest
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts, RenderContext, Target
+from gpu_provision.model.cluster import (
+    ClusterFacts,
+    DriverBasis,
+    DriverChoice,
+    NodeFacts,
+    RenderContext,
+    Target,
+    openshift_of,
+)
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
@@ -47,6 +56,8 @@ def choose_driver(spec: DriverSpec, *, read: str | None, labels: Mapping[str, st
 
 
 _LABEL_LENGTH = 63
+COREOS = "rhcos"
+"""ID of Red Hat Enterprise Linux CoreOS up to OpenShift 4.18."""
 
 
 def context(inventory: Inventory, facts: ClusterFacts) -> RenderContext:
@@ -63,7 +74,9 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed, for_vms = node_pools(inventory, facts), nodes_for_vms(inventory, facts)
     wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu and name not in for_vms)
-    return tuple(_target(name, pool, observed.get(name), read.get(name)) for name, pool in wanted)
+    on_openshift = openshift_of(inventory, facts) is not None
+    platform = {"on_openshift": on_openshift, "with_toolkit": on_openshift and inventory.uses_driver_toolkit}
+    return tuple(_target(name, pool, observed.get(name), read.get(name), **platform) for name, pool in wanted)
 
 
 def nodes_for_vms(inventory: Inventory, facts: ClusterFacts) -> dict[str, str]:
@@ -122,16 +135,35 @@ def observed_kernel(node: NodeFacts | None) -> str:
     return (node.labels.get(NFD_KERNEL) or node.kernel) if node else ""
 
 
-def driver_group(pool: NodePool, os: OperatingSystem | None, driver: DriverChoice, kernel: str = "") -> str:
+def observed_ostree(node: NodeFacts | None) -> str:
+    """Return the release of CoreOS that a node reports: NFD's label, else its Node object, else an empty text."""
+    return (node.labels.get(NFD_OSTREE) or node.ostree) if node else ""
+
+
+def is_coreos(os: OperatingSystem | None, node: NodeFacts | None) -> bool:
+    """Whether a node runs Red Hat Enterprise Linux CoreOS, whose ID is that of RHEL since OpenShift 4.19."""
+    return bool(observed_ostree(node)) or (os is not None and os.id == COREOS)
+
+
+def driver_group(  # noqa: PLR0913 - what drivers differ by
+    pool: NodePool,
+    os: OperatingSystem | None,
+    driver: DriverChoice,
+    kernel: str = "",
+    release: str = "",
+    *,
+    needs_release: bool = False,
+) -> str:
     """Return the name of the driver DaemonSet's group for nodes of ``pool`` that run ``os``.
 
     It has no version, so that an upgrade changes a DaemonSet instead of replacing it. Precompiled drivers have a group
-    for each kernel. Empty if the driver is the host's own, or the operating system or such a kernel is unknown.
+    for each kernel, and drivers that a Driver Toolkit builds for each ``release`` of CoreOS. Empty if the driver is the
+    host's own, or the operating system, such a kernel or such a release is unknown.
     """
     needs_kernel = pool.driver.use_precompiled
-    if os is None or driver.on_host or (needs_kernel and not kernel):
+    if os is None or driver.on_host or (needs_kernel and not kernel) or (needs_release and not release):
         return ""
-    parts = (pool.name if pool.overrides_driver else "", os.tag, kernel if needs_kernel else "")
+    parts = (pool.name if pool.overrides_driver else "", os.tag, kernel if needs_kernel else release)
     return dns_label("-".join(filter(None, parts)))
 
 
@@ -141,12 +173,25 @@ def dns_label(text: str) -> str:
     return safe if len(safe) <= _LABEL_LENGTH else f"{safe[: _LABEL_LENGTH - 9].rstrip('-.')}-{digest(text, 8)}"
 
 
-def _target(name: str, pool: NodePool, facts: NodeFacts | None, read: str | None) -> Target:
+def _target(  # noqa: PLR0913 - what is known of a node and its cluster
+    name: str, pool: NodePool, facts: NodeFacts | None, read: str | None, *, on_openshift: bool, with_toolkit: bool
+) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
     version = None if read is None else dns_label(read)  # as a label value
     driver = choose_driver(pool.driver, read=version, labels=facts.labels if facts else {})
-    group = driver_group(pool, os, driver, observed_kernel(facts))
-    return Target(name=name, pool=pool, os=os, facts=facts, driver=driver, driver_group=group)
+    needs_release = with_toolkit and not pool.driver.use_precompiled and is_coreos(os, facts)
+    release = observed_ostree(facts) if needs_release else ""
+    group = driver_group(pool, os, driver, observed_kernel(facts), release, needs_release=needs_release)
+    return Target(
+        name=name,
+        pool=pool,
+        os=os,
+        facts=facts,
+        driver=driver,
+        driver_group=group,
+        on_openshift=on_openshift,
+        toolkit_release=release if group else "",
+    )
 
 
 def _claiming_pools(inventory: Inventory, node: NodeFacts) -> list[NodePool]:

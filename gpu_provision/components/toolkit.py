@@ -127,7 +127,9 @@ def _daemon_set(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> 
 
 
 def _pod(spec: ToolkitSpec, runtime: Runtime, context: RenderContext) -> dict[str, Any]:
-    hooks = "/usr/share/containers/oci/hooks.d" if runtime.name == CRIO else "/run/containers/oci/hooks.d"
+    # The directories of CoreOS in /usr cannot be written to.
+    in_usr = runtime.name == CRIO and context.openshift is None
+    hooks = "/usr/share/containers/oci/hooks.d" if in_usr else "/run/containers/oci/hooks.d"
     files = _host_files(spec, runtime, context)
     return operands.pod(
         spec,

@@ -90,15 +90,16 @@ RUNTIMES: Mapping[str, Runtime] = {**_RUNTIMES, **_DISTRIBUTION_RUNTIMES}
 
 
 def runtime_of(target: Target) -> str:
-    """Return the container runtime of a node; containerd if none, or an unknown one, is reported.
+    """Return the container runtime of a node.
 
-    The containerd of a Kubernetes distribution has the distribution's name.
+    If none, or an unknown one, is reported, it is CRI-O on OpenShift, elsewhere containerd. The containerd of a
+    Kubernetes distribution has the distribution's name.
     """
     reported = target.facts.container_runtime if target.facts else ""
     distribution = target.facts.distribution if target.facts else ""
     if distribution in _DISTRIBUTION_RUNTIMES and reported not in {CRIO, DOCKER}:
         return distribution
-    return reported if reported in RUNTIMES else CONTAINERD
+    return reported if reported in RUNTIMES else CRIO if target.on_openshift else CONTAINERD
 
 
 def supports_cdi(target: Target) -> bool:

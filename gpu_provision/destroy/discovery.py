@@ -17,6 +17,7 @@ from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import NODE, POD, ResourceClaims, earlier_kinds, member_kinds, node_facts
+from gpu_provision.kube.openshift import MACHINE_CONFIG, MACHINE_CONFIG_POOL, machine_pools
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref, ref_of
@@ -76,19 +77,25 @@ def discover(
     )
     plan = plan_destroy(found, stack, crds=options.crds)
     if any(change.component == "toolkit" and change.ref.kind == "DaemonSet" for change in plan.changes):
-        reached = {node.name for node in inventory.nodes if inventory.prerequisites_of(node).enabled}
+        reached = {node.name for node in filter(inventory.has_host_phase, inventory.nodes)}
         if nodes := set(labelled_nodes(found.nodes, inventory.name)) - reached:
             folder = f"{inventory.specs.toolkit.install_dir}/toolkit"
             warning = Finding(
                 code=codes.PROGRAMS_KEPT,
                 what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
                 where=f"Node {', '.join(sorted(nodes))}",
-                fix=f"on each node, once no container uses them: rm -r {folder}; or turn "
-                "host_prerequisites on, and run gpu-provision destroy --hosts-only",
+                fix=_removal_of_programs(folder, on_openshift=bool(found.machine_pools)),
                 severity=Severity.WARNING,
             )
             plan = replace(plan, kept=(*plan.kept, warning))
     return plan
+
+
+def _removal_of_programs(folder: str, *, on_openshift: bool) -> str:
+    if on_openshift:
+        return f"on each node, once no container uses them: oc debug node/NODE -- chroot /host rm -r {folder}"
+    by_hand = f"on each node, once no container uses them: rm -r {folder}"
+    return f"{by_hand}; or turn host_prerequisites on, and run gpu-provision destroy --hosts-only"
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:
@@ -104,6 +111,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         of_stack = member_kinds(inventory).union(*map(earlier_kinds, _own_parents(own.result().items, set_id)))
         lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, of_stack)
         members = index_by_ref(item for items in lists for item in items)
+    pools = cluster.list(MACHINE_CONFIG_POOL).items if any(ref.type == MACHINE_CONFIG for ref in members) else ()
     namespaces = {ref.namespace for ref, item in members.items() if ref.namespace and _is_nfd(item)}
     masters = (cluster.get(ObjectRef(*_LEASE, each, nfd.MASTER_LEASE)) for each in sorted(namespaces))
     stack_pods = index_by_ref(pod for pod in pods.result().items if labels_of(pod).get(STACK) == inventory.name)
@@ -132,6 +140,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         others=tuple(pod for pod in others if ref_of(pod) not in generated),
         claims=ResourceClaims(cluster).list_for_pods(others),
         nodes=tuple(nodes.result().items),
+        machine_pools=machine_pools(pools, map(node_facts, nodes.result().items)),
         stacks=frozenset(stacks - {f"{home}/{inventory.name}"}),
     )
     uids, foreign = objects.uids | known, dict[ObjectRef, tuple[str, ...]]()

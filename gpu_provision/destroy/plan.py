@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
-from gpu_provision.components import COMPONENTS, labels
+from gpu_provision.components import COMPONENTS, labels, machine_config
 from gpu_provision.destroy.nodes import NodeRemnants, StackIdentity, find_remnants, gpu_users, labelled_nodes
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.openshift import MachinePool, OpenShiftFacts
 from gpu_provision.model.plan import Action, Change, FieldChange
 from gpu_provision.model.text import join_limited
 from gpu_provision.planning.applyset import component_of
@@ -41,6 +42,7 @@ class StackObjects:
     others: tuple[Manifest, ...] = ()  # all other pods
     claims: tuple[Manifest, ...] | None = ()  # ResourceClaims of pods; None if they are unreadable
     nodes: tuple[Manifest, ...] = ()
+    machine_pools: tuple[MachinePool, ...] = ()  # only of a stack with MachineConfigs
     stacks: frozenset[str] = frozenset()  # other stacks in the cluster
     foreign: Mapping[ObjectRef, tuple[str, ...]] = field(default_factory=dict)  # own object -> foreign ones in it
 
@@ -99,6 +101,7 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         item
         for ref, item in found.members.items()
         if ref.kind not in SHARED_KINDS and not (ref.kind in _WORKLOADS and component_of(item) in running)
+        if component_of(item) != machine_config.NAME
     )
     records = _delete_changes((*found.records.values(), *found.lease.values()), component="prerequisites")
 
@@ -116,6 +119,7 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         DestroyStage(title="what components left", changes=_delete_changes(found.traces.values())),
         DestroyStage(title="objects", changes=objects),
         DestroyStage(title="custom resources", changes=shared_changes(_DEFINITION) if crds else ()),
+        _machine_config_stage(found),
         # Objects that mark unfinished work are deleted last, so an interrupted run can be resumed.
         DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
     )
@@ -180,6 +184,20 @@ def _delete_changes(items: Iterable[Manifest], *, component: str = "") -> tuple[
         Change(component=component_of(item) or component, action=Action.DELETE, ref=ref_of(item))
         for item in items
         if not item["metadata"].get("deletionTimestamp")
+    )
+
+
+def _machine_config_stage(objects: StackObjects) -> DestroyStage:
+    """Return the deletions of MachineConfigs with the nodes that reboot; nothing waits for these reboots."""
+    configs = (item for item in objects.members.values() if component_of(item) == machine_config.NAME)
+    openshift = OpenShiftFacts(pools=objects.machine_pools)
+    changes = tuple(
+        replace(change, effects=machine_config.reboot_effects(objects.members[change.ref], openshift))
+        for change in _delete_changes(configs)
+    )
+    effects = dict.fromkeys(effect for change in changes for effect in change.effects)
+    return DestroyStage(
+        title=f"MachineConfigs, which {', '.join(effects)}" if effects else "MachineConfigs", changes=changes
     )
 
 

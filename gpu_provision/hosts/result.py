@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding
 
 REBOOTED = "rebooted: "
@@ -40,8 +41,14 @@ class HostsResult:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The errors of all hosts."""
-        return tuple(finding for host in self.hosts for finding in host.errors)
+        """The errors of all hosts; hosts of a system that nothing changes share one."""
+        found = dict[tuple[str, str], Finding]()
+        for number, each in enumerate(error for host in self.hosts for error in host.errors):
+            shared = each.code == codes.COREOS
+            key = (each.code, each.what) if shared else (each.code, str(number))
+            names = (found[key].where, each.where) if key in found else (each.where,)
+            found[key] = replace(each, where=", ".join(names))
+        return tuple(found.values())
 
     @property
     def all_findings(self) -> tuple[Finding, ...]:

@@ -46,7 +46,7 @@ def groups(inventory: Inventory | str | Path) -> Groups:
     """
     if not isinstance(inventory, Inventory):
         inventory = load(inventory)
-    reachable = [node for node in inventory.nodes if inventory.prerequisites_of(node).enabled]
+    reachable = [*filter(inventory.has_host_phase, inventory.nodes)]
     by_ssh = [node for node in reachable if node.connect is ConnectionMethod.SSH and not inventory.cluster.sandbox]
     ssh_config = write_ssh_config(inventory, by_ssh)
     named = [(node, _host_name(inventory, node)) for node in reachable]

@@ -64,6 +64,7 @@ def resolve(source: Source, data: Data, release: Release) -> Inventory:
         preflight=_build_section("preflight", data),
         rollout=_build_section("rollout", data),
         helper_pod=_build(HelperPod, helper_pod | data.get("helper_pod", {})),
+        openshift=_build_section("openshift", data) if "openshift" in data else None,
         extra_objects=tuple(each for each in data.get("extra_objects", ()) if _is_complete_object(each)),
         kept_runs=_build_section("history", data).keep,
     )

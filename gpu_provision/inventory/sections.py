@@ -11,6 +11,7 @@ from gpu_provision.model import driver_specs, monitoring_specs, operand_specs, s
 from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, SshOptions
 from gpu_provision.model.inventory import ClusterConfig, HistorySection, Node, NodePool
+from gpu_provision.model.openshift_specs import OpenShiftSection
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
 from gpu_provision.releases import DEFAULT
@@ -97,6 +98,7 @@ class InventoryFile:
     cdi: specs.CdiSection | None = setting(None)
     mig: specs.MigSection | None = setting(None)
     operator: specs.OperatorSection | None = setting(None)
+    openshift: OpenShiftSection | None = setting(None)
     pools: Mapping[str, PoolSection] = setting({}, "Pools of nodes of one kind, by name.")
     extra_objects: tuple[Mapping[str, Any], ...] = setting(
         (),

@@ -36,8 +36,11 @@ _NOWHERE = "gpu-provision.none"  # no namespace can have this name, so only what
 _SERVED = {
     "apiextensions.k8s.io/v1": "CustomResourceDefinition",
     "apps/v1": "ControllerRevision DaemonSet Deployment",
+    "config.openshift.io/v1": "ClusterVersion Proxy",
     "coordination.k8s.io/v1": "Lease",
     "gpu-provision.io/v1alpha1": "GPUStack",
+    "image.openshift.io/v1": "ImageStream",
+    "machineconfiguration.openshift.io/v1": "MachineConfig MachineConfigPool",
     "monitoring.coreos.com/v1": "PodMonitor PrometheusRule ServiceMonitor",
     "networking.k8s.io/v1": "NetworkPolicy",
     "nfd.k8s-sigs.io/v1alpha1": "NodeFeature",
@@ -49,12 +52,15 @@ _SERVED = {
     "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
     **{f"resource.k8s.io/{version}": "ResourceClaim" for version in ("v1", "v1alpha3", "v1beta1", "v1beta2")},
     "scheduling.k8s.io/v1": "PriorityClass",
+    "security.openshift.io/v1": "SecurityContextConstraints",
     "v1": "ConfigMap Event LimitRange Namespace Node Pod ResourceQuota Secret Service ServiceAccount",
 }
 
 
 def _plural(kind: str) -> str:
     word = kind.lower()
+    if word.endswith("constraints"):
+        return word
     return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("s") else f"{word}s"
 
 

@@ -23,12 +23,14 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
+from gpu_provision.kube.openshift import CONFIG_GROUP, MACHINE_CONFIG, needed_resources, read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
 from gpu_provision.rollout.states import writer_of
 
@@ -45,7 +47,8 @@ _MICROK8S = "microk8s.io/cluster"
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
     (r"Ubuntu (\d+\.\d+)", "ubuntu"),
     (r"Debian GNU/Linux (\d+)", "debian"),
-    (r"Red Hat Enterprise Linux CoreOS (\d+)", "rhcos"),
+    (r"Red Hat Enterprise Linux CoreOS (4)(\d\d)\.", "rhcos"),  # up to OpenShift 4.18; its ID is rhel afterwards
+    (r"Red Hat Enterprise Linux CoreOS (\d+\.\d+)", "rhel"),
     (r"Red Hat Enterprise Linux (\d+\.\d+)", "rhel"),
     (r"Rocky Linux (\d+\.\d+)", "rocky"),
     (r"Oracle Linux Server (\d+\.\d+)", "ol"),
@@ -54,6 +57,8 @@ _OS_IMAGES: tuple[tuple[str, str], ...] = (
     (r"Flatcar Container Linux by Kinvolk (\d+\.\d+\.\d+)", "flatcar"),
     (r"Amazon Linux (\d+)", "amzn"),
 )
+
+_OSTREE = re.compile(r"Red Hat Enterprise Linux CoreOS (\S+)")
 
 
 def node_facts(node: Manifest) -> NodeFacts:
@@ -66,6 +71,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
     devices = read_devices(status.get("allocatable", {}))
+    ostree = _OSTREE.match(info.get("osImage", ""))
     taints = tuple(node.get("spec", {}).get("taints") or ())
     is_tainted = any(each.get("key") == NOT_VALIDATED for each in taints)
     named_distribution = re.search(r"(?<=\+)(k3s|rke2|k0s)|(?<=-)gke", info.get("kubeletVersion", ""))  # v1.31.5+rke2r1
@@ -76,6 +82,7 @@ def node_facts(node: Manifest) -> NodeFacts:
         annotations=metadata.get("annotations") or {},
         os=OperatingSystem(*named) if all(named) else os_of_image(info.get("osImage", "")),
         kernel=info.get("kernelVersion", ""),
+        ostree=ostree[1] if ostree else "",
         architecture=info.get("architecture", ""),
         container_runtime=runtime,
         container_runtime_version=runtime_version,
@@ -127,15 +134,22 @@ MEMBER_KINDS = frozenset(
 """Kinds of which the components of a stack have objects."""
 
 
+OPENSHIFT_KINDS = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints"), MACHINE_CONFIG})
+"""Kinds of which they have objects on OpenShift alone."""
+
+_KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
+
+
 def member_kinds(inventory: Inventory) -> frozenset[Kind]:
     """Return the kinds of which a stack can have objects: those of components, and of ``extra_objects``."""
-    return MEMBER_KINDS | {Kind(each["apiVersion"], each["kind"]) for each in inventory.extra_objects}
+    of_platform = OPENSHIFT_KINDS if inventory.cluster.platform == OPENSHIFT else frozenset[Kind]()
+    return MEMBER_KINDS | of_platform | {Kind(each["apiVersion"], each["kind"]) for each in inventory.extra_objects}
 
 
 def earlier_kinds(parent: Manifest) -> frozenset[Kind]:
     """Return the kinds of earlier runs of a stack that its parent names."""
     named = kinds_of(parent)
-    return frozenset(kind for kind in MEMBER_KINDS.union(EXTRA_KINDS) if group_kind(kind) in named)
+    return frozenset(kind for kind in _KNOWN_KINDS if group_kind(kind) in named)
 
 
 _FROM_NOW = "0"  # a watch from this version begins with all that there is
@@ -148,10 +162,13 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
-        served = pool.submit(_resources, cluster)
+        groups = pool.submit(served_groups, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
-        resources = served.result()
+        served = groups.result()
+        resources = _resources(cluster, served)
+        needed = needed_resources(inventory, ClusterFacts(nodes=found)) if CONFIG_GROUP in served else ()
+        openshift = read_openshift(cluster, served, found, needed)
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
         # Read here: a pool that is left waits for its threads, and Ctrl-C does not reach them any more.
         config_maps = [*pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)]
@@ -166,12 +183,17 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
         secrets=secrets_of(filter(None, secrets)),
         secret_keys={item["metadata"]["name"]: frozenset(item.get("data") or {}) for item in filter(None, secrets)},
         unverified="" if cluster.api.configuration.verify_ssl else cluster.server,
+        openshift=openshift,
     )
 
 
-def _resources(cluster: KubeClient) -> frozenset[str]:
-    """Return which resources of others, and of the controller, the server has: one request where it has none."""
-    groups = {group["name"] for group in cluster.get_path("/apis").get("groups") or ()}
+def served_groups(cluster: KubeClient) -> frozenset[str]:
+    """Return the API groups that the server has."""
+    return frozenset(group["name"] for group in cluster.get_path("/apis").get("groups") or ())
+
+
+def _resources(cluster: KubeClient, groups: frozenset[str]) -> frozenset[str]:
+    """Return which resources of others, and of the controller, the server has: no request where it has none."""
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
     monitors = cluster.served_resources(_MONITORING) if monitoring in groups else ()
     return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))
@@ -276,7 +298,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
                 cluster, kind, mark, {ref.namespace for ref in refs if ref.type == kind} & {"", *existing}
             )
 
-        asked = sorted(kinds & (MEMBER_KINDS.union(EXTRA_KINDS) - {NAMESPACE}))
+        asked = sorted(kinds & (_KNOWN_KINDS - {NAMESPACE}))
         found = dict(zip(asked, pool.map(read_kind, asked), strict=True))
     listed |= {kind: listing for kind, (listing, _) in found.items()} | {POD: pods}
     members = [item for listing, _ in found.values() for item in listing.items]

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from gpu_provision.model.inventory import ALL, Inventory, NodePool, OperatingSystem, RunSelection
+from gpu_provision.model.openshift import OpenShiftFacts
+from gpu_provision.model.openshift_specs import KUBERNETES, OPENSHIFT
 from gpu_provision.model.progress import LockHolder
 
 Manifest = dict[str, Any]
@@ -60,6 +62,7 @@ class NodeFacts:
     annotations: Mapping[str, str] = field(default_factory=dict)
     os: OperatingSystem | None = None  # from NFD's labels, else from ``status.nodeInfo.osImage``; None if both lack it
     kernel: str = ""
+    ostree: str = ""  # release of Red Hat Enterprise Linux CoreOS, such as ``418.94.202410090804-0``
     architecture: str = ""
     container_runtime: str = ""  # ``containerd``, ``cri-o`` or ``docker``; empty if unknown
     container_runtime_version: str = ""  # as the runtime reports it, such as ``1.7.27``; empty if unknown
@@ -102,6 +105,14 @@ class ClusterFacts:
     # not read are missing.
     host_drivers: Mapping[str, str] = field(default_factory=dict)
     unverified: str = ""  # URL of the API server if the kubeconfig lets its certificate go unverified
+    openshift: OpenShiftFacts | None = None  # None on plain Kubernetes
+
+
+def openshift_of(inventory: Inventory, facts: ClusterFacts) -> OpenShiftFacts | None:
+    """Return what is known of an OpenShift cluster; None on plain Kubernetes. The inventory overrides the cluster."""
+    declared = inventory.cluster.platform
+    found = facts.openshift or (OpenShiftFacts() if declared == OPENSHIFT else None)
+    return None if declared == KUBERNETES else found
 
 
 class DriverBasis(StrEnum):
@@ -132,6 +143,9 @@ class Target:
     facts: NodeFacts | None  # the observed node; None if the cluster has no such node (yet), or offline
     driver: DriverChoice
     driver_group: str  # names the driver DaemonSet that serves this node; equal needs share one
+    on_openshift: bool = False
+    # Release of Red Hat Enterprise Linux CoreOS whose Driver Toolkit builds its driver; empty if none does.
+    toolkit_release: str = ""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -153,6 +167,11 @@ class RenderContext:
     def namespace(self) -> str:
         """Namespace of the operands."""
         return self.inventory.cluster.namespace
+
+    @property
+    def openshift(self) -> OpenShiftFacts | None:
+        """What is known of an OpenShift cluster; None on plain Kubernetes."""
+        return openshift_of(self.inventory, self.facts)
 
 
 class Permission(NamedTuple):

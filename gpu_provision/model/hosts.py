@@ -183,6 +183,23 @@ class HelperPod:
     image_pull_secrets: tuple[str, ...] = ()
 
 
+_BYTES = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+UNLIMITED = "unlimited"
+
+
+def limit_values(limits: Mapping[str, str]) -> dict[str, str]:
+    """Return limits as the kernel prints them: ``unlimited``, or a number of bytes or whatever is limited."""
+    return {
+        name: str(int(text[:-2]) * _BYTES[text[-2:]]) if text[-2:] in _BYTES else text for name, text in limits.items()
+    }
+
+
+def unit_limits(limits: Mapping[str, str]) -> list[str]:
+    """Return the lines of a systemd unit that set limits."""
+    values = limit_values(limits).items()
+    return [f"Limit{name.upper()}={value.replace(UNLIMITED, 'infinity')}" for name, value in values]
+
+
 class Reboot(StrEnum):
     """Whether a host may be rebooted."""
 
@@ -263,6 +280,13 @@ class HostPrerequisites:
         "Number of huge pages by size, reserved now and at every boot; the kubelet is restarted if it has to count "
         "them again. Sizes as in Kubernetes. Pages of a size that is no longer declared stay until the next boot.",
         "hugepages",
+    )
+    kernel_arguments: tuple[str, ...] = setting(
+        (),
+        "Arguments of the kernel's command line. Only MachineConfigs of OpenShift carry them; other hosts need them in "
+        "their boot loader.",
+        "kernel_arguments",
+        examples=[["intel_iommu=on"]],
     )
     limits: Mapping[str, str] = setting(
         {},

@@ -10,6 +10,7 @@ from typing import Any
 from gpu_provision.model.driver_specs import MODULE_SECTIONS, DriverSpec, GdrcopySpec, GdsSpec
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import ConnectionMethod, HelperPod, HostPrerequisites, Preflight, Reboot, SshOptions
+from gpu_provision.model.openshift_specs import KUBERNETES, OPENSHIFT, OpenShiftSection
 from gpu_provision.model.operand_specs import ContainerSpec
 from gpu_provision.model.rollout_policy import RolloutPolicy
 from gpu_provision.model.settings import REQUIRED, setting
@@ -187,6 +188,12 @@ class ClusterConfig:
     namespace: str = setting(
         "gpu-operator-resources", "Namespace of the operands; created if it does not exist.", "name"
     )
+    platform: str = setting(
+        "",
+        "Platform of the cluster. Default: as the cluster's API shows; offline, and for the roles of `rbac`, "
+        "Kubernetes.",
+        enum=[KUBERNETES, OPENSHIFT],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +219,7 @@ class Inventory:
     preflight: Preflight = field(default_factory=Preflight)
     rollout: RolloutPolicy = field(default_factory=RolloutPolicy)
     helper_pod: HelperPod = field(default_factory=HelperPod)
+    openshift: OpenShiftSection | None = None  # None without that section
     extra_objects: tuple[Mapping[str, Any], ...] = ()  # further objects of the stack, as manifests
     kept_runs: int = HistorySection().keep  # how many runs stay on record in the cluster
     # Warnings of the loader, such as a version that no release has.
@@ -230,11 +238,20 @@ class Inventory:
         """Return the host prerequisites of a node: its own, or those of its pool."""
         return node.host_prerequisites or self.pool_of(node).host_prerequisites
 
+    def has_host_phase(self, node: Node) -> bool:
+        """Whether the tool connects to a node's host; hosts of OpenShift are the Machine Config Operator's."""
+        return self.cluster.platform != OPENSHIFT and self.prerequisites_of(node).enabled
+
     @property
     def may_evict(self) -> bool:
         """Whether runs evict GPU pods: for a driver rollout, or from nodes that left the inventory."""
         drivers = (self.specs.driver, *(pool.driver for pool in self.pools.values()))
         return any(each.upgrade_policy.auto_upgrade for each in drivers)
+
+    @property
+    def uses_driver_toolkit(self) -> bool:
+        """Whether drivers on CoreOS are built in the Driver Toolkit image, if the cluster is OpenShift."""
+        return (self.openshift or OpenShiftSection()).use_ocp_driver_toolkit
 
     @property
     def gpu_nodes(self) -> tuple[Node, ...]:
@@ -244,13 +261,13 @@ class Inventory:
     @property
     def rebootable_nodes(self) -> tuple[Node, ...]:
         """The nodes with a GPU whose machines may be rebooted."""
-        reached = (node for node in self.gpu_nodes if self.prerequisites_of(node).enabled)
+        reached = filter(self.has_host_phase, self.gpu_nodes)
         return tuple(node for node in reached if self.prerequisites_of(node).reboot is Reboot.IF_REQUIRED)
 
     @property
     def hosts_without_ssh(self) -> tuple[Node, ...]:
         """The nodes whose hosts are reached through the cluster; none in a sandbox."""
-        reached = (node for node in self.nodes if self.prerequisites_of(node).enabled)
+        reached = filter(self.has_host_phase, self.nodes)
         return tuple(
             node for node in reached if node.connect is ConnectionMethod.KUBERNETES and not self.cluster.sandbox
         )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpu_provision.components import labels, mig_manager, node_labels
+from gpu_provision.components import labels, machine_config, mig_manager, nfd, node_labels
 from gpu_provision.components.gpu_resources import has_geometry_by_plain_name
 from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
@@ -17,6 +17,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import verdicts
 from gpu_provision.planning.applyset import component_of, digest_of, is_owned_by, matches_node
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
+from gpu_provision.planning.machine_configs import possible_configs
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
     LABELS_PENDING,
@@ -65,6 +66,7 @@ def plan_state(
     nodes = tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
+    objects += tuple(_possible_configs(seen, known))
     changes = [*objects, *pod_changes(seen), *nodes, *validations]
     changes += _wait_changes(seen, known, {change.component for change in objects})
     changes += (*deletions(seen), *emptied_daemonsets(seen, moving))
@@ -79,6 +81,23 @@ def plan_state(
     )
 
 
+def _possible_configs(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) -> Iterator[Change]:
+    """Yield the MachineConfigs that a run may make once Node Feature Discovery has found out which nodes have a GPU."""
+    discovery = known.get((nfd.NAME, ""))
+    if machine_config.NAME not in seen.desired or discovery is None or discovery.state is State.READY:
+        return
+    made = {ref_of(each) for each in seen.desired[machine_config.NAME]}
+    for manifest in possible_configs(seen.context):
+        if (ref := ref_of(manifest)) not in made:
+            yield Change(
+                component=machine_config.NAME,
+                action=Action.CREATE,
+                ref=ref,
+                effects=machine_config.reboot_effects(manifest, seen.context.openshift),
+                certain=False,
+            )
+
+
 def sort_changes(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:
     """Return changes in the order of their components; deletions come last, in the given order."""
     places = {component: place for place, component in enumerate(components)}
@@ -91,7 +110,8 @@ def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Ite
     ref = ref_of(manifest)
     live = seen.observed.members.get(ref)
     if live is None:
-        yield Change(component=component, action=Action.CREATE, ref=ref, manifest=manifest)
+        effects = _reboots(manifest, seen)
+        yield Change(component=component, action=Action.CREATE, ref=ref, effects=effects, manifest=manifest)
     elif fields := differences(manifest, live):
         change = Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest)
         yield with_effects(change, seen)
@@ -103,6 +123,8 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
     A driver restarts only for another installation.
     """
     manifest = change.manifest
+    if manifest and any(each.path.startswith("spec") for each in change.fields) and (why := _reboots(manifest, seen)):
+        return replace(change, nodes=(), effects=why)
     if manifest is None or not any(each.path.startswith(_RESTARTING) for each in change.fields):
         return replace(change, nodes=(), effects=())
     affected = [*_pods_of(manifest, seen)]
@@ -115,6 +137,11 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
         return replace(change, nodes=_sort_names(node for node, _ in affected), effects=())
     outdated = _sort_names(node for node, pod in affected if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
+
+
+def _reboots(item: Manifest, seen: ClusterState) -> tuple[str, ...]:
+    is_config = component_of(item) == machine_config.NAME
+    return machine_config.reboot_effects(item, seen.context.openshift) if is_config else ()
 
 
 _RESTARTING = ("spec.template", "spec.updateStrategy")
@@ -278,6 +305,8 @@ def _awaited_ref(component: str, node: str, seen: ClusterState) -> ObjectRef:
     if node:
         daemonsets = seen.parts[component].daemonsets if component in seen.parts else ()
         awaited = next(iter(daemonsets), None)
+    elif component == machine_config.NAME:
+        awaited = seen.desired[component][0]
     else:
         awaited = next((item for item in seen.desired[component] if shared_problem(item, seen)), None)
     return ref_of(awaited) if awaited else ObjectRef("v1", "Node", "", node)

@@ -241,7 +241,7 @@ def _limit_manifests(component: str, manifests: Iterable[Manifest], part: RunSel
 
 
 def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
-    missing = [name for name in components.requirements(known.inventory) if not known.selection.has_component(name)]
+    missing = [name for name in components.needed(known) if not known.selection.has_component(name)]
     left_out = [f"components {', '.join(missing)} (--target)"] if missing else []
     left_out += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
     if left_out:

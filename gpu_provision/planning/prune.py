@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from gpu_provision.components import machine_config
 from gpu_provision.components.node_labels import leaving_nodes
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, ObjectRef, RenderContext, ref_of
@@ -36,7 +37,10 @@ def deletions(seen: ClusterState) -> Iterator[Change]:
     """Yield the deletions of undeclared objects that are not in use."""
     for ref, live in _unwanted_objects(seen):
         if not is_in_use(live, seen.context, seen.pods):
-            yield Change(component=component_of(live), action=Action.DELETE, ref=ref)
+            component = component_of(live)
+            is_config = component == machine_config.NAME
+            effects = machine_config.reboot_effects(live, seen.context.openshift) if is_config else ()
+            yield Change(component=component, action=Action.DELETE, ref=ref, effects=effects)
 
 
 def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:

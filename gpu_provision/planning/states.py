@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, mig_manager, nfd, node_labels
+from gpu_provision.components import labels, machine_config, mig_manager, nfd, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.components.targets import node_pools
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.model.cluster import Manifest, NodeObjects, ObservedState, RenderContext, Target, ref_of
 from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning import upgrades, verdicts
+from gpu_provision.planning import machine_configs, upgrades, verdicts
 from gpu_provision.planning.applyset import digest_of, is_owned_by, matches_node
 from gpu_provision.planning.upgrades import DRIVER, is_kept, is_rolled_out
 from gpu_provision.planning.verdicts import RUNS_IN, VALIDATIONS
@@ -111,7 +111,8 @@ def inputs_of_states(seen: ClusterState) -> dict[str, tuple[object, ...]]:
     for (_, node), each in seen.pods.items():
         pods[node].append(each)
     daemonsets = [part.daemonsets for part in seen.parts.values()]
-    shared = (tuple(seen.desired), daemonsets, tuple(seen.parts), seen.context.selection)
+    rolled = (seen.desired.get(machine_config.NAME), seen.context.openshift)
+    shared = (tuple(seen.desired), daemonsets, tuple(seen.parts), seen.context.selection, rolled)
     single = [part.single for part in seen.parts.values() if part.single]
     by_node: dict[str, tuple[object, ...]] = {}
     for target in seen.context.targets:
@@ -160,11 +161,13 @@ def evaluate_node(target: Target, seen: ClusterState) -> dict[str, NodeState]:
     return by_component
 
 
-def _evaluate_component(
+def _evaluate_component(  # noqa: PLR0911 - one kind of component after the other
     component: str, target: Target, seen: ClusterState, known: Mapping[str, NodeState]
 ) -> NodeState | None:
     if component in VALIDATIONS:
         return _validation_state(component, target, seen, known)
+    if component == machine_config.NAME:
+        return machine_configs.node_state(target, seen.desired[component], seen.context.openshift)
     part = seen.parts.get(component)
     if part is None or not seen.context.selection.has_component(component):
         return None
@@ -189,6 +192,8 @@ def _shared_state(component: str, seen: ClusterState) -> NodeState:
             exists = ref_of(manifest) in seen.observed.members
             state = State.PROGRESSING if exists else State.PENDING
             return NodeState(component=component, node="", state=state, reason=reason)
+    if component == machine_config.NAME and (openshift := seen.context.openshift):
+        return machine_configs.rollout_state(seen.desired[component], openshift)
     if component == nfd.NAME and (reason := _discovery_problem(seen)):
         return NodeState(component=component, node="", state=State.PROGRESSING, reason=reason)
     return NodeState(component=component, node="", state=State.READY)

@@ -10,14 +10,16 @@ from typing import Any
 
 import yaml
 
-from gpu_provision.components import nfd, prerequisites
+from gpu_provision.components import machine_config, nfd, prerequisites
 from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
+from gpu_provision.kube.openshift import MACHINE_CONFIG
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.model.operand_specs import OperandSpec
 from gpu_provision.model.plan import Action, Change
 from gpu_provision.model.specs import Specs
@@ -30,7 +32,8 @@ _TABLES: dict[str, list[dict[str, str]]] = yaml.load(_TEXT, Loader=_LOADER)  # n
 _APPLY = ("get", "create", "patch")  # an apply is a patch; of an object that is not there yet, a create as well
 _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
-_NAMED_BY_NODES = frozenset({"DaemonSet"})  # its name can hold what only the cluster's nodes know, such as their system
+# Their names hold what only the cluster's nodes know, such as their system or their MachineConfigPool.
+_NAMED_BY_NODES = frozenset({"DaemonSet", "MachineConfig"})
 _SHARED = frozenset({"namespaces", "runtimeclasses", "customresourcedefinitions"})  # others may have part in these
 _MONITORS = (SERVICE_MONITORS, PROMETHEUS_RULES, "podmonitors.monitoring.coreos.com")
 _FACTS = ClusterFacts(resources=frozenset(_MONITORS))  # all that a component makes use of
@@ -109,13 +112,16 @@ def for_adopt(inventory: Inventory) -> frozenset[Permission]:
 
 def additional_for_adopt(inventory: Inventory) -> frozenset[Permission]:
     """Return what an adoption needs besides what an apply needs."""
-    return frozenset(_rows(inventory, "adopt"))
+    on_openshift = ["adopt_openshift"] if inventory.cluster.platform == OPENSHIFT else []
+    return frozenset(_rows(inventory, "adopt", *on_openshift))
 
 
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
     """Yield what one reading needs; objects of the kinds are looked for everywhere, as earlier inventories had them."""
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
-    yield from _rows(inventory, "read", *(["preview"] if inventory.may_evict else ()))
+    on_openshift = ["openshift"] if inventory.cluster.platform == OPENSHIFT else []
+    on_openshift += ["machine_configs"] if _rolls_machines(inventory) else []
+    yield from _rows(inventory, "read", *(["preview"] if inventory.may_evict else ()), *on_openshift)
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
@@ -124,12 +130,23 @@ def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission
 
 def for_run(inventory: Inventory) -> Iterator[Permission]:
     """Yield what a run, also with a rollout, needs besides its objects: lock, records, watches, nodes, causes."""
-    yield from _rows(inventory, "run", "watch", "lock", "logs", *(["rollout", "evict"] if inventory.may_evict else ()))
+    yield from for_watches(inventory)
+    yield from _rows(inventory, "run", "lock", "logs", *(["rollout", "evict"] if inventory.may_evict else ()))
 
 
 def for_watches(inventory: Inventory) -> Iterator[Permission]:
     """Yield what it takes to see how everything stands while it changes."""
-    yield from _rows(inventory, "watch")
+    yield from _rows(inventory, "watch", *(["watch_machines"] if _rolls_machines(inventory) else ()))
+
+
+def _rolls_machines(inventory: Inventory) -> bool:
+    """Whether the stack has MachineConfigs, as far as the inventory says."""
+    return inventory.cluster.platform == OPENSHIFT and machine_config.has_machine_configs(inventory)
+
+
+def for_followed_platform(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what it takes to see what changes on OpenShift between two runs."""
+    yield from _rows(inventory, *(["openshift_follow"] if inventory.cluster.platform == OPENSHIFT else ()))
 
 
 def for_reboots(inventory: Inventory) -> Iterator[Permission]:
@@ -208,8 +225,10 @@ def _for_prune(inventory: Inventory) -> Iterator[Permission]:
             continue
         if ref.namespace in namespaces:
             yield from _on_kind(ref.type, "delete", namespace=ref.namespace)
-        elif not ref.namespace:
+        elif not (ref.namespace or ref.kind in _NAMED_BY_NODES):
             yield from object_permissions(ref, "delete")
+    if inventory.cluster.platform == OPENSHIFT:  # its MachineConfigs, also of MachineConfigPools that are gone
+        yield from _on_kind(MACHINE_CONFIG, "delete")
 
 
 def _manifests(inventory: Inventory) -> list[Manifest]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gpu_provision.components import labels, mig_manager, node_labels
 from gpu_provision.components.gpu_resources import declared_devices, has_geometry_by_plain_name
 from gpu_provision.components.sharing import expected_replicas
 from gpu_provision.model.cluster import NodeFacts, Target, ref_of
-from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels
 from gpu_provision.planning.states import ClusterState, is_observed
 from gpu_provision.planning.upgrades import has_stale_rollout
@@ -20,9 +20,17 @@ from gpu_provision.rollout.snapshot import StackPresence
 LEFT_OUT = "is excluded by --limit"
 """Why a rollout excludes a node that is not in the run's selection."""
 
+AWAITS_CONFIG = "waits for its MachineConfig"
+"""Why a rollout excludes a node for now: the Machine Config Operator is going to drain and reboot it."""
 
-def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver]:
-    """Return the desired driver of every node that gets one from the stack."""
+
+def desired_drivers(
+    seen: ClusterPlan | ClusterState, *, rebooting: Collection[str] = frozenset()
+) -> dict[str, DesiredDriver]:
+    """Return the desired driver of every node that gets one from the stack.
+
+    ``rebooting``: nodes that the Machine Config Operator has yet to reboot.
+    """
     daemonsets = {
         item["spec"]["template"]["spec"]["nodeSelector"][labels.DRIVER_GROUP]: item
         for item in seen.desired.get("driver", ())
@@ -46,13 +54,19 @@ def desired_drivers(seen: ClusterPlan | ClusterState) -> dict[str, DesiredDriver
             mig_manager=mig_template if mig_manager.wants_geometry(target) else None,
             devices=devices.get(target.name),
             has_device_plugin="device_plugin" in seen.desired,
-            left_out="" if seen.context.selection.has_node(target.name) else LEFT_OUT,
+            left_out=_exclusion(target.name, seen.context.selection, rebooting),
             is_template_observed=target.driver_group not in unobserved,
         )
         for target in every
         if target.driver_group in daemonsets
         or (target.driver.on_host and _requested_geometry(target, geometries, inventory))
     }
+
+
+def _exclusion(node: str, part: RunSelection, rebooting: Collection[str]) -> str:
+    if not part.has_node(node):
+        return LEFT_OUT
+    return AWAITS_CONFIG if node in rebooting else ""
 
 
 def _declared_devices(targets: Iterable[Target], seen: ClusterPlan | ClusterState) -> dict[str, Mapping[str, int]]:

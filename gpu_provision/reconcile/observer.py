@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
+from gpu_provision.components import machine_config
 from gpu_provision.components.gpu_resources import resource_to_request
 from gpu_provision.components.labels import DEPLOY_DRIVER, MIG_CAPABLE, PRE_INSTALLED, VALIDATED, WORKLOAD
 from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
@@ -15,6 +16,13 @@ from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.kube.openshift import (
+    MACHINE_CONFIG_POOL,
+    followed_objects,
+    machine_pools,
+    platform_facts,
+    rendered_configs,
+)
 from gpu_provision.model.cluster import (
     ClusterFacts,
     Kind,
@@ -26,6 +34,7 @@ from gpu_provision.model.cluster import (
     ref_of,
 )
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
 from gpu_provision.planning.diff import differences
@@ -36,6 +45,7 @@ from gpu_provision.planning.prune import deletions
 from gpu_provision.planning.states import (
     ClusterState,
     ComponentNode,
+    Desired,
     cluster_state,
     evaluate_node,
     evaluate_states,
@@ -127,10 +137,19 @@ _PER_NODE = frozenset({"Node", "Pod"})
 _SERVED_SECONDS = 2.0  # from the establishment of a CRD until every API server serves its kind
 
 
-def run_scopes(inventory: Inventory) -> tuple[Scope, ...]:
-    """Return the scopes that a run watches: nodes, its pods, and its objects that become ready by themselves."""
-    pods = f"{STACK}={inventory.name}"
-    return Scope(NODE), Scope(POD, pods), *(Scope(kind, _member_selector(inventory)) for kind in WATCHED)
+def run_scopes(inventory: Inventory, *, machines: bool = False) -> tuple[Scope, ...]:
+    """Return the scopes that a run watches: nodes, its pods, and its objects that become ready by themselves.
+
+    ``machines``: whether it has MachineConfigs, which MachineConfigPools roll out.
+    """
+    members = (Scope(kind, _member_selector(inventory)) for kind in WATCHED)
+    pools = (Scope(MACHINE_CONFIG_POOL),) if machines else ()
+    return Scope(NODE), Scope(POD, f"{STACK}={inventory.name}"), *members, *pools
+
+
+def follows_machines(openshift: OpenShiftFacts | None, desired: Desired) -> bool:
+    """Whether a run follows MachineConfigPools: the cluster has some, and MachineConfigs are on."""
+    return bool(openshift and openshift.pools and machine_config.NAME in desired)
 
 
 def _member_selector(inventory: Inventory) -> str:
@@ -148,6 +167,10 @@ class SituationBuilder:
         self._manifests = Memo[tuple[str, ObjectRef], Manifest]()
         self._states = Memo[str, Mapping[str, NodeState]]()
         self._pods = PodIndex()
+        self._pools_seen: Mapping[ObjectRef, Manifest] = {}
+        self._openshift = reading.context.facts.openshift
+        # Reads rendered MachineConfigs by name; without it their sources decide.
+        self.read_rendered: Callable[[Iterable[str]], Mapping[str, frozenset[str]]] = lambda _names: {}
         self._prepared_for: object = None
         self._context, self.desired = reading.context, reading.desired  # in the end; states have it for now
         self._parts: Mapping[str, NodeObjects] = {}
@@ -170,7 +193,8 @@ class SituationBuilder:
         by_name = self._facts.get_all(live, lambda name: _facts_with_inputs(observe.node_facts(live[name])))
         nodes = {name: facts for name, (facts, _) in by_name.items()}
         self._drop_outdated_host_drivers(nodes)
-        facts = replace(self._read.facts, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
+        known = replace(self._read.facts, openshift=self._follow_pools(cache, nodes))
+        facts = replace(known, nodes=tuple(nodes.values()), host_drivers=dict(self._host_drivers))
         self._prepare(facts, [needs for _, needs in by_name.values()])
         now = ((target, nodes.get(target.name)) for target in self._context.targets)
         targets = tuple(each if each.facts is known else replace(each, facts=known) for each, known in now)
@@ -180,6 +204,20 @@ class SituationBuilder:
         pods = cache.list(POD)
         observed = replace(self._read, facts=facts, members=members, pods=pods, verdicts=dict(passed))
         return cluster_state(self._context, self.desired, observed, self._parts, self._pods.update(pods))
+
+    def _follow_pools(self, cache: InformerCache, nodes: Mapping[str, NodeFacts]) -> OpenShiftFacts | None:
+        """Return the facts of OpenShift with the MachineConfigPools as they are now, if the run follows them."""
+        known = self._openshift
+        if known is None or not follows_machines(known, self.desired):
+            return known
+        found = cache.list(MACHINE_CONFIG_POOL)
+        if found != self._pools_seen:
+            self._pools_seen, known = found, replace(known, pools=machine_pools(found.values(), nodes.values()))
+        names = rendered_configs(known.pools, nodes.values()) - known.rendered.keys()
+        if names and (rendered := self.read_rendered(names)):
+            known = replace(known, rendered={**known.rendered, **rendered})
+        self._openshift = known
+        return known
 
     def states(self, seen: ClusterState) -> dict[ComponentNode, NodeState]:
         """Return the state of every component; see `planning.states.evaluate_states`."""
@@ -219,7 +257,7 @@ def _unwatched_state(reading: ClusterPlan) -> ObservedState:
 def _facts_with_inputs(facts: NodeFacts) -> tuple[NodeFacts, object]:
     needed = (key for key in facts.labels if not key.startswith(_IRRELEVANT) or key.startswith(_RELEVANT))
     inputs = {key: facts.labels[key] for key in needed}
-    machine = facts.name, facts.os, facts.kernel, facts.container_runtime, facts.distribution
+    machine = facts.name, facts.os, facts.kernel, facts.ostree, facts.container_runtime, facts.distribution
     return facts, (*machine, resource_to_request(facts.devices), VALIDATED in facts.labels, inputs)
 
 
@@ -261,6 +299,8 @@ class StackObserver:
         self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _input_scopes(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._deadlines = SituationBuilder(reading), deadline_tracker(reading)
+        self._openshift = known = reading.context.facts.openshift
+        self._platform = replace(known, pools=(), rendered={}, unreadable=frozenset()) if known else OpenShiftFacts()
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._raw: Mapping[ComponentNode, NodeState] = {}
         self._different = Memo[ObjectRef, bool]()
@@ -314,11 +354,16 @@ class StackObserver:
         return (ref for ref in once_held if ref not in live or manual_editors(live[ref]))
 
     def is_outdated(self) -> bool:
-        """Whether a ConfigMap or Secret of the inventory, or the set of served kinds, has changed."""
+        """Whether a ConfigMap or Secret of the inventory, OpenShift, or the set of served kinds has changed."""
         live = [item for scope in self._inputs for item in self._cache.list(scope).values()]
         config_maps = observe.config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
         inputs = config_maps, observe.secrets_of(item for item in live if item["kind"] == SECRET.kind)
-        return inputs != self._read_with or self._seconds_until_outdated(time.monotonic()) <= 0
+        is_same = inputs == self._read_with and self._live_platform() == self._platform
+        return not is_same or self._seconds_until_outdated(time.monotonic()) <= 0
+
+    def _live_platform(self) -> OpenShiftFacts:
+        found = {ref: self._cache.list(scope_of_object(ref)) for ref in followed_objects(self._openshift)}
+        return platform_facts({ref: next(iter(items.values()), {}) for ref, items in found.items()})
 
     def next_deadline(self, now: float) -> float:
         """Return the seconds until the next look without an event."""
@@ -353,9 +398,11 @@ def _serves_kind(definition: Manifest) -> bool:
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return the scopes of an observer: those of a run, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
-    single = (observe.validations_ref(inventory), *_optional_definitions(inventory))
+    platform = followed_objects(reading.context.facts.openshift)
+    single = (observe.validations_ref(inventory), *_optional_definitions(inventory), *platform)
     objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
-    return tuple(dict.fromkeys((*run_scopes(inventory), *objects)))
+    machines = follows_machines(reading.context.facts.openshift, reading.desired)
+    return tuple(dict.fromkeys((*run_scopes(inventory, machines=machines), *objects)))
 
 
 def scope_of_object(ref: ObjectRef) -> Scope:

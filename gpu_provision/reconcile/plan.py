@@ -13,7 +13,7 @@ from gpu_provision.kube.errors import FieldConflictError, NotFoundError
 from gpu_provision.kube.observe import ListedObjects, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ObservedState, RenderContext, ref_of
-from gpu_provision.model.codes import ABSENT
+from gpu_provision.model.codes import ABSENT, MACHINE_CONFIG_UNREACHED, MACHINE_POOL_SHARED, MACHINE_POOL_STUCK
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.plan import Action, Change, Plan
@@ -266,7 +266,10 @@ def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
     return tuple(item for item in reading.plan.findings if item.severity is Severity.ERROR and item.code in _BLOCKING)
 
 
-_BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382", "GP415", "GP421", "GP422", "GP423"})
+_OF_POOLS = MACHINE_POOL_SHARED, MACHINE_POOL_STUCK, MACHINE_CONFIG_UNREACHED
+_BLOCKING = frozenset(
+    {ABSENT, "GP304", "GP305", "GP309", "GP382", "GP415", "GP421", "GP422", "GP423", "GP424", *_OF_POOLS}
+)
 
 
 def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:

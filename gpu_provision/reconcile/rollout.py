@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from gpu_provision.components import labels, mig_manager, node_labels
+from gpu_provision.components import labels, machine_config, mig_manager, node_labels
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD, ResourceClaims
@@ -167,7 +167,9 @@ class RolloutController:
             refusals=self._evictor.refusals,
             validation_results=validation_results(raw),
         )
-        declared = desired_drivers(seen) | nodes_without_driver(seen)
+        configs = (state for (name, _), state in raw.items() if name == machine_config.NAME)
+        rebooting = {state.node for state in configs if state.state is not State.READY}
+        declared = desired_drivers(seen, rebooting=rebooting) | nodes_without_driver(seen)
         return observe(declared, live, now=time.time(), previous=self.previous, each=self._read.get_all)
 
     @property

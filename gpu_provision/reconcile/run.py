@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from gpu_provision.components import extra_objects
 from gpu_provision.history.recorder import RunRecorder, reason_of, run_spec
@@ -16,6 +17,7 @@ from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import InformerCache
 from gpu_provision.kube.lock import WriteLock
 from gpu_provision.kube.observe import NODE, node_facts
+from gpu_provision.kube.openshift import read_rendered
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -28,7 +30,7 @@ from gpu_provision.planning.states import ClusterState, ComponentNode, Desired
 from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.planning.verdicts import postpone_validations
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
-from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, run_scopes
+from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, follows_machines, run_scopes
 from gpu_provision.reconcile.plan import ClusterPlan, void_failed_validations
 from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.rollout_states import drivers_without_deadline
@@ -199,6 +201,7 @@ class Run:
         self._progress = ProgressReporter(listen, self._began, known=live.ready if live else {})
         self._deadlines, self._live = deadline_tracker(reading), live
         self._situations = live.situations if live else SituationBuilder(void_failed_validations(reading))
+        self._situations.read_rendered = partial(read_rendered, cluster)
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = RolloutController(cluster, inventory)
@@ -261,7 +264,8 @@ class Run:
             self._objects.apply(each for each in changes if (each.action, each.ref.kind, each.ref.name) != home)
             self._objects.prune(change for change in changes if change.certain)
             self._validations.forget_repeated()
-            scopes, listed = run_scopes(inventory), self._reading.listed
+            machines = follows_machines(self._reading.context.facts.openshift, self._reading.desired)
+            scopes, listed = run_scopes(inventory, machines=machines), self._reading.listed
             with (
                 self._live.cache
                 if self._live

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpu_provision import components
+from gpu_provision.components import machine_config
 from gpu_provision.model.progress import Event, NodeState, State, Transition
 from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.planning.upgrades import DRIVER, is_kept
@@ -25,6 +26,9 @@ NOT_VALIDATED = "not validated yet: all GPUs of the node are in use"
 STEADY_SECONDS = 30.0
 """How long a component has to be ready before its deadline starts over: in a crash loop it is ready for moments."""
 
+_NODE_BY_NODE = frozenset({machine_config.NAME})
+"""Components that roll out node by node: a node does not wait for the others, and each progress starts the deadline."""
+
 _BUSY_SECONDS, _DEFAULT_SECONDS = 30, 300
 _MAX_WAIT, _JUST_AFTER = 30.0, 0.05
 
@@ -37,6 +41,7 @@ class _Clock:
     spent: float = 0.0  # seconds before the clock was stopped
     settled_at: float | None = None  # since when the component is settled; None if it is not
     overdue: str = ""  # reason of the missed deadline
+    reason: str = ""  # where each progress is another reason: the one since which the clock runs
 
     def stop(self, now: float) -> None:
         """Stop and keep the time: a requirement that comes and goes must not extend the deadline for ever."""
@@ -110,16 +115,19 @@ class DeadlineTracker:
         component, node = key
         required = dict[str, NodeState]()
         for name in self.requires.get(component, ()):
-            for state in (known.get((name, "")), known.get((name, node))):
+            for state in (known.get((name, "")) if name not in _NODE_BY_NODE else None, known.get((name, node))):
                 if state is None or is_kept(state):  # a driver with previous content meets the requirement
                     continue
                 if name not in required or state.state is not State.READY or state.reason:
                     required[name] = state
-        shared = known.get((component, "")) if node else None
+        stands_alone = component in _NODE_BY_NODE and (component, "") not in self.rejected
+        shared = known.get((component, "")) if node and not stands_alone else None
         return required | ({component: shared} if shared else {})
 
     def _apply_deadline(self, key: ComponentNode, state: NodeState, now: float) -> NodeState:
         clock = self._clocks.setdefault(key, _Clock())
+        if key[0] in _NODE_BY_NODE and clock.reason != state.reason:
+            clock = self._clocks[key] = _Clock(reason=state.reason)
         busy, limit = BUSY in state.reason, self.timeouts.get(key[0], _DEFAULT_SECONDS)
         due = clock.run(now) + (min(limit, _BUSY_SECONDS) if busy else limit)
         if now <= due and (busy or not clock.overdue):

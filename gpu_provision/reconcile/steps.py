@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from gpu_provision.components import labels, node_labels
+from gpu_provision.components import labels, machine_config, node_labels
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.diagnostics.pods import Crash
 from gpu_provision.kube.client import KubeClient
@@ -124,6 +124,9 @@ def _label_steps(seen: ClusterState, settled: Mapping[ComponentNode, NodeState])
         state, node = settled.get(key), nodes.get(key[1])
         if node is None or (state is not None and state.state in _SETTLED):
             continue
+        config = settled.get((machine_config.NAME, node.name))
+        if config is not None and config.state is not State.READY:
+            continue  # its driver would start before the reboot
         if node.name in leaving and (state is None or state.reason != LABELS_PENDING):
             continue  # the rollout writes the labels
         write = node_patch(manifest, node, seen.context.inventory)

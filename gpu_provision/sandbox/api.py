@@ -108,6 +108,11 @@ class Api(ABC):
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await self.request("POST", ObjectPath(PODS, namespace, pod, "binding"), body)
 
+    async def evict(self, pod: str, namespace: str) -> None:
+        """Evict a pod. Raises ApiError 429 if a PodDisruptionBudget forbids it."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        await self.request("POST", ObjectPath(PODS, namespace, pod, "eviction"), body)
+
 
 PODS = ApiResource("", "v1", "pods")
 NODES = ApiResource("", "v1", "nodes")

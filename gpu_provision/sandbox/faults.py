@@ -26,6 +26,7 @@ KINDS: dict[str, frozenset[str]] = {
     "nfd-silent": frozenset({"node"}),
     "node-not-ready": frozenset({"node"}),
     "node-reboots": frozenset({"node", "kernel"}),
+    "machine-config-fails": frozenset({"node", "message"}),
 }
 """Every fault with the settings it takes; ``node`` left out means every node."""
 

@@ -16,6 +16,7 @@ import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults, suggest
+from gpu_provision.sandbox.openshift_releases import RELEASES, Release
 from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel, Mig
 
 KERNELS = {
@@ -55,6 +56,8 @@ class Timings:
         retry: How long a waiter or a retry of the kubelet pauses; stands for the 5 seconds of the real ones.
         back_off: First pause before a crashed container starts again; doubles up to 30 times itself.
         reboot: How long a machine is away while it reboots.
+        render_delay: How long the Machine Config Operator waits for further changes before it renders a configuration.
+        drain_retry: How long the Machine Config Operator waits before it drains a node again.
         termination: Longest grace that a container takes to end.
         lease: Between two heartbeats of a node; not divided by ``speed``.
     """
@@ -69,6 +72,8 @@ class Timings:
     retry: float = 0.5
     back_off: float = 1.0
     reboot: float = 3.0
+    render_delay: float = 5.0
+    drain_retry: float = 5.0
     termination: float = 0.2
     lease: float = 10.0
 
@@ -89,6 +94,7 @@ class MachineSpec:
         host: What the simulated host has besides: ``driver`` (version of a driver installed on the host),
             ``nouveau``, ``modules``, ``builtin``, ``mellanox`` (a network card for RDMA); read by the
             simulation of hosts too.
+        release: The release of OpenShift whose RHCOS it runs; None on every other machine.
     """
 
     name: str
@@ -107,6 +113,18 @@ class MachineSpec:
     taints: tuple[Mapping[str, Any], ...] = ()
     roles: tuple[str, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
+    release: Release | None = None
+
+    def on_release(self, release: Release) -> MachineSpec:
+        """Return the machine with the RHCOS of a release, and with its kubelet and CRI-O."""
+        return replace(
+            self,
+            release=release,
+            os=release.os,
+            kernel=release.kernel_on(self.architecture),
+            kubelet=release.kubelet,
+            runtime=release.runtime,
+        )
 
     @property
     def os_id(self) -> str:
@@ -120,11 +138,27 @@ class MachineSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenShiftSpec:
+    """An OpenShift cluster.
+
+    Attributes:
+        release: The release that is installed at first.
+        proxy: The cluster-wide proxy: ``http``, ``https`` and ``no_proxy``.
+        trusted_ca: PEM text of certificates that the cluster trusts besides the usual ones.
+    """
+
+    release: Release
+    proxy: Mapping[str, str] = field(default_factory=dict)
+    trusted_ca: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """The machines of one sandbox.
 
     Attributes:
         name: Name of the sandbox.
+        openshift: What makes the cluster an OpenShift cluster; None for plain Kubernetes.
         source: The file it came from; empty for a fleet made in memory.
         events: Whether nodes record every event or only the ones about problems.
     """
@@ -135,6 +169,7 @@ class Fleet:
     faults: tuple[NodeFault, ...] = ()
     events: str = "all"
     source: str = ""
+    openshift: OpenShiftSpec | None = None
 
 
 def load_fleet(fleet: str | Path = "default", *, speed: float | None = None) -> Fleet:
@@ -224,6 +259,12 @@ _FLEET_KEYS: dict[str, Check] = {
     "timings": _MAPPING,
     "faults": _LIST,
     "events": _matches("(all|problems)$", "'all' or 'problems'"),
+    "openshift": _MAPPING,
+}
+_OPENSHIFT_KEYS: dict[str, Check] = {
+    "version": (lambda value: value in RELEASES, f"one of {', '.join(RELEASES)}"),
+    "proxy": _all(_is_text, "a mapping of strings"),
+    "trusted_ca": _TEXT,
 }
 _NODE_KEYS: dict[str, Check] = {
     "name": _TEXT,
@@ -305,7 +346,10 @@ class _Reader:
         good = self.check(document, _FLEET_KEYS, ())
         if not good.get("nodes"):
             self.add_problem("GP703", ("nodes",), "a fleet has at least one node", fix="add nodes: [{name: gpu-1}]")
-        machines = [m for i, entry in enumerate(good.get("nodes", ())) for m in self.machines(entry, ("nodes", i))]
+        openshift = self.openshift(good.get("openshift"))
+        release = openshift.release if openshift else None
+        entries = enumerate(good.get("nodes", ()))
+        machines = [m for i, entry in entries for m in self.machines(entry, ("nodes", i), release)]
         for known, times in Counter(machine.name for machine in machines).items():
             if times > 1:
                 self.add_problem("GP705", ("nodes",), f"{times} nodes are called {known}", known)
@@ -318,9 +362,20 @@ class _Reader:
             faults=faults,
             events=good.get("events", "all"),
             source=self.source,
+            openshift=openshift,
         )
 
-    def machines(self, entry: Any, path: Location) -> list[MachineSpec]:
+    def openshift(self, entry: Any) -> OpenShiftSpec | None:
+        if entry is None:
+            return None
+        good = self.check(entry, _OPENSHIFT_KEYS, ("openshift",))
+        if "version" not in entry:
+            fix = f"add version: {next(iter(RELEASES))}"
+            self.add_problem("GP703", ("openshift",), "an OpenShift cluster has a version", fix=fix)
+        version = good.pop("version", next(iter(RELEASES)))
+        return OpenShiftSpec(release=RELEASES[version], **good)
+
+    def machines(self, entry: Any, path: Location, release: Release | None = None) -> list[MachineSpec]:
         good = self.check(entry, _NODE_KEYS, path)
         pattern, count, gpu = good.pop("name", ""), good.pop("count", None), good.pop("gpu", {})
         names = [pattern]
@@ -343,6 +398,9 @@ class _Reader:
             kernel = kernel.replace("x86_64", "aarch64").replace("amd64", "arm64")
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in good.items()}
         spec = MachineSpec(name="", **{"kernel": kernel, **plain, **self.gpu(gpu, (*path, "gpu"))})
+        if release is not None and "os" not in good:  # a machine with another system is no RHCOS
+            own = {key: good[key] for key in ("kernel", "kubelet", "runtime") if key in good}
+            spec = replace(spec.on_release(release), roles=_openshift_roles(spec.roles), **own)
         return [replace(spec, name=name) for name in names]
 
     def gpu(self, entry: Any, path: Location) -> dict[str, Any]:
@@ -354,3 +412,9 @@ class _Reader:
             fix = suggest(name, models(), f"known: {', '.join(models())}", cutoff=0.3)
             self.add_problem("GP704", (*path, "model"), "this GPU model is not known", name, fix)
         return {"gpu": models().get(name), "gpus": good.get("count", 1), "mig": Mig.parse(good.get("mig", ""))}
+
+
+def _openshift_roles(roles: tuple[str, ...]) -> tuple[str, ...]:
+    """Return roles as OpenShift labels nodes: control planes are ``master`` as well, all others ``worker``."""
+    added = "master" if "control-plane" in roles else "worker"
+    return tuple(dict.fromkeys((*roles, added)))

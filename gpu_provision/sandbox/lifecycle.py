@@ -103,6 +103,40 @@ def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
     return path
 
 
+def upgrade(sandbox: Sandbox, version: str) -> None:
+    """Let an OpenShift sandbox install a release, as ``oc adm upgrade --to`` does; returns when it has begun.
+
+    Raises:
+        SandboxError: It is no OpenShift cluster, or cannot go to that release (GP716).
+    """
+    import asyncio  # noqa: PLC0415 - with the HTTP client only where it is used
+
+    from gpu_provision.sandbox import client  # noqa: PLC0415
+    from gpu_provision.sandbox.api import NOT_FOUND, ApiError, ApiResource  # noqa: PLC0415
+
+    versions = ApiResource("config.openshift.io", "v1", "clusterversions")
+
+    async def ask() -> str:
+        async with client.HttpApi(client.load_credentials(sandbox.kubeconfig, sandbox.context)) as api:
+            status = (await api.get(versions, "version"))["status"]
+            known = [each["version"] for each in status["availableUpdates"] or ()]
+            if version not in known:
+                return f"it runs {status['desired']['version']}, and can be upgraded to: {', '.join(known) or 'none'}"
+            await api.patch(versions, "version", {"spec": {"desiredUpdate": {"version": version}}})
+            return ""
+
+    what, fix = f"the sandbox cannot be upgraded to OpenShift {version}", ""
+    try:
+        evidence = asyncio.run(ask())
+    except ApiError as refusal:
+        if refusal.code != NOT_FOUND:
+            raise
+        evidence, fix = "it is no OpenShift cluster", "gpu-provision sandbox up --fleet openshift"
+    if evidence:
+        where = f"sandbox {sandbox.name}"
+        raise SandboxError(SandboxProblem(code="GP716", what=what, where=where, evidence=evidence, fix=fix))
+
+
 def _directory(fleet: str | Path, directory: Path | None) -> Path:
     if directory is None:
         name = str(fleet)

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,7 @@ from gpu_provision.sandbox.fleet import Fleet, fleet_digest, load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import LogKey
 from gpu_provision.sandbox.kubelet.node import SIMULATED
+from gpu_provision.sandbox.openshift.profile import build_operators, build_profile, wait_until_ready
 from gpu_provision.sandbox.state import (
     LOCK_FILE,
     LOG_FILE,
@@ -46,7 +48,8 @@ async def run_sandbox(directory: Path, fleet: Fleet, *, port: int = 0) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    server = await serve(directory, port=port, context=context_name(fleet.name))
+    profile = build_profile(fleet.openshift) if fleet.openshift else None
+    server = await serve(directory, port=port, context=context_name(fleet.name), profile=profile)
     try:
         await _simulate(directory, fleet, server, ended)
     finally:
@@ -68,7 +71,11 @@ async def _simulate(directory: Path, fleet: Fleet, server: Server, ended: asynci
     registered = asyncio.Event()
     nodes = asyncio.create_task(run_nodes(simulation, fleet, registered=registered))
     await _wait_for_first(nodes, registered.wait())
-    controllers = asyncio.create_task(run_controllers(server.api, resources=server.api.resources))
+    operators = partial(build_operators, timings=fleet.timings) if fleet.openshift else lambda _: ()
+    running = run_controllers(server.api, resources=server.api.resources, operators=operators)
+    controllers = asyncio.create_task(running)
+    if fleet.openshift:
+        await wait_until_ready(server.api, fleet)
     write_sandbox(
         Sandbox(
             name=fleet.name,

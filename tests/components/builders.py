@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from gpu_provision.components.labels import NFD_GPU, NFD_OS_ID, NFD_OS_VERSION
@@ -16,6 +17,7 @@ from gpu_provision.inventory.loader import validate_source
 from gpu_provision.inventory.resolve import merge
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts, RenderContext
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.specs import Specs
 from tests import data_file
 
@@ -105,5 +107,20 @@ def inventory_with(changes: dict[str, Any]) -> Inventory:
 
 def observed_facts(case: dict[str, Any]) -> ClusterFacts:
     changes, cluster = case.get("nodes", {}), case.get("cluster", {})
-    nodes = tuple(replace(node, **changes.get(node.name, {})) for node in fleet().nodes)
-    return replace(fleet(), nodes=nodes, **cluster | {"resources": frozenset(cluster.get("resources", ()))})
+    nodes = tuple(_changed(node, **changes.get(node.name, {})) for node in fleet().nodes)
+    platform = {"openshift": openshift_facts(**cluster["openshift"])} if "openshift" in cluster else {}
+    resources = {"resources": frozenset(cluster.get("resources", ()))}
+    return replace(fleet(), nodes=nodes, **cluster | resources | platform)
+
+
+def _changed(node: NodeFacts, **changes: Any) -> NodeFacts:
+    """Return a node with other facts; an ``os`` such as ``rhcos4.18`` is also that of its labels."""
+    if "os" not in changes:
+        return replace(node, **changes)
+    os = system(changes["os"])
+    labels = {**node.labels, NFD_OS_ID: os.id, NFD_OS_VERSION: os.version, **changes.get("labels", {})}
+    return replace(node, **changes | {"os": os, "labels": labels})
+
+
+def openshift_facts(**facts: Any) -> OpenShiftFacts:
+    return msgspec.convert(facts, OpenShiftFacts)

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from gpu_provision.components import COMPONENTS
+from gpu_provision.components.labels import COMPONENT
 from gpu_provision.destroy.nodes import gpu_users
 from gpu_provision.destroy.plan import StackObjects, plan_destroy, waves
+from gpu_provision.kube.openshift import MACHINE_CONFIG
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
+from gpu_provision.model.openshift import MachinePool
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.applyset import STACK
 from gpu_provision.planning.prepare import prepare
@@ -58,6 +61,21 @@ def test_access_to_gpus_goes_first_and_the_ground_last() -> None:
     assert [ref for ref in order[-2:] if ref.startswith("Namespace")] == order[-2:]
     assert plan.stages[-1].is_last
     assert plan.kept == ()
+
+
+def test_machine_configs_go_last_and_say_which_nodes_reboot() -> None:
+    """A node that reboots with pods of the stack on it would start them again."""
+    role = {"machineconfiguration.openshift.io/role": "gpu"}
+    metadata = {"name": "99-gpu-gpu-provision", "labels": {**role, COMPONENT: "machine_config"}}
+    config = {"apiVersion": MACHINE_CONFIG.api_version, "kind": MACHINE_CONFIG.kind, "metadata": metadata}
+    pool = MachinePool(name="gpu", nodes=("gpu-1", "gpu-2"), config_selector={"matchLabels": role})
+    objects = stack_objects(*map(live_object, (*APPLIED, config)), machine_pools=(pool,))
+    plan = plan_destroy(objects, stack(), crds=True)
+    *_, machines, last = plan.stages
+    assert last.is_last
+    assert [(str(each.ref), each.effects) for each in machines.changes] == [
+        ("MachineConfig 99-gpu-gpu-provision", ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",))
+    ]
 
 
 def test_definitions_stay_unless_they_are_asked_for() -> None:

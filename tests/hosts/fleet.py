@@ -24,6 +24,8 @@ nodes:
 - {name: ubuntu-1, kernel: 6.8.0-85-generic, gpu: {model: T4, count: 1}}
 - {name: rhel-1, os: rhel9.4, kernel: 5.14.0-427.13.1.el9_4.x86_64, gpu: {model: T4, count: 1}}
 - {name: sles-1, os: sles15.6, kernel: 6.4.0-150600.23.47-default, gpu: {model: T4, count: 1}}
+- {name: rhcos-1, os: rhcos4.16, gpu: {model: T4, count: 1}}
+- {name: rhcos-2, os: rhcos4.16, gpu: {model: T4, count: 1}}
 - {name: old-1, gpu: {model: T4, count: 1}, host: {headers: false}}
 - {name: old-2, os: rhel9.4, gpu: {model: T4, count: 1}, host: {headers: false}}
 - {name: held-1, gpu: {model: T4, count: 1}, host: {nouveau: true, in_use: [nouveau]}}

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_provision.hosts import runner
+from gpu_provision.hosts.facts.host import parse
 from gpu_provision.hosts.messages import HostPhase
-from gpu_provision.hosts.result import HostOutcome
+from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.hosts.runner import check_hosts, prepare, teardown
 from gpu_provision.model.findings import RunFailedError, UsageError
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.progress import Event, State
 from tests.hosts.fleet import FIRST, inventory
 
@@ -37,6 +41,35 @@ def test_dry_run_names_changes(tmp_path: Path, sandbox: Path) -> None:
     result = prepare(inventory(tmp_path, "good-1"), dry_run=True)
     assert result.hosts == (HostOutcome(name="good-1", changes=FIRST, gpus=1, kernel="5.15.0-122-generic", driver=""),)
     assert not list(sandbox.rglob("gpu-provision*.conf"))
+
+
+@pytest.mark.parametrize("act", [partial(prepare, dry_run=True), prepare, check_hosts, teardown])
+def test_coreos_is_refused_with_one_finding_for_all_hosts(
+    tmp_path: Path, sandbox: Path, act: Callable[[Inventory], HostsResult]
+) -> None:
+    """The Machine Config Operator would find other files than it has written, and call the node degraded."""
+    result = act(inventory(tmp_path, "rhcos-1", "good-1", "rhcos-2"))
+    [finding] = result.errors
+    assert (finding.code, finding.where) == ("GP658", "@sandbox/rhcos-1, @sandbox/rhcos-2")
+    assert "cluster: {platform: openshift}" in finding.fix
+    assert [host.name for host in result.failed] == ["rhcos-1", "rhcos-2"]
+    assert not [path for path in sandbox.rglob("*gpu-provision*") if "rhcos" in str(path)]
+
+
+@pytest.mark.parametrize(
+    ("release", "is_coreos"),
+    [
+        ("ID=rhcos", True),
+        ("ID=rhel VARIANT_ID=coreos", True),  # RHCOS of OpenShift 4.19
+        ("ID=fedora VARIANT_ID=coreos", True),
+        ("ID=rhel VARIANT_ID=server", False),
+    ],
+)
+def test_coreos_is_known_by_id_or_variant(release: str, is_coreos: bool) -> None:  # noqa: FBT001 - a parameter
+    lines = ["[system]", *(f"os {each}" for each in release.split())]
+    facts = parse([*lines, "[end]"])
+    assert facts is not None
+    assert facts.system.is_coreos is is_coreos
 
 
 @pytest.mark.usefixtures("sandbox")

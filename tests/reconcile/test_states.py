@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpu_provision.model.progress import Event, NodeState, State, Transition
@@ -129,6 +131,45 @@ def test_a_state_with_a_deadline_elsewhere_has_none_here() -> None:
         is State.PROGRESSING
     )
     assert clock.settle(raw(driver=BUILDING), 10000)["driver", "a"].state is State.FAILED
+
+
+REBOOTS, NEXT = "MachineConfigPool gpu drains and reboots the node", "MachineConfigPool gpu has updated 1 of 2 nodes"
+
+
+def machine_states(node: Found, driver: Found = BUILDING) -> dict[ComponentNode, NodeState]:
+    """A component that rolls out node by node: on node ``a``, and as a whole; and the driver, which requires it."""
+    found = {("machine_config", ""): (State.PROGRESSING, NEXT), ("machine_config", "a"): node, ("driver", "a"): driver}
+    return {key: NodeState(component=key[0], node=key[1], state=s, reason=r) for key, (s, r) in found.items()}
+
+
+def machines(**fields: Any) -> DeadlineTracker:
+    requires: dict[str, tuple[str, ...]] = {"machine_config": (), "driver": ("machine_config",)}
+    return DeadlineTracker(requires=requires, timeouts={"machine_config": 10}, **fields)
+
+
+def test_a_driver_waits_for_its_own_node_and_for_no_other() -> None:
+    clock = machines()
+    assert clock.settle(machine_states(READY), 0)["driver", "a"].reason == BUILDING[1]
+    assert (
+        clock.settle(machine_states((State.PROGRESSING, REBOOTS)), 1)["driver", "a"].reason
+        == "waits for machine_config"
+    )
+
+
+def test_each_progress_of_machines_starts_their_deadline() -> None:
+    """The last of many nodes may wait for hours; one that does not come back counts as failed."""
+    clock = machines()
+    looks = [(0, "waits", State.PROGRESSING), (9, REBOOTS, State.PROGRESSING), (18, REBOOTS, State.PROGRESSING)]
+    looks += [(20, REBOOTS, State.FAILED), (21, "waits", State.PROGRESSING)]
+    for second, reason, expected in looks:
+        found = clock.settle(machine_states((State.PROGRESSING, reason)), second)["machine_config", "a"]
+        assert (second, found.state) == (second, expected)
+
+
+def test_a_rejected_machine_config_blocks_its_nodes() -> None:
+    clock = machines(rejected={("machine_config", ""): "MachineConfig 99-gpu-gpu-provision: denied"})
+    found = clock.settle(machine_states((State.PROGRESSING, "waits")), 0)
+    assert [each.state for each in found.values()] == [State.FAILED, State.BLOCKED, State.BLOCKED]
 
 
 def test_only_a_clock_that_runs_wakes_a_run() -> None:

@@ -232,6 +232,7 @@ class System(Section):
     id: str = _os_release_field("ID")  # such as ``ubuntu``; empty if unknown
     version: str = _os_release_field("VERSION_ID")
     title: str = _os_release_field("PRETTY_NAME")
+    variant: str = _os_release_field("VARIANT_ID")  # such as ``coreos``, ``server``
     hostname: str = first("hostname")  # what the host calls itself
     # seconds since the epoch by the host's own clock; None if it did not say
     time: int | None = part(lambda output: number(output.first("time")), empty=None)
@@ -241,6 +242,14 @@ class System(Section):
     def name(self) -> OperatingSystem | None:
         """The system as inventories name it; None if unknown."""
         return OperatingSystem(self.id, self.version) if self.id else None
+
+    @property
+    def is_coreos(self) -> bool:
+        """Whether the system is of the CoreOS family, whose files the Machine Config Operator manages on OpenShift.
+
+        RHCOS names itself ``rhcos``, since OpenShift 4.19 ``rhel`` with the variant ``coreos``, as Fedora CoreOS does.
+        """
+        return self.id == "rhcos" or self.variant == "coreos"
 
 
 @dataclass(frozen=True, slots=True)

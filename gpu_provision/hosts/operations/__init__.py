@@ -208,10 +208,15 @@ def read_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostFacts
 
 
 def require_host(sections: Sequence[str], modules: Sequence[str] = ()) -> HostFacts:
-    """Read some sections of this host, as `read_host` does. Raises RunFailedError if it cannot be read."""
+    """Read some sections of this host, as `read_host` does.
+
+    Raises RunFailedError if it cannot be read, and for CoreOS, which no operation changes.
+    """
     record = read_host(sections, modules)
     if record is None:
         raise RunFailedError(unreadable_host(host.name))
+    if record.system.is_coreos:
+        fail_host("coreos", system=record.system.title)
     return record
 
 

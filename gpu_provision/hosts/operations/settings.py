@@ -15,7 +15,7 @@ from pyinfra.context import host, state
 from gpu_provision.hosts import errors, scripts
 from gpu_provision.hosts.facts import FileLines
 from gpu_provision.hosts.facts.host import HostFacts
-from gpu_provision.hosts.facts.runtime import UNLIMITED, RuntimeLimits
+from gpu_provision.hosts.facts.runtime import RuntimeLimits
 from gpu_provision.hosts.facts.system import Settings, kilobytes
 from gpu_provision.hosts.operations import (
     PATH,
@@ -39,6 +39,7 @@ from gpu_provision.hosts.scripts import (
     UNIT_DIRECTORY,
 )
 from gpu_provision.model.findings import Finding, RunFailedError
+from gpu_provision.model.hosts import limit_values, unit_limits
 
 HEADER = "# Written by gpu-provision: huge pages, reserved before anything has taken the memory to pieces."
 
@@ -141,16 +142,10 @@ def hugepages(counts: Mapping[str, int]) -> Commands:
 
 LIMITS_HEADER = "# Written by gpu-provision: limits that containers begin with."
 
-_FACTORS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-
 
 def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[HostChange]:
     """Yield what is missing; nothing is restarted."""
-    # as the kernel prints them: ``unlimited``, or a number of bytes or whatever is limited
-    wanted = {
-        name: str(int(text[:-2]) * _FACTORS[text[-2:]]) if text[-2:] in _FACTORS else text
-        for name, text in limits.items()
-    }
+    wanted = limit_values(limits)
     runtimes = [runtime for runtime in known.runtimes if runtime.unit]
     for runtime in runtimes:
         others = {name: value for name, value in wanted.items() if runtime.limits.get(name) != (value, value)}
@@ -161,8 +156,7 @@ def limit_changes(known: RuntimeLimits, limits: Mapping[str, str]) -> Iterator[H
             command = shlex.join(["prlimit", "--pid", str(runtime.pid), *options])
             yield change(f"limits of {runtime.name} set: {values}", f"{PATH} {command}")
     units = {runtime.unit for runtime in runtimes} if wanted else set()
-    in_unit = (f"Limit{name.upper()}={value.replace(UNLIMITED, 'infinity')}" for name, value in wanted.items())
-    lines = (LIMITS_HEADER, "[Service]", *in_unit)
+    lines = (LIMITS_HEADER, "[Service]", *unit_limits(limits))
     drop_ins = {f"{UNIT_DIRECTORY}/{unit}.d/{LIMITS_DROP_IN}" for unit in units}
     goal = {path: lines if path in drop_ins else None for path in sorted({*known.files, *drop_ins})}
     for description, paths in (

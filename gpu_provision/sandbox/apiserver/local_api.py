@@ -11,7 +11,7 @@ from typing import Any
 from gpu_provision.sandbox.api import PODS, Api, ApiResource, Object, ObjectEvent, ObjectPath, ServedResource
 from gpu_provision.sandbox.apiserver.errors import no_such_path
 from gpu_provision.sandbox.apiserver.list_watch import Selection, SelectionWatch, list_items, parse_resource_version
-from gpu_provision.sandbox.apiserver.pods import bind_to_node
+from gpu_provision.sandbox.apiserver.pods import bind_to_node, evict_pod
 from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.rest import merge_patch
@@ -71,7 +71,9 @@ class LocalApi(Api):
             raise no_such_path()
         return info
 
-    async def request(self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str) -> Any:
+    async def request(  # noqa: PLR0911 - one for each kind of request
+        self, method: str, path: ObjectPath, body: Object | None = None, **selectors: str
+    ) -> Any:
         """Return the answer to a request; a PATCH is a merge patch. Raises ApiError."""
         if method != "GET":
             await self._queue.wait_turn()
@@ -91,6 +93,9 @@ class LocalApi(Api):
                 return registry.update(target, content, self._options).copy()
             case "POST" if not path.name:
                 return registry.create(target, content, self._options).copy()
+            case "POST" if path.subresource == "eviction":
+                evict_pod(registry, target, parse_delete_options(content.get("deleteOptions")))
+                return {}
         change: Callable[[Object], Object] = partial(merge_patch, patch=content)
         if path.subresource == "binding":
             change = partial(bind_to_node, node=content["target"]["name"], info=target.info)

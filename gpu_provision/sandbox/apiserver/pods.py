@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from gpu_provision.sandbox.api import Object
 from gpu_provision.sandbox.apiserver import errors
@@ -11,7 +12,7 @@ from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.request import Request, Response, StreamResponse, json_response
 from gpu_provision.sandbox.apiserver.resources import RequestInfo, ResourceInfo
 from gpu_provision.sandbox.apiserver.store import LogOptions
-from gpu_provision.sandbox.apiserver.strategy import parse_delete_options
+from gpu_provision.sandbox.apiserver.strategy import DeleteOptions, parse_delete_options
 from gpu_provision.sandbox.objects import (
     explain_missing_log,
     has_condition,
@@ -61,16 +62,20 @@ def evict(registry: Registry, request: Request) -> Response:
     """Delete a pod unless a PodDisruptionBudget forbids it (429)."""
     body = request.object() or {}
     options = parse_delete_options(body.get("deleteOptions"))
-    pod = registry.get(request.target).object
     if (value_at(body, "metadata", "name") or request.target.name) != request.target.name:
         errors.refuse("name in URL does not match name in Eviction object")
-    budget = _check_budgets(registry, pod)
-    if not request.dry_run() and not options.dry_run:
-        if budget:
-            _count_eviction(registry, budget, request.target.name)
-        registry.delete(request.target, options)
+    evict_pod(registry, request.target, replace(options, dry_run=options.dry_run or request.dry_run()))
     evicted = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": _CREATED}
     return json_response(evicted, _CREATED)
+
+
+def evict_pod(registry: Registry, target: RequestInfo, options: DeleteOptions) -> None:
+    """Delete a pod as an eviction does. Raises StatusError 429 if a PodDisruptionBudget forbids it."""
+    budget = _check_budgets(registry, registry.get(target).object)
+    if not options.dry_run:
+        if budget:
+            _count_eviction(registry, budget, target.name)
+        registry.delete(target, options)
 
 
 def _check_budgets(registry: Registry, pod: Object) -> Object | None:

@@ -22,13 +22,16 @@ _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Field manager and dry run of a write."""
+    """Field manager, dry run and user of a write; the user is empty for controllers in the same process."""
 
     manager: str = "unknown"
     dry_run: bool = False
+    user: str = ""
 
 
 _DEFAULT = WriteOptions()
+Admission = Callable[[Object, WriteOptions], None]
+"""Completes a new object in place, or refuses it with a StatusError."""
 
 
 def to_served(item: StoredObject, info: ResourceInfo) -> StoredObject:
@@ -45,6 +48,7 @@ class Registry:
         """Serve the objects of the store, including custom resources."""
         self.store, self.catalog = store, Catalog()
         self._hooks: dict[str, list[Hook]] = {}
+        self._admissions: dict[str, list[Admission]] = {}
         for item in store.select(custom_resources.DEFINITIONS):
             self._serve_definition(None, item)
         self.on_change(custom_resources.DEFINITIONS, self._serve_definition)
@@ -59,6 +63,10 @@ class Registry:
     def on_change(self, storage: str, hook: Hook) -> None:
         """Register ``hook(before, after)`` for every write to a storage."""
         self._hooks.setdefault(storage, []).append(hook)
+
+    def on_create(self, storage: str, admission: Admission) -> None:
+        """Register an admission plugin for new objects of a storage."""
+        self._admissions.setdefault(storage, []).append(admission)
 
     def get(self, target: RequestInfo) -> StoredObject:
         """Return one object in its served version. Raises StatusError 404."""
@@ -88,6 +96,8 @@ class Registry:
             message = "create not allowed while custom resource definition is terminating"
             raise errors.method_not_allowed(message)
         strategy.prepare_new(self.store, new, info)
+        for admission in self._admissions.get(info.storage, ()):
+            admission(new, how)
         namespace, name = key_of(new)
         if self.store.get(info.storage, name, namespace):
             raise errors.already_exists(info, name)

@@ -75,10 +75,10 @@ class Request:
             refuse(f'{name}: Invalid value: "{text}": must be a number')
 
     def write_options(self) -> WriteOptions:
-        """Return field manager, by default the first word of the User-Agent, and dry run. Raises StatusError."""
+        """Return field manager, by default the first word of the User-Agent, dry run, user. Raises StatusError."""
         manager = self.query.get("fieldManager", "")
         agent = self.headers.get("User-Agent", "").partition("/")[0]
-        return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run())
+        return WriteOptions(manager=manager or agent or "unknown", dry_run=self.dry_run(), user=self.user)
 
     def dry_run(self) -> bool:
         """Whether nothing is stored. Raises StatusError 422 for a value other than All."""

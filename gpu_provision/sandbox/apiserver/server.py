@@ -9,6 +9,7 @@ import json
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import resources as files
 from pathlib import Path
@@ -145,6 +146,7 @@ async def _read_body(request: web.Request) -> bytes:
         raise StatusError(413, "RequestEntityTooLarge", message) from error
 
 
+Profile = Callable[[Registry], None]
 _OPTIONS = WriteOptions(manager="kube-apiserver")
 _EVENTS = "/events"
 MAX_EVENTS, DROPPED_AT_ONCE = 5000, 500
@@ -157,7 +159,7 @@ def bootstrap(registry: Registry, authority: str) -> None:
     """Create missing first objects; ``authority`` is the PEM text of the server's CA."""
     _keep_namespace_defaults(registry, authority)
     for obj in yaml.safe_load_all((files.files(__package__) / "bootstrap.yaml").read_text("utf-8")):
-        _ensure(registry, obj)
+        ensure(registry, obj)
 
 
 def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
@@ -168,7 +170,7 @@ def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
     def create_defaults(namespace: str) -> None:
         for obj in (account, {**root, "data": {"ca.crt": authority}}):
             try:
-                _ensure(registry, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
+                ensure(registry, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
             except StatusError as error:
                 if error.code not in (403, 404):  # a terminating or deleted namespace
                     raise
@@ -188,12 +190,17 @@ def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
         create_defaults(item.object["metadata"]["name"])
 
 
-def _ensure(registry: Registry, obj: Object) -> None:
+def ensure(registry: Registry, obj: Object) -> None:
+    """Create an object that is missing; its status is written as well."""
     kind = obj["apiVersion"], obj["kind"]
     info = next(info for info in registry.catalog if (info.api_version, info.kind) == kind)
     target = RequestInfo(info, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-    if registry.is_missing(target):
-        registry.create(target, obj, _OPTIONS)
+    if not registry.is_missing(target):
+        return
+    status = obj.get("status")
+    registry.create(target, obj, _OPTIONS)
+    if status and info.has_status:
+        registry.patch(replace(target, subresource="status"), lambda made: {**made, "status": status}, _OPTIONS)
 
 
 def start_maintenance(registry: Registry) -> None:
@@ -218,7 +225,7 @@ def start_maintenance(registry: Registry) -> None:
 class Server:
     """A running API server."""
 
-    def __init__(self, directory: Path, *, context: str, host: str) -> None:
+    def __init__(self, directory: Path, *, context: str, host: str, profile: Profile | None = None) -> None:
         """Load the state of the directory; `serve` starts listening."""
         self.directory, self.context, self.host = directory, context, host
         self.kubeconfig, self.request_log = directory / "kubeconfig", directory / "requests.log"
@@ -226,6 +233,8 @@ class Server:
         self.store = Store(directory / "store.db")
         self.registry = Registry(self.store)
         bootstrap(self.registry, self.authority.read_text())
+        if profile:
+            profile(self.registry)
         start_maintenance(self.registry)
         self.api = LocalApi(self.registry)
         self.tokens = auth.Tokens(directory / "tokens.json")
@@ -295,12 +304,15 @@ def _listen(host: str, port: int, remembered: Path) -> socket.socket:
     return listener
 
 
-async def serve(directory: Path, *, port: int = 0, host: str = "127.0.0.1", context: str = "sandbox") -> Server:
+async def serve(
+    directory: Path, *, port: int = 0, host: str = "127.0.0.1", context: str = "sandbox", profile: Profile | None = None
+) -> Server:
     """Start the API server of a directory, which has its state, certificates, tokens, kubeconfig and request log.
 
-    ``port`` 0 means the previous port if it is free. Raises OSError for a used port or an unwritable directory.
+    ``port`` 0 means the previous port if it is free; ``profile`` adds what a distribution of Kubernetes has besides.
+    Raises OSError for a used port or an unwritable directory.
     """
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
-    server = Server(directory, context=context, host=host)
+    server = Server(directory, context=context, host=host, profile=profile)
     await server.listen(port)
     return server

@@ -19,7 +19,7 @@ NONE, UNKNOWN = "<none>", "<unknown>"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _META, _ROLE = "meta.k8s.io/v1", "node-role.kubernetes.io/"
 _JSON_PATH_STEP = re.compile(
-    r"""\.(?P<key>[\w-]+) | \[\?\(@\.(?P<field>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""", re.VERBOSE
+    r"""\.(?P<key>(?:[\w/-]|\\\.)+) | \[\?\(@\.(?P<field>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""", re.VERBOSE
 )
 
 
@@ -263,7 +263,7 @@ def find_json_path(value: Any, path: str) -> Any:
         if step is None:
             return None
         if step["key"]:
-            value = value_at(value, step["key"])
+            value = value_at(value, step["key"].replace("\\.", "."))
         else:
             rows = value if isinstance(value, list) else ()
             value = next((row for row in rows if value_at(row, step["field"]) == step["value"]), None)

@@ -17,13 +17,18 @@ from gpu_provision.sandbox.controllers.node_filters import NodeViews
 from gpu_provision.sandbox.controllers.node_lifecycle import NodeLifecycle, PodCollector, TaintEviction
 from gpu_provision.sandbox.controllers.scheduler import Scheduler
 
+Build = Callable[[ControllerManager], Iterable[QueueController[Any]]]
 
-async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ServedResource]]) -> None:
+
+async def run_controllers(
+    api: Api, *, resources: Callable[[], Iterable[ServedResource]], operators: Build = lambda _: ()
+) -> None:
     """Run all controllers until cancelled; one that fails is logged and started again.
 
     Args:
         api: The cluster.
         resources: Returns what the API server has now: garbage collection and namespace deletion reach all of it.
+        operators: Returns the controllers that a distribution of Kubernetes has besides.
     """
     cluster = ControllerManager(api)
     views, graph = NodeViews(cluster.informer(NODES)), OwnershipGraph(cluster, resources)
@@ -39,6 +44,7 @@ async def run_controllers(api: Api, *, resources: Callable[[], Iterable[ServedRe
         PodCollector(cluster),
         GarbageCollector(cluster, graph),
         Namespaces(cluster, graph),
+        *operators(cluster),
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(supervise(cluster.run, "the informers"))

@@ -62,12 +62,13 @@ TOOLS: Mapping[str, str] = {
 
 _APT_TOOLS = {"update-initramfs", "dpkg-query", "apt-config", "apt-mark", "apt-get", "dpkg", "update-ca-certificates"}
 _RPM_TOOLS = {"dracut", "rpm", "dnf", "zypper", "update-ca-trust"}
-_DRACUT_FAMILY = {"rhel", "rocky", "ol", "centos", "fedora", "sles"}
+_DRACUT_FAMILY = {"rhel", "rhcos", "rocky", "ol", "centos", "fedora", "sles"}
 _DEBIAN_FAMILY = {"ubuntu", "debian"}
 _TITLES = {
     "ubuntu": "Ubuntu",
     "debian": "Debian GNU/Linux",
     "rhel": "Red Hat Enterprise Linux",
+    "rhcos": "Red Hat Enterprise Linux CoreOS",
     "rocky": "Rocky Linux",
     "ol": "Oracle Linux Server",
     "sles": "SLES",
@@ -127,6 +128,7 @@ def _system_files(spec: HostSpec) -> dict[str, str]:
         "NAME": title,
         "VERSION_ID": spec.os_version,
         "ID": spec.os_id,
+        **spec.os_release,
     }
     image = f"initramfs-{spec.kernel}.img" if spec.os_id in _DRACUT_FAMILY else f"initrd.img-{spec.kernel}"
     return {
@@ -141,6 +143,7 @@ def _system_files(spec: HostSpec) -> dict[str, str]:
         f"boot/{image}": _BLACKLIST,
         f"boot/vmlinuz-{spec.kernel}": "",
         **({".sandbox/has-nvidia-gpu": ""} if spec.gpus else {}),
+        **({"run/ostree-booted": ""} if "OSTREE_VERSION" in spec.os_release else {}),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # fleets need YAML, which would weigh on everybody who only runs a command
@@ -42,6 +42,7 @@ class HostSpec:
         mellanox: Whether it has a network card of Mellanox.
         disk_free: KiB that are free on its disk.
         reachable: Whether it can be connected to.
+        os_release: Fields of /etc/os-release besides the usual ones; RHCOS has some.
     """
 
     name: str
@@ -62,6 +63,7 @@ class HostSpec:
     mellanox: bool = False
     disk_free: int = DISK // 2
     reachable: bool = True
+    os_release: Mapping[str, str] = field(default_factory=dict)
 
 
 def to_host_spec(machine: MachineSpec) -> HostSpec:
@@ -94,6 +96,7 @@ def to_host_spec(machine: MachineSpec) -> HostSpec:
         mellanox=bool(host.get("mellanox")),
         disk_free=int(host.get("disk_free", DISK // 2)),
         reachable=bool(host.get("reachable", True)),
+        os_release=machine.release.os_release() if machine.release else {},
     )
 
 

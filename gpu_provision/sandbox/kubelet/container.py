@@ -173,7 +173,7 @@ class Container:
     def script(self) -> str:
         """The shell script that the command line runs, from its text or from a mounted file; empty if none."""
         for index, word in enumerate(self.argv):
-            if word in {"-c", "-ec", "-exc", "-lc"} and index + 1 < len(self.argv):
+            if word in {"-c", "-ec", "-exc", "-lc", "-xc"} and index + 1 < len(self.argv):
                 return self.argv[index + 1]
         for word in self.argv[:2]:
             if self.files.exists(word):

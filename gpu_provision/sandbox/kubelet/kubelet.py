@@ -15,6 +15,7 @@ from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.logs import LogSink
 from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine_config_daemon import MachineConfigDaemons
 from gpu_provision.sandbox.kubelet.node import Registration, heartbeats
 from gpu_provision.sandbox.kubelet.pod import PodWorker
 
@@ -72,8 +73,12 @@ class Kubelets:
         if machine.note_fault(fault, struck=True):
             kernel = str(fault.get("kernel", "")) or machine.spec.kernel
             machine.spec = replace(machine.spec, kernel=kernel)
-            self._start_reboot(machine)
-            await self._finish_reboot(machine)
+            await self.reboot(machine)
+
+    async def reboot(self, machine: Machine) -> None:
+        """Reboot a machine, and wait until it is back."""
+        self._start_reboot(machine)
+        await self._finish_reboot(machine)
 
     def _start_reboot(self, machine: Machine) -> None:
         """Reboot a machine: its pods lose their containers and start again afterwards."""
@@ -168,6 +173,8 @@ async def run_nodes(simulation: Simulation, fleet: Fleet, *, registered: asyncio
             group.create_task(simulation.recorder.run())
             group.create_task(kubelets.follow_hosts())
             group.create_task(heartbeats(registrations, simulation))
+            if fleet.openshift:
+                group.create_task(MachineConfigDaemons(simulation, kubelets.reboot).run())
             if registered is not None:
                 registered.set()
     finally:

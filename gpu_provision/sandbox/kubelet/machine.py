@@ -22,6 +22,8 @@ from gpu_provision.sandbox.fleet import MachineSpec, Timings
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.filesystem import HostFiles
 from gpu_provision.sandbox.kubelet.logs import LogSink
+from gpu_provision.sandbox.machine_config import read_effects
+from gpu_provision.sandbox.openshift_releases import RELEASES, release_of_os
 from gpu_provision.sandbox.operand_rules import GPU_RESOURCE, Mig
 from gpu_provision.sandbox.state import replace_file
 
@@ -67,6 +69,9 @@ class MachineState:
         struck: Faults that strike once and have done so.
         last_start: When a container started last, in seconds since 1970.
         granted: Indices of the devices that each container holds, by ``<pod uid>/<container>``.
+        config: The rendered MachineConfig that it runs; empty for a machine that no Machine Config Operator manages.
+        release: The release of OpenShift that this brought; empty for the fleet's own.
+        blocked: Modules that the configuration keeps from being loaded; ``loaded`` are those that it loads at boot.
     """
 
     boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -87,6 +92,10 @@ class MachineState:
     empty_dirs: dict[str, dict[str, str]] = field(default_factory=dict)
     struck: list[str] = field(default_factory=list)
     last_start: int = 0
+    config: str = ""
+    release: str = ""
+    blocked: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
 
 
 class Machine:
@@ -108,6 +117,8 @@ class Machine:
         remembered = _load(self._file)
         self.known = remembered is not None
         self.state = remembered or MachineState()
+        if self.state.release in RELEASES:
+            self.spec = spec.on_release(RELEASES[self.state.release])
         self.faults = NodeFaults()
         self.rebooting = self._save_is_due = False
         self.clients: set[str] = set()
@@ -187,6 +198,8 @@ class Machine:
 
     def nouveau_loaded(self) -> bool:
         """Whether nouveau holds the card, as the simulated host's own modules show, else as the fleet says."""
+        if "nouveau" in self.state.blocked:
+            return False
         lines = self.host.modules()
         if lines is not None:
             return any(line.startswith("nouveau ") for line in lines)
@@ -265,6 +278,16 @@ class Machine:
             if held:
                 self.save_and_notify()
 
+    def take_config(self, rendered: Object) -> None:
+        """Take a rendered MachineConfig, as a boot does: system, kernel, and which modules it loads."""
+        effects = read_effects(rendered)
+        self.state.config = rendered["metadata"]["name"]
+        self.state.blocked, self.state.loaded = effects.blocked_modules, effects.loaded_modules
+        release = release_of_os(effects.os_image_url)
+        if release is not None and release != self.spec.release:
+            self.spec, self.state.release = self.spec.on_release(release), release.version
+        self.save_and_notify()
+
     def reboot(self) -> None:
         """Lose what does not outlive a reboot, and get a new boot ID: the simulated host's, if that rebooted before."""
         new_id = str(uuid.uuid4())
@@ -281,6 +304,7 @@ class Machine:
 
     def _boot(self) -> None:
         self.state.modules = [m for m in ("i2c_core", "ipmi_msghandler") if m in self.spec.host.get("modules", ())]
+        self.state.modules += [m for m in self.state.loaded if m not in (*self.state.modules, *self.state.blocked)]
         if self.host_driver and self.spec.gpu:
             self.state.driver = self.host_driver
             self.state.modules += ["nvidia", "nvidia_uvm", "nvidia_modeset"]

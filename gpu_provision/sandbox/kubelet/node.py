@@ -10,10 +10,12 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, LEASES, NODES, NOT_FOUND, ApiError, Object
+from gpu_provision.sandbox.fleet import MachineSpec
 from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
 
 SIMULATED = "gpu-provision.io/simulated"
-_CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+_CONTROL_PLANES = ("master", "control-plane")
+"""Roles whose nodes have a taint of that name; OpenShift's have both roles and the first taint."""
 
 _OS_IMAGES = {
     "ubuntu20.04": "Ubuntu 20.04.6 LTS",
@@ -38,11 +40,20 @@ _LEASE_NAMESPACE = "kube-node-lease"
 _log = logging.getLogger(__name__)
 
 
+def _os_image(spec: MachineSpec) -> str:
+    if spec.release:
+        return spec.release.os_image
+    return _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}")
+
+
 def node_object(machine: Machine) -> Object:
     """Return the Node that a kubelet registers at its first start."""
     spec = machine.spec
     roles = {f"node-role.kubernetes.io/{role}": "" for role in spec.roles}
-    taints = [*([_CONTROL_PLANE] if "control-plane" in spec.roles else []), *map(dict, spec.taints)]
+    tainted = [role for role in _CONTROL_PLANES if role in spec.roles][:1]
+    own = [{"key": f"node-role.kubernetes.io/{role}", "effect": "NoSchedule"} for role in tainted]
+    taints = [*own, *map(dict, spec.taints)]
+    system = {"node.openshift.io/os_id": spec.os_id} if spec.release else {}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -55,6 +66,7 @@ def node_object(machine: Machine) -> Object:
                 "kubernetes.io/hostname": spec.name,
                 "kubernetes.io/os": "linux",
                 **roles,
+                **system,
                 **spec.labels,
             },
             "annotations": {SIMULATED: "true", "volumes.kubernetes.io/controller-managed-attach-detach": "true"},
@@ -150,7 +162,7 @@ class Registration:
                     "kubeletVersion": spec.kubelet,
                     "machineID": state.machine_id,
                     "operatingSystem": "linux",
-                    "osImage": _OS_IMAGES.get(spec.os, f"{spec.os_id.capitalize()} {spec.os_version}"),
+                    "osImage": _os_image(spec),
                     "systemUUID": state.machine_id,
                 },
                 "addresses": addresses,

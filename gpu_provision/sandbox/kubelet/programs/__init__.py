@@ -10,7 +10,7 @@ import fnmatch
 import posixpath
 
 from gpu_provision.sandbox.kubelet.container import Container, Program
-from gpu_provision.sandbox.kubelet.programs import device_plugin, driver, mig, nfd, operands, shell
+from gpu_provision.sandbox.kubelet.programs import device_plugin, driver, driver_toolkit, mig, nfd, operands, shell
 
 PROGRAMS: dict[str, Program] = {
     "nfd-worker": nfd.WORKER,
@@ -18,6 +18,7 @@ PROGRAMS: dict[str, Program] = {
     "nfd-gc": nfd.GARBAGE_COLLECTOR,
     "driver-manager": driver.DRIVER_MANAGER,
     "nvidia-driver": driver.DRIVER,
+    "ocp_dtk_entrypoint": driver_toolkit.ENTRYPOINT,
     "nvidia-gds-driver": driver.GDS,
     "nvidia-gdrcopy-driver": driver.GDRCOPY,
     "nvidia-toolkit": operands.TOOLKIT,

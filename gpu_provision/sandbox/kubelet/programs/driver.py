@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,11 @@ _MAJOR_ONLY = ("rhel", "rocky", "ol")
 _DEFAULT_VERSION = "580.95.05"
 _OWNER = "driver"
 _REFUSED = "modprobe: ERROR: could not insert 'nvidia': No such device"
+_ENTITLEMENT = "/etc/pki/entitlement"
+_NO_ENTITLEMENT = "FATAL: failed to install elfutils-libel-devel. RHEL entitlement may be improperly deployed."
+Install = Callable[[Container, str, str, str], Awaitable[tuple[str, ...]]]
+"""Takes container, version, the image's system and the kernel of its modules; returns what a failure printed."""
+
 _BUILD_ERROR = "error: implicit declaration of function 'follow_pfn' [-Werror=implicit-function-declaration]"
 
 
@@ -127,7 +132,13 @@ async def _run_driver(container: Container) -> int:
     if "reload_nvidia_peermem" in container.argv:
         container.log("waiting for mellanox ofed and nvidia drivers to be installed")
         await machine.wait_until(lambda: bool(machine.spec.host.get("mellanox")) and "nvidia" in machine.state.modules)
-        return await _serve_module(container, "nvidia_peermem")
+        return await serve_module(container, "nvidia_peermem")
+    return await run_driver(container, install_driver)
+
+
+async def run_driver(container: Container, install: Install) -> int:
+    """Install the driver that the image's tag names, load it, and stay."""
+    machine = container.machine
     version, _, rest = container.tag.partition("-")  # 595.91.07-ubuntu24.04, or 595-6.8.0-45-generic-ubuntu24.04
     if not version[:1].isdigit():  # a tag of the user's own
         version, rest = "", container.tag
@@ -139,7 +150,7 @@ async def _run_driver(container: Container) -> int:
         container.log(f"NVIDIA driver {version} is already loaded with this configuration; nothing to install")
     else:
         image_os = rest.rsplit("-", 1)[-1]
-        problem = await _install(container, version, image_os, kernel) or _load(container, version)
+        problem = await install(container, version, image_os, kernel) or _load(container, version)
         if problem:
             container.log(*problem, "Stopping NVIDIA persistence daemon...", "Unmounting NVIDIA driver rootfs...")
             return 1
@@ -156,7 +167,7 @@ async def _run_driver(container: Container) -> int:
     return await container.run_forever()
 
 
-async def _install(container: Container, version: str, image_os: str, kernel: str) -> tuple[str, ...]:
+async def install_driver(container: Container, version: str, image_os: str, kernel: str) -> tuple[str, ...]:
     """Build the kernel modules, unless the image has those of a ``kernel``; return what was printed on a failure."""
     machine, spec = container.machine, container.machine.spec
     container.log(
@@ -177,9 +188,17 @@ async def _install(container: Container, version: str, image_os: str, kernel: st
             f"E: Unable to locate package linux-headers-{spec.kernel}",
             f"Could not resolve Linux kernel version: the image is for {image_os}, the host runs {spec.os}",
         )
+    if spec.release and not kernel and not container.files.exists(_ENTITLEMENT):
+        return (f"Installing elfutils for {spec.kernel}...", _NO_ENTITLEMENT)
     if kernel:
         foreign = f"E: Unable to locate package linux-modules-nvidia-{branch(version)}-server-{spec.kernel}"
         return () if kernel == spec.kernel else (foreign,)
+    return await build_modules(container)
+
+
+async def build_modules(container: Container) -> tuple[str, ...]:
+    """Build the kernel modules for the machine's kernel; return what was printed on a failure."""
+    machine, spec = container.machine, container.machine.spec
     slow = machine.faults.find("driver-slow", machine.name)
     await container.sleep(container.simulation.timings.driver_build + float(slow.get("seconds", 60) if slow else 0))
     fault = machine.faults.find("driver-build-fails", machine.name)
@@ -221,7 +240,7 @@ def _stop_driver(container: Container) -> None:
         container.log("Could not unload NVIDIA driver kernel modules, driver is in use")
 
 
-async def _serve_module(container: Container, module: str) -> int:
+async def serve_module(container: Container, module: str) -> int:
     """Load a module and stay; the driver takes it along when it is unloaded."""
     machine = container.machine
     machine.state.modules += [] if module in machine.state.modules else [module]
@@ -232,7 +251,7 @@ async def _serve_module(container: Container, module: str) -> int:
 
 async def _run_builder(module: str, container: Container) -> int:
     await container.machine.wait_until(lambda: "nvidia" in container.machine.state.modules)
-    return await _serve_module(container, module)
+    return await serve_module(container, module)
 
 
 DRIVER_MANAGER = Program(_run_manager)

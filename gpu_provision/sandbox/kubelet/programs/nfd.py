@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ _WORKER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-worker.conf"
 _MASTER_CONFIG = "/etc/kubernetes/node-feature-discovery/nfd-master.conf"
 _CPUID = ("ADX", "AESNI", "AVX", "AVX2", "FMA3")
 _GC_INTERVAL = 60.0
+_DOWNSTREAM = ("ose-node-feature-discovery", "origin-node-feature-discovery")
+_DOWNSTREAM_FIELDS = ("OSTREE_VERSION", "RHEL_VERSION", "OPENSHIFT_VERSION")
+_RANGE = re.compile(r"\{\{-?\s*range \.system\.osrelease\s*-?\}\}(.*?)\{\{-?\s*end\s*-?\}\}", re.DOTALL)
 
 
 async def publish(container: Container, name: str, labels: Mapping[str, str]) -> None:
@@ -75,9 +79,34 @@ def discover(container: Container, config: Mapping[str, Any]) -> dict[str, str]:
     }
     if files.host_path("/host-etc/os-release") == "/etc/os-release":
         found |= operand_rules.os_labels(spec.os_id, spec.os_version)
+        found |= _openshift_labels(container, config)
     if files.host_path("/host-sys/bus/pci"):
         found |= operand_rules.pci_labels(container.machine.pci_devices(), config)
     return found
+
+
+def _openshift_labels(container: Container, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return labels of the fields that /etc/os-release of RHCOS has besides.
+
+    The worker of OpenShift's own build has three of them; the upstream one has what rules of its configuration say.
+    """
+    release = container.machine.spec.release
+    fields = release.os_release() if release else {}
+    is_downstream = container.image_name.startswith(_DOWNSTREAM)
+    found = {f"system-os_release.{key}": fields[key] for key in _DOWNSTREAM_FIELDS if is_downstream and key in fields}
+    for rule in (config.get("sources") or {}).get("custom") or ():
+        terms = [term for term in rule.get("matchFeatures") or () if term.get("feature") == "system.osrelease"]
+        names = [name for term in terms for name in term.get("matchExpressions") or {}]
+        if names and set(names) <= set(fields):
+            template = _RANGE.fullmatch(str(rule.get("labelsTemplate", "")).strip())
+            lines = (template[1] if template else "").strip()
+            made = (_fill(lines, name, fields[name]).partition("=") for name in names) if lines else ()
+            found |= {key: value for key, _, value in made} | dict(rule.get("labels") or {})
+    return found
+
+
+def _fill(line: str, name: str, value: str) -> str:
+    return re.sub(r"\{\{\s*\.Value\s*\}\}", value, re.sub(r"\{\{\s*\.Name\s*\}\}", name, line))
 
 
 class _NfdMaster:

@@ -1,0 +1,181 @@
+"""The cluster version operator: installs the release that ClusterVersion desires.
+
+As the real one, in its order: ClusterVersion shows the release at once, the image stream of the Driver Toolkit gets its
+tag, then the MachineConfigs change; the update is Completed once the control plane runs it. Workers follow, pool by
+pool.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_provision.sandbox import objects
+from gpu_provision.sandbox.api import ApiResource, Object
+from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
+from gpu_provision.sandbox.machine_config import CONTROLLER_VERSION, MACHINE_CONFIGS, POOLS
+from gpu_provision.sandbox.objects import ConditionUpdate, Key
+from gpu_provision.sandbox.openshift_releases import RELEASES, Release, later_releases
+
+CLUSTER_VERSIONS = ApiResource("config.openshift.io", "v1", "clusterversions")
+IMAGE_STREAMS = ApiResource("image.openshift.io", "v1", "imagestreams")
+_NAME = "version"
+_STREAM = ("openshift", "driver-toolkit")
+_COMPLETED, _PARTIAL = "Completed", "Partial"
+
+
+def _shown(release: Release) -> Object:
+    return {"version": release.version, "image": release.release_image}
+
+
+def new_cluster_version(release: Release, cluster_id: str) -> Object:
+    """Return the ClusterVersion of a cluster that was installed with a release."""
+    now = objects.timestamp()
+    history = {**_shown(release), "state": _COMPLETED, "startedTime": now, "completionTime": now, "verified": False}
+    return {
+        "apiVersion": "config.openshift.io/v1",
+        "kind": "ClusterVersion",
+        "metadata": {"name": _NAME},
+        "spec": {"channel": f"stable-{release.minor}", "clusterID": cluster_id},
+        "status": {
+            "desired": _shown(release),
+            "history": [history],
+            "availableUpdates": [_shown(each) for each in later_releases(release.version)],
+            "conditions": _conditions([], release, done=True),
+            "observedGeneration": 1,
+            "versionHash": release.release_image[-8:],
+        },
+    }
+
+
+def _conditions(before: list[dict[str, Any]], release: Release, *, done: bool, invalid: str = "") -> list[Object]:
+    progress = f"Cluster version is {release.version}" if done else f"Working towards {release.version}"
+    found = list(before)
+    for kind, state, reason, message in (
+        ("Available", "True", "", f"Done applying {release.version}" if done else ""),
+        ("Failing", "False", "", ""),
+        ("Progressing", str(not done), "", progress),
+        ("Invalid", str(bool(invalid)), "InvalidClusterVersion" if invalid else "", invalid),
+    ):
+        known = objects.condition({"status": {"conditions": found}}, kind) or {}
+        text = message if done or kind != "Available" else known.get("message", "")
+        found = objects.set_condition(found, ConditionUpdate(kind, state, reason, text), objects.now())
+    return found
+
+
+def toolkit_stream(release: Release) -> Object:
+    """Return the image stream of the Driver Toolkit, with the tags of one release."""
+    namespace, name = _STREAM
+    return {
+        "apiVersion": "image.openshift.io/v1",
+        "kind": "ImageStream",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"lookupPolicy": {"local": False}, "tags": _spec_tags([], release)},
+        "status": {
+            "dockerImageRepository": f"image-registry.openshift-image-registry.svc:5000/{namespace}/{name}",
+            "tags": _status_tags([], release),
+        },
+    }
+
+
+def _spec_tags(before: list[Object], release: Release) -> list[Object]:
+    source = {"kind": "DockerImage", "name": release.toolkit_image}
+    rest = {"importPolicy": {"scheduled": True}, "referencePolicy": {"type": "Source"}}
+    added = [{"name": tag, "from": source, **rest} for tag in (release.rhcos, "latest")]
+    names = {each["name"] for each in added}
+    return [*(each for each in before if each["name"] not in names), *added]
+
+
+def _status_tags(before: list[Object], release: Release) -> list[Object]:
+    image = release.toolkit_image
+    item = {"created": objects.timestamp(), "dockerImageReference": image, "image": image.partition("@")[2]}
+    added = [{"tag": tag, "items": [{**item, "generation": 1}]} for tag in (release.rhcos, "latest")]
+    names = {each["tag"] for each in added}
+    return [*(each for each in before if each["tag"] not in names), *added]
+
+
+class ClusterVersions(QueueController[Key]):
+    """Brings the cluster to the release that its ClusterVersion desires."""
+
+    name = "cluster-version-operator"
+    watches = (CLUSTER_VERSIONS, IMAGE_STREAMS, MACHINE_CONFIGS, POOLS)
+    workers = 1
+
+    def __init__(self, cluster: ControllerManager) -> None:
+        """Follow the ClusterVersion and the pool of the control plane."""
+        super().__init__(cluster)
+        self._versions, self._configs = cluster.informer(CLUSTER_VERSIONS), cluster.informer(MACHINE_CONFIGS)
+        self._streams, self._pools = cluster.informer(IMAGE_STREAMS), cluster.informer(POOLS)
+        self._versions.on_change(lambda *_: self.queue.add(("", _NAME)))
+        self._pools.on_change(lambda *_: self.queue.add(("", _NAME)))
+
+    async def sync(self, key: Key) -> None:
+        """Take the next step towards the desired release."""
+        found = self._versions.objects.get(key)
+        if found is None:
+            return
+        status, wanted = objects.status(found), (found["spec"].get("desiredUpdate") or {}).get("version", "")
+        release = RELEASES[status["desired"]["version"]]
+        if wanted and wanted != release.version:
+            await self._accept(found, wanted)
+        elif status["history"][0]["state"] == _PARTIAL:
+            await self._apply(found, release)
+
+    async def _accept(self, found: Object, wanted: str) -> None:
+        status, present = objects.status(found), RELEASES[objects.status(found)["desired"]["version"]]
+        if wanted not in {each.version for each in later_releases(present.version)}:
+            why = (
+                f'The cluster version is invalid: spec.desiredUpdate.version: Invalid value: "{wanted}": '
+                "when image is empty the update must be a previous version or an available update"
+            )
+            conditions = _conditions(status["conditions"], present, done=True, invalid=why)
+            await self.cluster.write_status(CLUSTER_VERSIONS, found, {"conditions": conditions})
+            return
+        release = RELEASES[wanted]
+        started = {**_shown(release), "state": _PARTIAL, "startedTime": objects.timestamp(), "completionTime": None}
+        await self.cluster.write_status(
+            CLUSTER_VERSIONS,
+            found,
+            {
+                "desired": _shown(release),
+                "history": [{**started, "verified": False}, *status["history"]],
+                "availableUpdates": [_shown(each) for each in later_releases(wanted)],
+                "conditions": _conditions(status["conditions"], release, done=False),
+                "observedGeneration": found["metadata"].get("generation", 1),
+            },
+        )
+
+    async def _apply(self, found: Object, release: Release) -> None:
+        await self._tag_toolkit(release)
+        changed = False
+        for config in tuple(self._configs.objects.values()):
+            generated = CONTROLLER_VERSION in objects.annotations_of(config) and not objects.controller_of(config)
+            if generated and objects.annotations_of(config)[CONTROLLER_VERSION] != release.version:
+                spec = {"osImageURL": release.os_image_url} if objects.name(config).startswith("00-") else {}
+                annotations = {"annotations": {CONTROLLER_VERSION: release.version}}
+                await self.cluster.patch(MACHINE_CONFIGS, config, {"metadata": annotations, "spec": spec})
+                changed = True
+        if changed or not self._runs_on_control_plane(release):
+            return
+        status, (first, *rest) = objects.status(found), objects.status(found)["history"]
+        done = {**first, "state": _COMPLETED, "completionTime": objects.timestamp()}
+        conditions = _conditions(status["conditions"], release, done=True)
+        await self.cluster.write_status(CLUSTER_VERSIONS, found, {"history": [done, *rest], "conditions": conditions})
+
+    async def _tag_toolkit(self, release: Release) -> None:
+        stream = self._streams.objects.get(_STREAM)
+        if stream is None:
+            return
+        tags = _spec_tags(stream["spec"].get("tags") or [], release)
+        if tags != stream["spec"].get("tags"):
+            stream = await self.cluster.patch(IMAGE_STREAMS, stream, {"spec": {"tags": tags}})
+            status = _status_tags(objects.status(stream).get("tags") or [], release)
+            await self.cluster.write_status(IMAGE_STREAMS, stream, {"tags": status})
+
+    def _runs_on_control_plane(self, release: Release) -> bool:
+        pool = self._pools.objects.get(("", "master"))
+        if pool is None:
+            return True
+        name = objects.value_at(pool, "status", "configuration", "name")
+        config = self._configs.objects.get(("", str(name)))
+        is_current = config is not None and config["spec"].get("osImageURL") == release.os_image_url
+        return is_current and objects.has_condition(pool, "Updated")

@@ -1,0 +1,122 @@
+"""How far the Machine Config Operator is with the stack's MachineConfigs; see test_machine_configs.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_provision.components import machine_config
+from gpu_provision.components.labels import GPU_PRESENT
+from gpu_provision.components.machine_config import ROLE, identity_of
+from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.openshift import (
+    CONFIG_REASON,
+    CONFIG_STATE,
+    CURRENT_CONFIG,
+    DESIRED_CONFIG,
+    MachinePool,
+    OpenShiftFacts,
+)
+from gpu_provision.model.plan import Action
+from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.states import evaluate_states
+from gpu_provision.reconcile.desired_drivers import AWAITS_CONFIG, desired_drivers
+from gpu_provision.reconcile.steps import PatchNode, next_actions
+from tests import data_file
+from tests.components.builders import fleet, inventory, inventory_with
+from tests.planning.builders import Stack, labelled, with_node
+
+CASES = data_file.document(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+GPU, ALL_ROLES = {"matchLabels": {ROLE: "gpu"}}, {"matchExpressions": [{"key": ROLE, "operator": "Exists"}]}
+ANNOTATIONS = (CURRENT_CONFIG, DESIRED_CONFIG, CONFIG_STATE, CONFIG_REASON)
+
+
+def pool(name: str = "gpu", nodes: tuple[str, ...] = ("t4-1", "t4-2"), **fields: Any) -> MachinePool:
+    tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return MachinePool(**{"name": name, "nodes": nodes, "config_selector": GPU} | tuples)
+
+
+def facts_of(case: Mapping[str, Any], facts: ClusterFacts | None = None) -> ClusterFacts:
+    """Return facts in which rendered MachineConfigs hold the present content of the stack, or none of it."""
+    others = [pool("infra", (), config_selector=ALL_ROLES, **case["other"])] if "other" in case else []
+    openshift = OpenShiftFacts(version="4.18.9", pools=(pool(**case["pool"]), *others))
+    given = replace(facts or fleet(), openshift=openshift)
+    wanted = frozenset(identity_of(each).digest for each in prepare(inventory(), given)[1][machine_config.NAME])
+    rendered = {name: frozenset[str]() for name in case.get("old", ())} | dict.fromkeys(case.get("new", ()), wanted)
+    given = replace(given, openshift=replace(openshift, rendered=rendered))
+    for node, text in case["nodes"].items():
+        notes = dict(zip(ANNOTATIONS, text.split(" ", 3), strict=False))
+        given = with_node(given, node, annotations=notes)
+    return given
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_state_of_nodes_and_pools(case: dict[str, Any]) -> None:
+    states = evaluate_states(Stack(facts=facts_of(case)).situation)
+    found = {node: states[machine_config.NAME, node] for node in case["states"]}
+    assert {node: f"{each.state.value} {each.reason}" for node, each in found.items()} == case["states"]
+    assert (machine_config.NAME, "h100-1") not in states, "no MachineConfig is for its pool"
+
+
+BEFORE = {"pool": {"rendered": "r-1", "wanted": "r-1"}, "old": ["r-1"], "nodes": {"t4-1": "r-1 r-1 Done"}}
+ROLLING = {
+    "pool": {"rendered": "r-1", "wanted": "r-2"},
+    "old": ["r-1"],
+    "new": ["r-2"],
+    "nodes": {"t4-1": "r-2 r-2 Done", "t4-2": "r-1 r-2 Working"},
+}
+
+
+def test_labels_follow_the_reboot_of_their_node() -> None:
+    """With its labels a node gets a driver pod, which the reboot would end in the middle of a build."""
+    stack = Stack(facts=facts_of(ROLLING))
+    steps = next_actions(stack.situation, evaluate_states(stack.situation))
+    patches = [step for step in steps if isinstance(step, PatchNode)]
+    assert {each.ref.name for each in patches if GPU_PRESENT in dict(each.labels)} == {"t4-1", "h100-1"}
+
+
+def test_a_rollout_leaves_out_nodes_before_their_reboot() -> None:
+    stack = Stack(facts=facts_of(ROLLING, labelled()))
+    declared = desired_drivers(stack.situation, rebooting={"t4-2"})
+    assert {name: each.left_out for name, each in declared.items() if each.left_out} == {"t4-2": AWAITS_CONFIG}
+
+
+def test_a_plan_names_the_reboots_and_then_the_wait() -> None:
+    stack = Stack(facts=facts_of(BEFORE))
+    created = [each for each in stack.plan.changes if each.ref.kind == "MachineConfig"]
+    assert [each.action for each in created] == [Action.WAIT]
+    del stack.members[created[0].ref]
+    [change] = (each for each in stack.plan.changes if each.component == machine_config.NAME)
+    assert (change.action, change.effects) == (
+        Action.CREATE,
+        ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",),
+    )
+    assert stack.plan.changes.index(change) == min(
+        place for place, each in enumerate(stack.plan.changes) if each.component != "prerequisites"
+    )
+
+
+def test_an_update_names_the_reboots_unless_only_labels_change() -> None:
+    stack = Stack(facts=facts_of(BEFORE))
+    [ref] = (ref for ref in stack.members if ref.kind == "MachineConfig")
+    edited = {**stack.members[ref], "spec": {"kernelArguments": ["quiet"], "config": {}}}
+    stack.members[ref] = edited
+    [change] = (each for each in stack.plan.changes if each.ref == ref and each.action is Action.UPDATE)
+    assert change.effects == ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",)
+
+
+def test_a_machine_config_that_goes_names_the_reboots() -> None:
+    before = Stack(facts=facts_of(BEFORE))
+    [ref] = (ref for ref in before.members if ref.kind == "MachineConfig")
+    off = inventory_with({"openshift": {"machine_config": False}})
+    stack = Stack(facts=facts_of(BEFORE), chosen=off)
+    stack.members[ref] = before.members[ref]
+    [change] = (each for each in stack.plan.changes if each.ref == ref)
+    assert (change.action, change.effects) == (
+        Action.DELETE,
+        ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",),
+    )
