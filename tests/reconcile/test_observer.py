@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,9 +15,11 @@ from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DR
 from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, config_maps_of
+from gpu_provision.kube.observe import NODE, POD, config_maps_of, node_facts
+from gpu_provision.kube.openshift import MACHINE_CONFIG_POOL, machine_pools
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.monitoring_specs import PrometheusRuleSpec, ServiceMonitorSpec
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
@@ -30,6 +32,7 @@ from gpu_provision.reconcile.observer import (
     Memo,
     SituationBuilder,
     StackObserver,
+    watched_scopes,
 )
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.states import STATE
@@ -371,3 +374,36 @@ def test_a_run_of_a_controller_repeats_failed_validations() -> None:
     live = world.observer.live_state(reading_of(world.stack))
     seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
     assert seen.observed.void_pod_uids == {failed["metadata"]["uid"]}
+
+
+def pool_object(wanted: str, updated: int) -> Manifest:
+    """The MachineConfigPool ``gpu`` of the node t4-1."""
+    role = {"matchLabels": {"machineconfiguration.openshift.io/role": "gpu"}}
+    nodes = {"matchLabels": {"pool": "gpu"}}
+    spec = {"machineConfigSelector": role, "nodeSelector": nodes, "configuration": {"name": wanted}}
+    status = {"configuration": {"name": "rendered-1"}, "machineCount": 1, "updatedMachineCount": updated}
+    kind = {"apiVersion": MACHINE_CONFIG_POOL.api_version, "kind": MACHINE_CONFIG_POOL.kind}
+    metadata = {"name": "gpu", "resourceVersion": f"{wanted}-{updated}"}
+    return {**kind, "metadata": metadata, "spec": spec, "status": status}
+
+
+def test_a_run_follows_the_pools_and_reads_each_rendered_config_once() -> None:
+    node = node_object("t4-1", {**nfd_labels(), "pool": "gpu"})
+    nodes = [node_facts(node)]
+    facts = replace(fleet(), openshift=OpenShiftFacts(pools=machine_pools([pool_object("rendered-1", 1)], nodes)))
+    stack = Stack(facts=facts)
+    view, asked = SituationBuilder(reading_of(stack)), list[set[str]]()
+
+    def read(names: Iterable[str]) -> dict[str, frozenset[str]]:
+        asked.append({*names})
+        return dict.fromkeys(names, frozenset())
+
+    view.read_rendered = read
+    for wanted, updated in (("rendered-1", 1), ("rendered-2", 0), ("rendered-2", 0), ("rendered-2", 1)):
+        objects = {ref_of(each): each for each in (node, pool_object(wanted, updated))}
+        seen = view.build(Showing(objects), {}, {})
+        [pool] = seen.context.openshift.pools if seen.context.openshift else ()
+        assert (pool.wanted, pool.updated, pool.nodes) == (wanted, updated, ("t4-1",))
+    assert asked == [{"rendered-1"}, {"rendered-2"}]
+    assert Scope(MACHINE_CONFIG_POOL) in watched_scopes(reading_of(stack))
+    assert Scope(MACHINE_CONFIG_POOL) not in watched_scopes(reading_of(Stack()))
