@@ -142,7 +142,8 @@ def test_a_host_of_an_openshift_fleet_is_coreos(tmp_path: Path) -> None:
         'OSTREE_VERSION="418.94.202505062142-0"',
     ):
         assert line in release.splitlines()
-    assert said(host, "command -v rpm crio apt-get") == "/.sandbox/bin/rpm\n/.sandbox/bin/crio"
+    tools = "for tool in rpm crio apt-get; do command -v $tool; done; true"
+    assert said(host, tools) == "/.sandbox/bin/rpm\n/.sandbox/bin/crio"
 
 
 def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

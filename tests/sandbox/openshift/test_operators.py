@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from gpu_provision.sandbox import objects
@@ -74,21 +75,31 @@ def test_a_machine_config_rolls_the_pool_node_by_node(simulate: Simulate) -> Non
     simulate(scenario)
 
 
-def test_several_machine_configs_reboot_once(simulate: Simulate) -> None:
-    """The operator waits for further ones before it renders; so a pool is still Updated right after a change."""
+def test_the_operator_waits_for_further_machine_configs(simulate: Simulate) -> None:
+    """Nodes reboot once for those that belong together; so a pool is still Updated right after a change."""
+    found = fleet()
+    slow = replace(found, timings=replace(found.timings, render_delay=100))  # two seconds
 
     async def scenario(lab: Lab) -> None:
-        before = (await lab.pool())["spec"]["configuration"]["name"]
-        for number in range(3):
-            await lab.create(machine_config(f"99-worker-{number}"))
-            await lab.create(machine_config(f"98-worker-{number}", kernelArguments=[f"n={number}"]))
-        assert objects.has_condition(await lab.pool(), "Updated")
-        await lab.rolled("98-worker-2")
+        before = (await lab.pool())["spec"]["configuration"]
+        await lab.create(machine_config(MINE, kernelArguments=["a"]))
+        await lab.api.patch(POOLS, "worker", {"spec": {"maxUnavailable": 2}})
+
+        async def seen() -> bool:
+            pool = await lab.pool()
+            return bool(pool["status"]["observedGeneration"] == pool["metadata"]["generation"])
+
+        await lab.until(seen, "the operator has looked at the pool")
+        pool = await lab.pool()
+        assert pool["spec"]["configuration"] == before
+        assert objects.has_condition(pool, "Updated")
+        await lab.create(machine_config(f"{MINE}-too", kernelArguments=["b"]))
+        await lab.rolled(MINE)
+        assert (await lab.rendered())["spec"]["kernelArguments"] == ["a", "b"]
         rendered = [each for each in (await lab.api.list(MACHINE_CONFIGS))[0] if objects.controller_of(each)]
         assert sum(objects.name(each).startswith("rendered-worker") for each in rendered) == 2
-        assert before in {objects.name(each) for each in rendered}
 
-    simulate(scenario)
+    simulate(scenario, slow)
 
 
 def test_max_unavailable_lets_nodes_go_together(simulate: Simulate) -> None:
@@ -249,6 +260,26 @@ def test_a_roll_survives_a_restart(simulate: Simulate) -> None:
     boots: dict[str, str] = {}
     simulate(begin)
     simulate(finish)
+
+
+def test_an_update_that_was_interrupted_after_its_boot(simulate: Simulate) -> None:
+    """It is finished; the node boots no second time."""
+
+    async def scenario(lab: Lab) -> None:
+        boot = lab.machines["gpu-0"].state.boot_id
+        before = objects.annotations_of(await lab.node())[CURRENT]
+        interrupted = {CURRENT: "rendered-worker-before", STATE: "Working"}
+        await lab.api.patch(NODES, "gpu-0", {"metadata": {"annotations": interrupted}, "spec": {"unschedulable": True}})
+
+        async def done() -> bool:
+            node = await lab.node()
+            found = objects.annotations_of(node)
+            return found[STATE] == "Done" and found[CURRENT] == before and "unschedulable" not in node["spec"]
+
+        await lab.until(done, "the node is done")
+        assert lab.machines["gpu-0"].state.boot_id == boot
+
+    simulate(scenario)
 
 
 def test_an_upgrade_brings_kernels_and_toolkits(simulate: Simulate) -> None:
