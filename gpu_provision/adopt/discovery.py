@@ -8,7 +8,8 @@ from functools import cached_property
 
 from gpu_provision.components import labels, prerequisites
 from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.observe import MEMBER_KINDS, NODE, POD, node_facts
+from gpu_provision.kube.observe import MEMBER_KINDS, NODE, OPENSHIFT_KINDS, POD, node_facts, served_groups
+from gpu_provision.kube.openshift import read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref
 from gpu_provision.model.inventory import Inventory
@@ -20,7 +21,12 @@ DRIVER_APP = "nvidia-driver-daemonset"
 
 _PARALLEL = 12
 _DEPLOYMENT, _DAEMON_SET = Kind("apps/v1", "Deployment"), Kind("apps/v1", "DaemonSet")
-_OF_CLUSTER = frozenset({"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "RuntimeClass"})
+_OF_CLUSTER = frozenset(
+    {
+        *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "RuntimeClass"),
+        *(kind.kind for kind in OPENSHIFT_KINDS),
+    }
+)
 _NFD = "node-feature-discovery"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _RELEASE, _RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
@@ -143,9 +149,12 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
     operators = filter(is_operator, cluster.list(_DEPLOYMENT).items)
     operands = (item for item in cluster.list(_DAEMON_SET).items if is_owned(item, uids_of(policies)))
     namespaces = sorted({*own, *(item["metadata"]["namespace"] for item in (*operators, *operands))})
+    found_nodes = tuple(map(node_facts, nodes))
+    openshift = read_openshift(cluster, served_groups(cluster), found_nodes)
+    kinds = MEMBER_KINDS.union(OPENSHIFT_KINDS if openshift else ())
     scopes = [
         (kind, namespace)
-        for kind in (*sorted(MEMBER_KINDS), POD)
+        for kind in (*sorted(kinds), POD)
         for namespace in ([""] if kind.kind in _OF_CLUSTER else namespaces)
     ]
     with RequestPool(cluster, _PARALLEL) as pool:
@@ -159,5 +168,5 @@ def discover(cluster: KubeClient, inventory: Inventory | None = None) -> Operato
         objects=index_by_ref(item for item in found if item["kind"] != "Pod"),
         pods=tuple(item for item in found if item["kind"] == "Pod"),
         nodes=nodes,
-        facts=ClusterFacts(version=version, nodes=tuple(map(node_facts, nodes))),
+        facts=ClusterFacts(version=version, nodes=found_nodes, openshift=openshift),
     )

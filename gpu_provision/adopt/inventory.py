@@ -36,6 +36,7 @@ from gpu_provision.inventory.schema_errors import to_finding
 from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, InvalidInventoryError
+from gpu_provision.model.openshift_specs import OPENSHIFT
 
 _NAMESPACE = "gpu-operator"  # the namespace that the GPU Operator's installation guide names
 _NO_ENV = "A variable is a mapping with `name` and `value`, and nothing else."
@@ -75,6 +76,7 @@ def derive_inventory(
     release = release or release_of(source)
     main = _without_driver(source) if source.drivers else source
     settings = carried_settings(main, release)
+    platform = settings.pop("cluster", {})
     if source.drivers:  # what the operator takes without a value is not of these drivers
         _remove(settings, ("driver", "upgrade_policy"))
     draft = Draft(data={}, unsupported=[item for each in (main, *source.drivers) for item in report_unsupported(each)])
@@ -93,7 +95,7 @@ def derive_inventory(
     origins |= {("pools", pool): each.source for pool, each in own.items()}
     draft.data = {
         "name": name,
-        "cluster": {**{key: value for key, value in cluster.items() if value}},
+        "cluster": {**platform, **{key: value for key, value in cluster.items() if value}},
         "release": release,
         "host_prerequisites": {"enabled": False},
         **settings,
@@ -133,6 +135,8 @@ def settings_of_install(install: OperatorInstall) -> OperatorSettings:
     found = _settings_of_live(POLICY, install.policy or {})
     found.version_texts = (*_chart_texts(install), *found.version_texts)
     found.namespace = install.namespace
+    if install.facts.openshift:
+        put_value(found.spec, ("platform", "openshift"), True)  # noqa: FBT003 - a value of the chart
     found.drivers = [_settings_of_live(DRIVER, driver) for driver in install.drivers]
     return found
 
@@ -174,7 +178,7 @@ def carried_settings(source: OperatorSettings, release: str) -> dict[str, Any]:
 
 def _is_implied(kind: str, name: str, spec: Mapping[str, Any]) -> bool:
     """Whether a field has no effect without another one that is off, or has the value that it follows."""
-    only_with = reference.row_of(VALUES, name).only_with if kind == VALUES else ""
+    only_with = reference.row_of(kind, name).only_with
     followed = read_table("reference.yaml")["follows"].get(name, "")
     default = reference.default_of(reference.setting_of(followed)) if followed else None
     is_off = bool(only_with) and not value_at(spec, only_with)
@@ -231,6 +235,8 @@ def _convert(key: str, value: Any) -> Any:
         return _parse_text(value[_MIG_FILE])
     if key.endswith("max_unavailable") and re.fullmatch(r"[0-9]{1,9}", str(value)):
         return int(value)
+    if key == "cluster.platform":
+        return OPENSHIFT if value else None
     if key == "driver.args" and isinstance(value, list) and value[0] == "init":  # an inventory's arguments follow it
         return value[1:]
     return value

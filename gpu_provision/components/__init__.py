@@ -24,6 +24,7 @@ from gpu_provision.components import (
     nfd,
     node_labels,
     node_status_exporter,
+    openshift_problems,
     prerequisites,
     security_constraints,
     startup_taint,
@@ -140,6 +141,7 @@ def problems(context: RenderContext) -> tuple[Finding, ...]:
     )
     return (
         *targets.problems(context),
+        *openshift_problems.problems(context),
         *own,
         *architectures.problems(images_of_other_architectures(context)),
         *_collisions(context),

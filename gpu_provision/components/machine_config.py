@@ -48,6 +48,12 @@ def spec(inventory: Inventory) -> OpenShiftSection | None:
     return section if section.machine_config and inventory.cluster.platform != KUBERNETES else None
 
 
+def has_machine_configs(inventory: Inventory) -> bool:
+    """Whether an inventory declares what MachineConfigs carry, if the cluster is an OpenShift cluster."""
+    pools = (pool for pool in inventory.pools.values() if pool.gpu)
+    return spec(inventory) is not None and any(pool.host_prerequisites.enabled for pool in pools)
+
+
 def is_needed(_spec: OpenShiftSection, context: RenderContext) -> bool:
     """Whether the cluster is an OpenShift cluster."""
     return context.openshift is not None
@@ -242,19 +248,13 @@ def _nodes_without_pool(context: RenderContext, openshift: OpenShiftFacts) -> It
     ]
     if not lost:
         return
-    unread = sorted(each for each in openshift.unreadable if each.startswith("machineconfigpools."))
-    if unread:
-        evidence, fix = f"{unread[0]} cannot be read", "grant the roles that gpu-provision rbac prints"
-    else:
-        evidence = f"MachineConfigPools: {', '.join(pool.name for pool in openshift.pools) or 'none'}"
-        fix = "label each node for one pool (oc get machineconfigpools); or set openshift: {machine_config: false}"
     yield Finding(
         code=codes.MACHINE_CONFIG_UNREACHED,
-        what="no MachineConfigPool is known for these nodes",
+        what="no MachineConfigPool configures these nodes",
         where=nodes_at(lost, MAX_NODES),
-        evidence=evidence,
+        evidence=f"MachineConfigPools: {', '.join(pool.name for pool in openshift.pools) or 'none'}",
         consequence="these nodes would not get host_prerequisites; nothing is changed",
-        fix=fix,
+        fix="label each node for one pool (oc get machineconfigpools); or set openshift: {machine_config: false}",
     )
 
 

@@ -84,12 +84,18 @@ def discover(
                 code=codes.PROGRAMS_KEPT,
                 what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
                 where=f"Node {', '.join(sorted(nodes))}",
-                fix=f"on each node, once no container uses them: rm -r {folder}; or turn "
-                "host_prerequisites on, and run gpu-provision destroy --hosts-only",
+                fix=_removal_of_programs(folder, on_openshift=bool(found.machine_pools)),
                 severity=Severity.WARNING,
             )
             plan = replace(plan, kept=(*plan.kept, warning))
     return plan
+
+
+def _removal_of_programs(folder: str, *, on_openshift: bool) -> str:
+    if on_openshift:
+        return f"on each node, once no container uses them: oc debug node/NODE -- chroot /host rm -r {folder}"
+    by_hand = f"on each node, once no container uses them: rm -r {folder}"
+    return f"{by_hand}; or turn host_prerequisites on, and run gpu-provision destroy --hosts-only"
 
 
 def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, known: frozenset[str]) -> StackObjects:

@@ -119,7 +119,7 @@ def plan_destroy(found: StackObjects, stack: StackIdentity, *, crds: bool) -> De
         DestroyStage(title="what components left", changes=_delete_changes(found.traces.values())),
         DestroyStage(title="objects", changes=objects),
         DestroyStage(title="custom resources", changes=shared_changes(_DEFINITION) if crds else ()),
-        DestroyStage(title="MachineConfigs", changes=_machine_config_changes(found)),
+        _machine_config_stage(found),
         # Objects that mark unfinished work are deleted last, so an interrupted run can be resumed.
         DestroyStage(title="records and namespaces", changes=(*records, *shared_changes("Namespace")), is_last=True),
     )
@@ -187,13 +187,17 @@ def _delete_changes(items: Iterable[Manifest], *, component: str = "") -> tuple[
     )
 
 
-def _machine_config_changes(objects: StackObjects) -> tuple[Change, ...]:
+def _machine_config_stage(objects: StackObjects) -> DestroyStage:
     """Return the deletions of MachineConfigs with the nodes that reboot; nothing waits for these reboots."""
     configs = (item for item in objects.members.values() if component_of(item) == machine_config.NAME)
     openshift = OpenShiftFacts(pools=objects.machine_pools)
-    return tuple(
+    changes = tuple(
         replace(change, effects=machine_config.reboot_effects(objects.members[change.ref], openshift))
         for change in _delete_changes(configs)
+    )
+    effects = dict.fromkeys(effect for change in changes for effect in change.effects)
+    return DestroyStage(
+        title=f"MachineConfigs, which {', '.join(effects)}" if effects else "MachineConfigs", changes=changes
     )
 
 

@@ -19,11 +19,13 @@ from gpu_provision.inventory.proxies import needs_credentials
 from gpu_provision.inventory.redaction import has_password, is_shown_variable, looks_secret, redact
 from gpu_provision.inventory.references import find_certificate_errors
 from gpu_provision.inventory.sections import SPECS, VALIDATIONS
+from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind
 from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import SelectorError, parse_selector
+from gpu_provision.model.openshift_specs import KUBERNETES
 from gpu_provision.model.rollout_policy import zone_of
 from gpu_provision.model.text import did_you_mean
 
@@ -192,6 +194,9 @@ def check_settings(context: CheckContext) -> Iterator[Problem]:
         what = f"cluster.sandbox and cluster.{both[0]} exclude each other."
         fix = f"Remove sandbox for a real cluster, or {' and '.join(both)} for the sandbox."
         yield context.error("GP161", ("cluster", "sandbox"), what, fix)
+    if cluster.get("platform") == KUBERNETES and "openshift" in context.data:
+        what = "The section openshift is for OpenShift, and cluster.platform is kubernetes."
+        yield context.error(codes.OTHER_PLATFORM, ("cluster", "platform"), what, "Remove one of them.")
     yield from _check_ssh_keys(context)
     yield from _check_secrets(context)
 

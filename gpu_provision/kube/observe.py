@@ -23,7 +23,7 @@ from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
-from gpu_provision.kube.openshift import MACHINE_CONFIG, read_openshift
+from gpu_provision.kube.openshift import CONFIG_GROUP, MACHINE_CONFIG, needed_resources, read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
@@ -162,11 +162,13 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
-        groups = pool.submit(_groups, cluster)
+        groups = pool.submit(served_groups, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
         served = groups.result()
-        resources, openshift = _resources(cluster, served), read_openshift(cluster, served, found)
+        resources = _resources(cluster, served)
+        needed = needed_resources(inventory, ClusterFacts(nodes=found)) if CONFIG_GROUP in served else ()
+        openshift = read_openshift(cluster, served, found, needed)
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
         # Read here: a pool that is left waits for its threads, and Ctrl-C does not reach them any more.
         config_maps = [*pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)]
@@ -185,7 +187,7 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     )
 
 
-def _groups(cluster: KubeClient) -> frozenset[str]:
+def served_groups(cluster: KubeClient) -> frozenset[str]:
     """Return the API groups that the server has."""
     return frozenset(group["name"] for group in cluster.get_path("/apis").get("groups") or ())
 

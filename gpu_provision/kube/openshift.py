@@ -5,14 +5,21 @@ A right that is missing ends no reading: `OpenShiftFacts.unreadable` has its res
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
-from gpu_provision.components.machine_config import content_digests
+from gpu_provision.components.machine_config import content_digests, has_machine_configs
+from gpu_provision.components.targets import targets
 from gpu_provision.kube.client import KINDS, KubeClient
-from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
+from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import ForbiddenError
+from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import selector_of
 from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+
+_T = TypeVar("_T")
 
 CONFIG_GROUP = "config.openshift.io"
 """API group that every OpenShift cluster serves, and no other cluster."""
@@ -25,43 +32,59 @@ MACHINE_CONFIG, MACHINE_CONFIG_POOL = (
 )
 
 
-def read_openshift(cluster: KubeClient, groups: Collection[str], nodes: Collection[NodeFacts]) -> OpenShiftFacts | None:
-    """Return the facts of an OpenShift cluster that serves these API groups; None of another cluster."""
+def read_openshift(
+    cluster: KubeClient, groups: Collection[str], nodes: Collection[NodeFacts], needed: Collection[str] = ()
+) -> OpenShiftFacts | None:
+    """Return the facts of an OpenShift cluster that serves these API groups; None of another cluster.
+
+    Raises ForbiddenError for the ``needed`` resources.
+    """
     if CONFIG_GROUP not in groups:
         return None
     unreadable = set[str]()
 
+    def read(kind: Kind, request: Callable[[], _T], none: _T) -> _T:
+        try:
+            return request() if _group(kind) in groups else none
+        except ForbiddenError:
+            if _resource(kind) in needed:
+                raise
+            unreadable.add(_resource(kind))
+            return none
+
     def get(ref: ObjectRef) -> Manifest:
-        try:
-            return cluster.get(ref) or {} if _group(ref.type) in groups else {}
-        except ForbiddenError:
-            unreadable.add(_resource(ref.type))
-            return {}
+        return read(ref.type, lambda: cluster.get(ref) or {}, {})
 
-    def pools() -> list[Manifest]:
-        try:
-            return cluster.list(MACHINE_CONFIG_POOL).items if _group(MACHINE_CONFIG_POOL) in groups else []
-        except ForbiddenError:
-            unreadable.add(_resource(MACHINE_CONFIG_POOL))
-            return []
-
-    version, proxy, toolkit, found = get(CLUSTER_VERSION), get(PROXY), get(DRIVER_TOOLKIT), pools()
+    version, proxy, toolkit = map(get, (CLUSTER_VERSION, PROXY, DRIVER_TOOLKIT))
     desired, running = _versions(version)
-    machines = machine_pools(found, nodes)
-    try:
-        rendered = read_rendered(cluster, rendered_configs(machines, nodes))
-    except ForbiddenError:
-        unreadable.add(_resource(MACHINE_CONFIG))
-        rendered = {}
+    found = read(MACHINE_CONFIG_POOL, lambda: cluster.list(MACHINE_CONFIG_POOL).items, list[Manifest]())
+    pools = machine_pools(found, nodes)
+    wanted = rendered_configs(pools, nodes)
+    rendered = read(MACHINE_CONFIG, partial(read_rendered, cluster, wanted), dict[str, frozenset[str]]())
     return OpenShiftFacts(
         version=running,
         update=desired if desired != running else "",
         proxy=_proxy(proxy),
         driver_toolkits=_images_by_tag(toolkit),
-        pools=machines,
+        pools=pools,
         rendered=rendered,
         unreadable=frozenset(unreadable),
     )
+
+
+def needed_resources(inventory: Inventory, facts: ClusterFacts) -> frozenset[str]:
+    """Return the resources on which driver containers and MachineConfigs of an OpenShift cluster depend.
+
+    Without them, a plan would change drivers that run, or remove MachineConfigs. ``facts``: those without OpenShift's.
+    """
+    on_openshift = replace(facts, openshift=OpenShiftFacts())
+    built = [
+        each for each in targets(inventory, on_openshift) if each.driver_group and not each.pool.driver.use_precompiled
+    ]
+    kinds = [CLUSTER_VERSION.type, PROXY.type] if any(each.on_openshift for each in built) else []
+    kinds += [DRIVER_TOOLKIT.type] if any(each.toolkit_release for each in built) else []
+    kinds += [MACHINE_CONFIG_POOL, MACHINE_CONFIG] if has_machine_configs(inventory) else []
+    return frozenset(map(_resource, kinds))
 
 
 def _group(kind: Kind) -> str:

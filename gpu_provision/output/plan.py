@@ -91,8 +91,8 @@ def disruption(plan: Plan, style: Style = PLAIN) -> str:
         nodes = {node for change in group for node in change.nodes}
         lines.append(f"{component}: {_restarts('will restart', ranges(nodes), len(nodes), by_node=by_node)}")
     configs = [each for each in plan.changes if each.component == _MACHINE_CONFIG and each.action in SIGNS]
-    reboots = dict.fromkeys(effect for change in configs for effect in change.effects)
-    lines = [*(f"{_MACHINE_CONFIG}: {_in_future_tense(effect)}" for effect in reboots), *lines]
+    reboots = dict.fromkeys((effect, change.certain) for change in configs for effect in change.effects)
+    lines = [f"{_MACHINE_CONFIG}: {_in_future_tense(effect, certain=certain)}" for effect, certain in reboots] + lines
     lines += [rollout_view.text(plan.rollout, style)] if plan.rollout and rollout_view.is_reported(plan.rollout) else []
     return _section("disruption", "\n".join(lines), style)
 
@@ -223,10 +223,10 @@ def _is_by_node(change: Change) -> bool:
     return bool(spec.get("updateStrategy", {}).get("type") == "OnDelete")
 
 
-def _in_future_tense(effect: str) -> str:
+def _in_future_tense(effect: str, *, certain: bool = True) -> str:
     """Return ``will run vectorAdd`` for ``runs vectorAdd``."""
     verb, _, rest = effect.partition(" ")
-    return f"will {_FUTURE[verb]} {rest}" if verb in _FUTURE else effect
+    return f"{'will' if certain else 'may'} {_FUTURE[verb]} {rest}" if verb in _FUTURE else effect
 
 
 def _component(name: str, own: list[Change], style: Style) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+from gpu_provision.components import machine_config, targets
+from gpu_provision.components.labels import NFD_GPU, has_nfd_labels
 from gpu_provision.components.machine_config import NAME, identity_of, reached_pools, stuck_reason
-from gpu_provision.model.cluster import Manifest, NodeFacts, Target
+from gpu_provision.model.cluster import Manifest, NodeFacts, RenderContext, Target
 from gpu_provision.model.openshift import (
     CONFIG_REASON,
     CONFIG_STATE,
@@ -56,7 +59,21 @@ def rollout_state(configs: Iterable[Manifest], openshift: OpenShiftFacts) -> Nod
     stuck = [f"MachineConfigPool {pool.name} {reason}" for pool, _ in unfinished if (reason := stuck_reason(pool))]
     rolling = [_progress(pool, wanted, openshift) for pool, wanted in unfinished if not stuck_reason(pool)]
     state = State.PROGRESSING if rolling else State.FAILED if stuck else State.READY
-    return _state("", state, "; ".join((*stuck, *rolling)))
+    # Each step of a state is a line of the progress.
+    steps = ", ".join(f"{pool.updated}/{pool.machines}" for pool, _ in unfinished) if rolling else ""
+    return replace(_state("", state, "; ".join((*stuck, *rolling))), step=steps)
+
+
+def possible_configs(context: RenderContext) -> list[Manifest]:
+    """Return the MachineConfigs that a stack gets if every node that has no labels of discovery yet has a GPU."""
+    facts, settings = context.facts, machine_config.spec(context.inventory)
+    if settings is None or context.openshift is None:
+        return []
+    supposed = tuple(
+        node if has_nfd_labels(node.labels) else replace(node, labels={**node.labels, NFD_GPU[0]: "true"})
+        for node in facts.nodes
+    )
+    return machine_config.manifests(settings, targets.context(context.inventory, replace(facts, nodes=supposed)))
 
 
 def _configs_by_pool(
@@ -71,6 +88,8 @@ def _configs_by_pool(
 def _progress(pool: MachinePool, wanted: Iterable[ConfigIdentity], openshift: OpenShiftFacts) -> str:
     if not all(openshift.holds(pool, pool.wanted, each) for each in wanted):
         return f"MachineConfigPool {pool.name} has not rendered it yet"
+    if pool.updated >= pool.machines:  # the counts are of the configuration before
+        return f"MachineConfigPool {pool.name} is about to update {pool.machines} nodes"
     return f"MachineConfigPool {pool.name} has updated {pool.updated} of {pool.machines} nodes"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gpu_provision.components import labels, machine_config, mig_manager, node_labels
+from gpu_provision.components import labels, machine_config, mig_manager, nfd, node_labels
 from gpu_provision.components.gpu_resources import has_geometry_by_plain_name
 from gpu_provision.components.labels import DIGEST
 from gpu_provision.diagnostics import pods as pod_view
@@ -17,6 +17,7 @@ from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning import verdicts
 from gpu_provision.planning.applyset import component_of, digest_of, is_owned_by, matches_node
 from gpu_provision.planning.diff import changes_between, differences, owned_keys, path_of
+from gpu_provision.planning.machine_configs import possible_configs
 from gpu_provision.planning.prune import deletions, emptied_daemonsets, superseded_pod_changes
 from gpu_provision.planning.states import (
     LABELS_PENDING,
@@ -65,6 +66,7 @@ def plan_state(
     nodes = tuple(_node_changes(seen, known))
     moving = {change.ref.name for change in nodes if change.nodes}
     validations = tuple(_validation_changes(seen, known, moving))
+    objects += tuple(_possible_configs(seen, known))
     changes = [*objects, *pod_changes(seen), *nodes, *validations]
     changes += _wait_changes(seen, known, {change.component for change in objects})
     changes += (*deletions(seen), *emptied_daemonsets(seen, moving))
@@ -77,6 +79,23 @@ def plan_state(
         changes=sort_changes([*changes, *label_withdrawals(changes, seen)], tuple(seen.desired)),
         findings=findings,
     )
+
+
+def _possible_configs(seen: ClusterState, known: Mapping[ComponentNode, NodeState]) -> Iterator[Change]:
+    """Yield the MachineConfigs that a run may make once Node Feature Discovery has found out which nodes have a GPU."""
+    discovery = known.get((nfd.NAME, ""))
+    if machine_config.NAME not in seen.desired or discovery is None or discovery.state is State.READY:
+        return
+    made = {ref_of(each) for each in seen.desired[machine_config.NAME]}
+    for manifest in possible_configs(seen.context):
+        if (ref := ref_of(manifest)) not in made:
+            yield Change(
+                component=machine_config.NAME,
+                action=Action.CREATE,
+                ref=ref,
+                effects=machine_config.reboot_effects(manifest, seen.context.openshift),
+                certain=False,
+            )
 
 
 def sort_changes(changes: Iterable[Change], components: Sequence[str]) -> tuple[Change, ...]:

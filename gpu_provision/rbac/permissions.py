@@ -16,7 +16,7 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
-from gpu_provision.kube.openshift import MACHINE_CONFIG
+from gpu_provision.kube.openshift import DRIVER_TOOLKIT, MACHINE_CONFIG
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.openshift_specs import OPENSHIFT
@@ -112,14 +112,16 @@ def for_adopt(inventory: Inventory) -> frozenset[Permission]:
 
 def additional_for_adopt(inventory: Inventory) -> frozenset[Permission]:
     """Return what an adoption needs besides what an apply needs."""
-    return frozenset(_rows(inventory, "adopt"))
+    on_openshift = ["adopt_openshift"] if inventory.cluster.platform == OPENSHIFT else []
+    return frozenset(_rows(inventory, "adopt", *on_openshift))
 
 
 def for_read(inventory: Inventory, kinds: Iterable[Kind]) -> Iterator[Permission]:
     """Yield what one reading needs; objects of the kinds are looked for everywhere, as earlier inventories had them."""
     yield from (one for kind in kinds for one in _on_kind(kind, "list"))
-    machines = ["machine_configs"] if _rolls_machines(inventory) else ()
-    yield from _rows(inventory, "read", *machines, *(["preview"] if inventory.may_evict else ()))
+    on_openshift = ["openshift"] if inventory.cluster.platform == OPENSHIFT else []
+    on_openshift += ["machine_configs"] if _rolls_machines(inventory) else []
+    yield from _rows(inventory, "read", *(["preview"] if inventory.may_evict else ()), *on_openshift)
     named = (("ConfigMap", named_config_maps(inventory)), ("Secret", named_secrets(inventory)))
     for kind, names in named:
         for name in sorted(names):
@@ -139,7 +141,7 @@ def for_watches(inventory: Inventory) -> Iterator[Permission]:
 
 def _rolls_machines(inventory: Inventory) -> bool:
     """Whether the stack has MachineConfigs, as far as the inventory says."""
-    return inventory.cluster.platform == OPENSHIFT and machine_config.spec(inventory) is not None
+    return inventory.cluster.platform == OPENSHIFT and machine_config.has_machine_configs(inventory)
 
 
 def for_reboots(inventory: Inventory) -> Iterator[Permission]:
@@ -192,6 +194,7 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
         "stack": prerequisites.namespaces(inventory),
         "helpers": (inventory.helper_pod.namespace,),
         "nfd": (inventory.specs.nfd.namespace,),
+        "driver_toolkit": (DRIVER_TOOLKIT.namespace,),
     }
     return spaces[where]
 

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from gpu_provision.kube.client import GrantedRules, KubeClient
@@ -13,6 +14,7 @@ from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model.cluster import ClusterFacts, Permission, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, ProvisionError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.model.plan import Action, Plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import Desired
@@ -23,6 +25,7 @@ _PARALLEL = 12
 _UNKNOWN = GrantedRules((), incomplete=True)
 _MISSING, _REFUSED = "GP310", "GP303"
 _ACCOUNT = "system:serviceaccount:"
+_OPENSHIFT_GROUP = ".openshift.io"
 _ROLES = frozenset({"Role", "ClusterRole"})
 _PER_NODE = frozenset({"Node", "Pod"})
 
@@ -121,10 +124,13 @@ def missing_for_reading(cluster: KubeClient, inventory: Inventory, refusal: Forb
     """Return the error for a refused reading: all that is missing, or a refusal that RBAC does not explain."""
     if refusal.findings[0].code != _REFUSED:
         return refusal
-    _, desired = prepare(inventory, ClusterFacts())
+    whole = inventory
+    if _OPENSHIFT_GROUP in refusal.findings[0].evidence:
+        whole = replace(inventory, cluster=replace(inventory.cluster, platform=OPENSHIFT))
+    _, desired = prepare(whole, ClusterFacts())
     kinds = {ref_of(item).type for items in desired.values() for item in items if item["kind"] not in _PER_NODE}
     with suppress(ProvisionError):
-        if missing := missing_permissions(cluster, permissions.for_read(inventory, kinds)):
+        if missing := missing_permissions(cluster, permissions.for_read(whole, kinds)):
             return ForbiddenError(_finding(cluster, inventory, missing, refusal.findings[0].evidence))
     return refusal
 
@@ -142,11 +148,14 @@ def _finding(
     account = user.removeprefix(_ACCOUNT)
     subject = ("--service-account", account) if account != user else ("--user", user or "NAME")
     command = shlex.join(("gpu-provision", "rbac", "-i", inventory.path or "FILE", *options, *subject))
+    is_openshift = any(one.group.endswith(_OPENSHIFT_GROUP) for one in missing)
+    # Without it, the printed roles are those of plain Kubernetes.
+    declare = "set cluster.platform: openshift, and " if is_openshift and not inventory.cluster.platform else ""
     number = f"{len(missing)} permissions" if len(missing) > 1 else "a permission"
     return Finding(
         code=_MISSING,
         what=f"{who} lacks {number} that this needs; nothing was written to the cluster",
         where=f"{cluster.name} ({cluster.server})",
         evidence="\n    ".join(["it may not", *describe(missing)]),
-        fix=f"let an administrator run: {command} | kubectl apply -f -",
+        fix=f"{declare}let an administrator run: {command} | kubectl apply -f -",
     )

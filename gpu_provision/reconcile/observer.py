@@ -39,6 +39,7 @@ from gpu_provision.planning.prune import deletions
 from gpu_provision.planning.states import (
     ClusterState,
     ComponentNode,
+    Desired,
     cluster_state,
     evaluate_node,
     evaluate_states,
@@ -140,9 +141,9 @@ def run_scopes(inventory: Inventory, *, machines: bool = False) -> tuple[Scope, 
     return Scope(NODE), Scope(POD, f"{STACK}={inventory.name}"), *members, *pools
 
 
-def has_machine_configs(reading: ClusterPlan) -> bool:
-    """Whether a stack has MachineConfigs."""
-    return bool(reading.desired.get(machine_config.NAME))
+def follows_machines(openshift: OpenShiftFacts | None, desired: Desired) -> bool:
+    """Whether a run follows MachineConfigPools: the cluster has some, and MachineConfigs are on."""
+    return bool(openshift and openshift.pools and machine_config.NAME in desired)
 
 
 def _member_selector(inventory: Inventory) -> str:
@@ -201,7 +202,7 @@ class SituationBuilder:
     def _follow_pools(self, cache: InformerCache, nodes: Mapping[str, NodeFacts]) -> OpenShiftFacts | None:
         """Return the facts of OpenShift with the MachineConfigPools as they are now, if the run follows them."""
         known = self._openshift
-        if known is None or not self.desired.get(machine_config.NAME):
+        if known is None or not follows_machines(known, self.desired):
             return known
         found = cache.list(MACHINE_CONFIG_POOL)
         if found != self._pools_seen:
@@ -386,7 +387,8 @@ def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     inventory = reading.context.inventory
     single = (observe.validations_ref(inventory), *_optional_definitions(inventory))
     objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
-    return tuple(dict.fromkeys((*run_scopes(inventory, machines=has_machine_configs(reading)), *objects)))
+    machines = follows_machines(reading.context.facts.openshift, reading.desired)
+    return tuple(dict.fromkeys((*run_scopes(inventory, machines=machines), *objects)))
 
 
 def scope_of_object(ref: ObjectRef) -> Scope:

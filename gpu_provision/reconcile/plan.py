@@ -267,7 +267,9 @@ def blocking_findings(reading: ClusterPlan) -> tuple[Finding, ...]:
 
 
 _OF_POOLS = MACHINE_POOL_SHARED, MACHINE_POOL_STUCK, MACHINE_CONFIG_UNREACHED
-_BLOCKING = frozenset({ABSENT, "GP304", "GP305", "GP309", "GP382", "GP415", "GP421", "GP422", "GP423", *_OF_POOLS})
+_BLOCKING = frozenset(
+    {ABSENT, "GP304", "GP305", "GP309", "GP382", "GP415", "GP421", "GP422", "GP423", "GP424", *_OF_POOLS}
+)
 
 
 def missing_permissions(cluster: KubeClient, reading: ClusterPlan) -> Finding | None:

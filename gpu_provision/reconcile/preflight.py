@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from gpu_provision import components
 from gpu_provision.components.architectures import architecture_of
 from gpu_provision.components.driver import image_of
+from gpu_provision.components.openshift_problems import next_system, update_finding
 from gpu_provision.components.targets import context, nodes_for_vms
 from gpu_provision.hosts.checks.findings import CheckedHost, apply_ignored, drop_reported_by_cluster
 from gpu_provision.hosts.checks.images import driver_image
@@ -52,7 +53,8 @@ def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[
     known = replace(known, targets=tuple(each for each in known.targets if not limit or each.name in limit))
     read = {host.name for host in hosts.hosts if host.gpus is not None}
     unread = (_unread_host_finding(host) for host in hosts.failed if not host.errors)
-    own = (*unread, *_image_findings(inventory, known, read), *_operand_image_findings(inventory, known))
+    images = (*_image_findings(inventory, known, read), *_next_image_findings(known))
+    own = (*unread, *images, *_operand_image_findings(inventory, known))
     of_cluster = inventory_findings(known)
     of_hosts = (*hosts.errors, *hosts.findings)  # without ignored findings already
     found = (
@@ -87,6 +89,24 @@ def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) 
         machine = architecture_of(target)
         host = HostFacts(kernel=Kernel(architecture=machine))
         yield from driver_image(CheckedHost(expected, host, look_up_image(image, machine)))
+
+
+def _next_image_findings(known: RenderContext) -> Iterator[Finding]:
+    """Yield nodes of OpenShift whose driver image for the release of a running update does not exist."""
+    openshift, inventory = known.openshift, known.inventory
+    if openshift is None or not openshift.update or not inventory.preflight.registry or inventory.cluster.sandbox:
+        return
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for target in known.targets:
+        following = next_system(target, openshift)
+        if following and target.driver_group and not target.pool.driver.use_precompiled:
+            image = image_of(replace(target, os=following))
+            nodes.setdefault((image, architecture_of(target)), []).append(target.name)
+    for (image, architecture), names in nodes.items():
+        answer = look_up_image(image, architecture)
+        if answer.state in {ImageAvailability.ABSENT, ImageAvailability.OTHER_ARCHITECTURE}:
+            fix = "set driver.version to one whose image exists for the new release"
+            yield update_finding(names, openshift, f"{image}: {answer.evidence}", fix)
 
 
 def _operand_image_findings(inventory: Inventory, known: RenderContext) -> Iterator[Finding]:

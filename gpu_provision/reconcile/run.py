@@ -30,7 +30,7 @@ from gpu_provision.planning.states import ClusterState, ComponentNode, Desired
 from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.planning.verdicts import postpone_validations
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
-from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, has_machine_configs, run_scopes
+from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, follows_machines, run_scopes
 from gpu_provision.reconcile.plan import ClusterPlan, void_failed_validations
 from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.rollout_states import drivers_without_deadline
@@ -264,8 +264,8 @@ class Run:
             self._objects.apply(each for each in changes if (each.action, each.ref.kind, each.ref.name) != home)
             self._objects.prune(change for change in changes if change.certain)
             self._validations.forget_repeated()
-            scopes = run_scopes(inventory, machines=has_machine_configs(self._reading))
-            listed = self._reading.listed
+            machines = follows_machines(self._reading.context.facts.openshift, self._reading.desired)
+            scopes, listed = run_scopes(inventory, machines=machines), self._reading.listed
             with (
                 self._live.cache
                 if self._live

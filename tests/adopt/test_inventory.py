@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpu_provision.adopt.unsupported import unsupported_settings
 from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
 from gpu_provision.inventory import check
+from gpu_provision.model.openshift import OpenShiftFacts
 from tests.adopt.builders import OF_THE_CHART, node, operator_install, policy
 from tests.data_file import document
 
@@ -124,3 +126,15 @@ def test_the_release_is_the_charts(validator: str, release: str) -> None:
     bare = policy(validator={"version": validator})
     bare["metadata"] = {"name": "cluster-policy"}
     assert release_of(settings_of_install(operator_install(objects={}, policies=(bare,)))) == release
+
+
+@pytest.mark.parametrize(
+    ("declared", "section"), [(False, {"openshift": {"use_ocp_driver_toolkit": False}}), (True, {}), (None, {})]
+)
+def test_the_platform_is_that_of_the_cluster(*, declared: bool | None, section: dict[str, Any]) -> None:
+    """Elsewhere the driver toolkit has no effect: the chart turns it off."""
+    cluster = operator_install(policies=(policy(operator={"use_ocp_driver_toolkit": declared}),))
+    plain = derive(cluster)
+    assert "openshift" not in plain
+    on_openshift = derive(replace(cluster, facts=replace(cluster.facts, openshift=OpenShiftFacts())))
+    assert on_openshift == plain | section | {"cluster": {"platform": "openshift", **plain["cluster"]}}

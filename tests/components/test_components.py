@@ -53,7 +53,7 @@ def test_a_component_that_is_off_passes_its_requirements_on() -> None:
     assert requirements(builders.inventory())["toolkit"] == ("driver",)
     assert requirements(builders.with_spec("driver", enabled=False))["toolkit"] == ("machine_config", "node_labels")
     off = requirements(builders.with_spec("nfd", enabled=False))
-    assert off["node_labels"] == ("prerequisites",)
+    assert off["node_labels"] == ("machine_config", "prerequisites")
     assert "nfd" not in off
 
 
@@ -187,7 +187,7 @@ def test_offline_and_online_differ_only_in_what_nodes_alone_know() -> None:
     """A rendered folder is what a run applies, but for validations, which name a machine and its boot."""
     offline, online = render_manifests(builders.context()), render_manifests(builders.context(facts=builders.fleet()))
     others = {"driver_validation", "device_plugin_validation", "dcgm", "startup_taint"}
-    others |= {"mig_manager", "mps_control_daemon", "node_status_exporter", "extra_objects"}
+    others |= {"machine_config", "mig_manager", "mps_control_daemon", "node_status_exporter", "extra_objects"}
     for name in set(NAMES) - others:
         assert offline[name] == online[name]
 

@@ -27,7 +27,7 @@ def machine_pool(fields: dict[str, Any]) -> MachinePool:
 
 def case_context(case: dict[str, Any]) -> RenderContext:
     pools = tuple(machine_pool(dict(each)) for each in case.get("pools", ()))
-    openshift = OpenShiftFacts(version="4.18.9", pools=pools, unreadable=frozenset(case.get("unreadable", ())))
+    openshift = OpenShiftFacts(version="4.18.9", pools=pools)
     facts = replace(builders.fleet(), openshift=None if case.get("kubernetes") else openshift)
     known = context(builders.inventory_with(case.get("inventory", {})), facts)
     made = render_manifests(known).get(machine_config.NAME, [])

@@ -16,7 +16,7 @@ from gpu_provision.model.codes import meanings
 from gpu_provision.model.findings import Finding, InvalidInventoryError
 
 BAD = Path(__file__).parent / "bad"
-CODES = {code for code in meanings() if code.startswith("GP1")} | {"GP676", "GP677", "GP678", "GP679"}
+CODES = {code for code in meanings() if code.startswith("GP1")} | {"GP424", "GP676", "GP677", "GP678", "GP679"}
 CASES = sorted(BAD.glob("*.yaml"), key=lambda file: file.stem)
 
 

@@ -45,7 +45,7 @@ def test_the_complete_inventory_uses_every_key() -> None:
     Plain settings of components have a test of their own. Values of this machine are in a file of their own, since a
     stack of the cluster takes none. Flags of the device plugin that variables override get a warning.
     """
-    names = ("complete.yaml", "values/elsewhere.yaml", "../bad/plugin_configs.yaml")
+    names = ("complete.yaml", "openshift.yaml", "values/elsewhere.yaml", "../bad/plugin_configs.yaml")
     files = [parse(read_source(GOOD / name))[0].data for name in names]
     used = {key for data in files for key, _ in _keys(schema(), data)}
     unused = {name for key, name in _keys(schema()) if key not in used}

@@ -1,4 +1,4 @@
-"""What the API of OpenShift tells of a cluster, and what happens without a right."""
+"""What is read from the API of OpenShift, and what happens without a right."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube.client import KubeClient, ObjectList
-from gpu_provision.kube.openshift import read_openshift
+from gpu_provision.kube.openshift import needed_resources, read_openshift
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
-from gpu_provision.model.openshift import ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from tests.components import builders
 
 GROUPS = frozenset(
     f"{group}.openshift.io" for group in ("config", "image", "machineconfiguration", "security", "route")
@@ -19,7 +20,7 @@ GROUPS = frozenset(
 WORKER, GPU = "node-role.kubernetes.io/worker", "node-role.kubernetes.io/gpu"
 NODES = (
     NodeFacts(name="master-0", labels={"node-role.kubernetes.io/master": "", WORKER: ""}),
-    NodeFacts(name="gpu-1", labels={WORKER: "", GPU: ""}),
+    NodeFacts(name="gpu-1", labels={WORKER: "", GPU: ""}, annotations={CURRENT_CONFIG: "rendered-gone"}),
     NodeFacts(name="gpu-0", labels={WORKER: "", GPU: ""}),
     NodeFacts(name="worker-0", labels={WORKER: ""}),
     NodeFacts(name="edge-0", labels={}),
@@ -54,6 +55,11 @@ OBJECTS: dict[str, Manifest] = {
 }
 
 
+WANTED = {"name": "rendered-gpu-2", "source": [{"name": "00-worker"}, {"name": "99-gpu-gpu-provision"}]}
+MARK = {"path": "/etc/gpu-provision/machine-config-gpu", "contents": {"source": "data:,da9aa632%0A"}}
+RENDERED = {"rendered-gpu-2": [MARK], "rendered-gpu-1": []}
+
+
 def machine_pool(name: str, **fields: Any) -> Manifest:
     role = {"matchExpressions": [{"key": f"node-role.kubernetes.io/{name}", "operator": "Exists"}]}
     return {"metadata": {"name": name}, "spec": {"nodeSelector": role, **fields}}
@@ -63,7 +69,7 @@ POOLS = [
     machine_pool("worker"),
     machine_pool("master"),
     {
-        **machine_pool("gpu", paused=True, maxUnavailable="25%", configuration={"name": "rendered-gpu-2"}),
+        **machine_pool("gpu", paused=True, maxUnavailable="25%", configuration=WANTED),
         "status": {
             "configuration": {"name": "rendered-gpu-1", "source": [{"name": "00-worker"}, {"name": "99-gpu"}]},
             "conditions": [
@@ -79,13 +85,15 @@ POOLS = [
 
 
 class Server:
-    """Has the objects above, and refuses the kinds that it is told to."""
+    """Has the objects above, and refuses some kinds."""
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
 
     def get(self, ref: ObjectRef) -> Manifest | None:
         self._allow(ref.kind)
+        if ref.kind == "MachineConfig":
+            return {"spec": {"config": {"storage": {"files": RENDERED[ref.name]}}}} if ref.name in RENDERED else None
         return OBJECTS.get(ref.kind)
 
     def list(self, kind: Kind) -> ObjectList:
@@ -118,6 +126,7 @@ KNOWN = OpenShiftFacts(
             rendered="rendered-gpu-1",
             wanted="rendered-gpu-2",
             sources=("00-worker", "99-gpu"),
+            wanted_sources=("00-worker", "99-gpu-gpu-provision"),
             max_unavailable="25%",
             machines=2,
             updated=1,
@@ -126,6 +135,7 @@ KNOWN = OpenShiftFacts(
         MachinePool(name="master", nodes=("master-0",)),
         MachinePool(name="worker", nodes=("worker-0",)),
     ),
+    rendered={"rendered-gpu-1": frozenset(), "rendered-gpu-2": frozenset({"da9aa632"}), "rendered-gone": frozenset()},
 )
 
 
@@ -140,22 +150,26 @@ def test_another_cluster_has_no_facts() -> None:
     assert read(groups=GROUPS - {"config.openshift.io"}) is None
 
 
+UNKNOWN_POOLS: dict[str, Any] = {"pools": (), "rendered": {"rendered-gone": frozenset()}}
+
+
 @pytest.mark.parametrize(
     ("kind", "resource", "lacking"),
     [
         ("ClusterVersion", "clusterversions.config.openshift.io", {"version": "", "update": ""}),
         ("Proxy", "proxies.config.openshift.io", {"proxy": ClusterProxy()}),
         ("ImageStream", "imagestreams.image.openshift.io", {"driver_toolkits": {}}),
-        ("MachineConfigPool", "machineconfigpools.machineconfiguration.openshift.io", {"pools": ()}),
+        ("MachineConfigPool", "machineconfigpools.machineconfiguration.openshift.io", UNKNOWN_POOLS),
+        ("MachineConfig", "machineconfigs.machineconfiguration.openshift.io", {"rendered": {}}),
     ],
 )
-def test_a_missing_right_is_told(kind: str, resource: str, lacking: dict[str, Any]) -> None:
+def test_a_missing_right_is_in_the_facts(kind: str, resource: str, lacking: dict[str, Any]) -> None:
     assert read(kind) == replace(KNOWN, unreadable=frozenset({resource}), **lacking)
 
 
 def test_a_cluster_without_machine_configs() -> None:
     """A hosted control plane serves no MachineConfigPools."""
-    assert read(groups=GROUPS - {"machineconfiguration.openshift.io"}) == replace(KNOWN, pools=())
+    assert read(groups=GROUPS - {"machineconfiguration.openshift.io"}) == replace(KNOWN, pools=(), rendered={})
 
 
 @pytest.mark.parametrize(
@@ -172,3 +186,47 @@ def test_a_cluster_without_machine_configs() -> None:
 )
 def test_the_pool_of_a_node(matching: tuple[str, ...], pool: str) -> None:
     assert primary_pool(matching) == pool
+
+
+def test_a_missing_right_on_which_a_driver_depends_is_an_error() -> None:
+    with pytest.raises(ForbiddenError):
+        read_openshift(
+            cast("KubeClient", Server("Proxy")), GROUPS, NODES, needed=frozenset({"proxies.config.openshift.io"})
+        )
+
+
+DRIVERS = {"clusterversions.config.openshift.io", "proxies.config.openshift.io"}
+TOOLKIT = "imagestreams.image.openshift.io"
+MACHINES = {f"{name}.machineconfiguration.openshift.io" for name in ("machineconfigpools", "machineconfigs")}
+
+
+@pytest.mark.parametrize(
+    ("inventory", "os", "needed"),
+    [
+        ({}, "rhcos4.18", {*DRIVERS, TOOLKIT}),
+        ({}, "rhel8.10", DRIVERS),
+        ({"openshift": {"use_ocp_driver_toolkit": False}}, "rhcos4.18", DRIVERS),
+        ({"driver": {"version": "580", "use_precompiled": True}}, "rhcos4.18", set()),
+        ({"driver": {"enabled": False}}, "rhcos4.18", set()),
+    ],
+)
+def test_what_drivers_depend_on(inventory: dict[str, Any], os: str, needed: set[str]) -> None:
+    ostree = "418.94.202503121207-0" if os == "rhcos4.18" else ""
+    nodes = {key: {"os": os, "ostree": ostree, "kernel": "5.14"} for key in ("t4-1", "t4-2", "h100-1")}
+    assert (
+        needed_resources(builders.inventory_with(inventory), builders.observed_facts({"nodes": nodes}))
+        == needed | MACHINES
+    )
+
+
+@pytest.mark.parametrize(
+    "inventory",
+    [
+        {"cluster": {"platform": "kubernetes"}},
+        {"openshift": {"machine_config": False}},
+        {"host_prerequisites": {"enabled": False}},
+    ],
+)
+def test_machine_configs_that_are_off_depend_on_nothing(inventory: dict[str, Any]) -> None:
+    chosen = builders.inventory_with({"driver": {"enabled": False}, **inventory})
+    assert needed_resources(chosen, builders.fleet()) == set()

@@ -165,21 +165,62 @@ def test_the_roles_are_no_members_of_the_stack() -> None:
     assert not any(own in one.name for one in permissions.for_apply(STACK))
 
 
-ON_OPENSHIFT = inventory_with({"cluster": {"platform": "openshift"}})
+OPENSHIFT = inventory_with({"cluster": {"platform": "openshift"}})
+_CONSTRAINTS, _USE = ("security.openshift.io", "securitycontextconstraints"), "use"
+
+
+def test_constraints_are_granted_by_name_on_openshift_alone() -> None:
+    """Who writes a Role has to hold what it grants, so the account may use the constraints as well."""
+    before, after = permissions.for_apply(STACK), permissions.for_apply(OPENSHIFT)
+    found = {one for one in after - before if (one.group, one.resource) == _CONSTRAINTS}
+    named = {one.name for one in found if one.verb == "create"}
+    assert "nvidia-driver" in named
+    assert {(one.verb, one.name) for one in found if one.verb != _USE} == {
+        ("list", ""),
+        *((verb, name) for verb in ("get", "create", "patch") for name in named),
+        *(("delete", one.name) for one in found if one.verb == "delete"),
+    }
+    home = {STACK.cluster.namespace, STACK.specs.nfd.namespace}
+    assert {one.name for one in found if one.verb == _USE} == named
+    assert {one.namespace for one in found if one.verb == _USE} == home
+    assert {one.name for one in before if one.verb == _USE} == {"privileged"}
+    removable = {one.name for one in permissions.for_destroy(OPENSHIFT) if one.resource == _CONSTRAINTS[1]}
+    assert removable >= named
+
+
+def test_what_openshift_says_of_itself_is_read_by_name() -> None:
+    more = permissions.for_view(OPENSHIFT) - permissions.for_view(STACK)
+    assert {(one.verb, one.resource, one.namespace, one.name) for one in more} == {
+        ("get", "clusterversions", "", "version"),
+        ("get", "proxies", "", "cluster"),
+        ("get", "imagestreams", "openshift", "driver-toolkit"),
+        ("list", "machineconfigpools", "", ""),
+        ("list", "machineconfigs", "", ""),
+        ("get", "machineconfigs", "", ""),
+        ("list", "securitycontextconstraints", "", ""),
+    }
+
+
+def test_the_namespace_of_the_driver_toolkit_is_not_made() -> None:
+    made = {item["metadata"]["name"] for item in rbac(OPENSHIFT) if item["kind"] == "Namespace"}
+    assert "openshift" not in made
+    assert [item for item in rbac(OPENSHIFT) if item["metadata"].get("namespace") == "openshift"]
+
+
 _GROUP = "machineconfiguration.openshift.io"
 
 
 def test_machine_configs_are_for_openshift_alone() -> None:
     """Their names hold those of pools, and rendered ones a digest, so that neither can be named."""
-    more = permissions.for_apply(ON_OPENSHIFT) - permissions.for_apply(STACK)
+    more = permissions.for_apply(OPENSHIFT) - permissions.for_apply(STACK)
     assert {(one.verb, one.resource) for one in more if one.group == _GROUP} == {
         *((verb, "machineconfigs") for verb in ("list", "get", "create", "patch", "delete")),
         *((verb, "machineconfigpools") for verb in ("list", "watch")),
     }
     assert not [one for one in more if one.group == _GROUP and one.name]
-    assert Permission("delete", _GROUP, "machineconfigs") in permissions.for_destroy(ON_OPENSHIFT)
-    watched = {(one.verb, one.resource) for one in permissions.for_watches(ON_OPENSHIFT)}
-    scopes = run_scopes(ON_OPENSHIFT, machines=True)
+    assert Permission("delete", _GROUP, "machineconfigs") in permissions.for_destroy(OPENSHIFT)
+    watched = {(one.verb, one.resource) for one in permissions.for_watches(OPENSHIFT)}
+    scopes = run_scopes(OPENSHIFT, machines=True)
     assert watched == {(verb, KINDS[scope.kind]) for scope in scopes for verb in ("list", "watch")}
 
 
@@ -197,3 +238,5 @@ def test_the_tables_name_every_kind_that_the_code_uses() -> None:
     taken_over = {one.resource for one in permissions.additional_for_adopt(STACK) if one.verb == "patch"}
     by_name = {"customresourcedefinitions", "namespaces"}  # an apply has what an adoption needs of these
     assert taken_over >= {KINDS[kind] for kind in MEMBER_KINDS} - by_name
+    taken_over |= {one.resource for one in permissions.additional_for_adopt(OPENSHIFT) if one.verb == "patch"}
+    assert _CONSTRAINTS[1] in taken_over

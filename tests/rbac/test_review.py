@@ -178,3 +178,29 @@ def test_a_refusal_that_no_rule_explains_stays_as_it_is(account: As) -> None:
     assert review.missing_for_reading(account(), STACK, refusal) is refusal
     stranger = ForbiddenError(Finding(code="GP302", what="who is that"))
     assert review.missing_for_reading(account(), STACK, stranger) is stranger
+
+
+class Server(Fake):
+    """Says who asks, and grants nothing."""
+
+    name, server, user = "prod", "https://prod:6443", "ada"
+
+    def whoami(self) -> str:
+        return "ada"
+
+
+@pytest.mark.parametrize("platform", ["", "openshift"])
+def test_a_right_on_openshift_is_named_with_the_others(platform: str) -> None:
+    """The printed roles are those of the platform that the inventory names."""
+    stack = inventory()
+    stack = replace(stack, cluster=replace(stack.cluster, platform=platform))
+    refused = 'imagestreams.image.openshift.io "driver-toolkit" is forbidden: User "ada" cannot get it'
+    cluster = cast("KubeClient", Server({}))
+    error = review.missing_for_reading(
+        cluster, stack, ForbiddenError(Finding(code="GP303", what="no", evidence=refused))
+    )
+    (finding,) = error.findings
+    assert finding.code == "GP310"
+    assert 'get imagestreams.image.openshift.io "driver-toolkit" in namespace openshift' in finding.evidence
+    hint = "set cluster.platform: openshift, and let an administrator run: gpu-provision rbac"
+    assert finding.fix.startswith(hint) is not bool(platform)

@@ -11,6 +11,7 @@ from gpu_provision.model.cluster import ClusterFacts, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import ImageAvailability, ImageLookup, Preflight
 from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import PreflightReport, preflight
 from tests.components.builders import inventory
@@ -26,6 +27,7 @@ class World:
         self.hosts = HostsResult()
         self.nodes: tuple[NodeFacts, ...] = (NODE,)
         self.image = ImageAvailability.PRESENT
+        self.openshift: OpenShiftFacts | None = None
         self.lacking = ""  # a part of the names of images that exist for another architecture
         self.asked: list[tuple[str, str]] = []
 
@@ -39,7 +41,11 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     monkeypatch.setattr(engine, "check_hosts", lambda *_, **__: world.hosts)
-    monkeypatch.setattr(engine, "observe_facts", lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes))
+    monkeypatch.setattr(
+        engine,
+        "observe_facts",
+        lambda *_: ClusterFacts(version="v1.34.1", nodes=world.nodes, openshift=world.openshift),
+    )
     monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
     monkeypatch.setattr(engine, "look_up_image", world.ask)
     return world
@@ -127,3 +133,39 @@ def test_images_of_operands_are_not_asked_offline(world: World) -> None:
     world.nodes = (replace(NODE, architecture="arm64"),)
     judged(stack(registry=False))
     assert not world.asked
+
+
+RELEASE = "417.94.202410090854-0"
+COREOS = replace(NODE, os=OperatingSystem("rhcos", "4.17"), ostree=RELEASE, container_runtime="cri-o")
+UPDATING = OpenShiftFacts(
+    version="4.17.9", update="4.18.1", driver_toolkits={RELEASE: "old", "418.94.202503121207-0": "new"}
+)
+NEXT = "nvcr.io/nvidia/driver:595.91.07-rhcos4.18"
+
+
+def on_coreos(*, registry: bool = True) -> Inventory:
+    """Return a stack whose nodes name their own system."""
+    declared = stack(registry=registry)
+    return replace(declared, pools={name: replace(pool, os=None) for name, pool in declared.pools.items()})
+
+
+def test_an_update_of_openshift_needs_a_driver_image(world: World) -> None:
+    """The nodes run now, and would stay without a driver after their reboot."""
+    world.nodes, world.openshift, world.lacking = (COREOS,), UPDATING, "rhcos4.18"
+    found = judged(on_coreos())
+    assert codes(found) == [("GP427", "Node t4-1")]
+    assert not found.failed
+    assert found.findings[0].evidence == f"{NEXT}: answer of the registry"
+    assert world.asked[-1] == (NEXT, "amd64")
+
+
+@pytest.mark.parametrize("lacking", ["", "rhcos4.17"])
+def test_an_update_with_its_driver_image_is_no_finding(world: World, lacking: str) -> None:
+    world.nodes, world.openshift, world.lacking = (COREOS,), UPDATING, lacking
+    assert codes(judged(on_coreos())) == ([("GP661", "t4-1")] if lacking else [])
+
+
+def test_no_registry_is_asked_about_an_update_if_none_may_be(world: World) -> None:
+    world.nodes, world.openshift, world.lacking = (COREOS,), UPDATING, "rhcos4.18"
+    assert codes(judged(on_coreos(registry=False))) == []
+    assert world.asked == []
