@@ -161,7 +161,7 @@ def test_an_openshift_sandbox_is_upgraded_to_a_later_release(tmp_path: Path) -> 
         with closing(Client(sandbox.kubeconfig)) as client:
             version = client.get("clusterversions", "version")
             assert version["spec"]["desiredUpdate"] == {"version": "4.18.24"}
-            assert names(sandbox.kubeconfig, "machineconfigpools") == {"master", "worker"}
+            assert names(sandbox.kubeconfig, "machineconfigpools") == {"master", "worker", "gpu"}
     finally:
         lifecycle.down(directory=home)
 

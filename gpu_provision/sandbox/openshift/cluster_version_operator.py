@@ -107,6 +107,7 @@ class ClusterVersions(QueueController[Key]):
         self._streams, self._pools = cluster.informer(IMAGE_STREAMS), cluster.informer(POOLS)
         self._versions.on_change(lambda *_: self.queue.add(("", _NAME)))
         self._pools.on_change(lambda *_: self.queue.add(("", _NAME)))
+        self._streams.on_event(lambda *_: self.queue.add(("", _NAME)))
 
     async def sync(self, key: Key) -> None:
         """Take the next step towards the desired release."""
@@ -115,6 +116,8 @@ class ClusterVersions(QueueController[Key]):
             return
         status, wanted = objects.status(found), (found["spec"].get("desiredUpdate") or {}).get("version", "")
         release = RELEASES[status["desired"]["version"]]
+        if _STREAM not in self._streams.objects:
+            await self.cluster.create(IMAGE_STREAMS, toolkit_stream(release), _STREAM[0])
         if wanted and wanted != release.version:
             await self._accept(found, wanted)
         elif status["history"][0]["state"] == _PARTIAL:
@@ -162,9 +165,7 @@ class ClusterVersions(QueueController[Key]):
         await self.cluster.write_status(CLUSTER_VERSIONS, found, {"history": [done, *rest], "conditions": conditions})
 
     async def _tag_toolkit(self, release: Release) -> None:
-        stream = self._streams.objects.get(_STREAM)
-        if stream is None:
-            return
+        stream = self._streams.objects[_STREAM]
         tags = _spec_tags(stream["spec"].get("tags") or [], release)
         if tags != stream["spec"].get("tags"):
             stream = await self.cluster.patch(IMAGE_STREAMS, stream, {"spec": {"tags": tags}})

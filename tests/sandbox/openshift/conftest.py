@@ -146,10 +146,12 @@ class Lab:
 
 
 def fleet(**openshift: Any) -> Fleet:
+    """Return the built-in fleet without its custom pool: its three workers are in one."""
     found = load_fleet("openshift")
     assert found.openshift is not None
-    timings = Timings(speed=50, lease=5)
-    return replace(found, timings=timings, openshift=replace(found.openshift, **openshift))
+    of_workers = (replace(each, roles=("worker",)) if each.gpu else each for each in found.machines)
+    settings = replace(found.openshift, **{"pools": (), **openshift})
+    return replace(found, timings=Timings(speed=50, lease=5), machines=tuple(of_workers), openshift=settings)
 
 
 @contextlib.asynccontextmanager

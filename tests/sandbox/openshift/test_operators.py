@@ -9,6 +9,7 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFIG_MAPS, DISRUPTION_BUDGETS, NODES, PODS, Object
+from gpu_provision.sandbox.fleet import load_fleet
 from gpu_provision.sandbox.machine_config import CURRENT, DESIRED, MACHINE_CONFIGS, POOLS, STATE
 from gpu_provision.sandbox.openshift.cluster_version_operator import CLUSTER_VERSIONS, IMAGE_STREAMS
 from gpu_provision.sandbox.openshift.network_operator import PROXIES, SYSTEM_BUNDLE
@@ -217,6 +218,16 @@ def test_a_configuration_that_cannot_be_rendered(simulate: Simulate) -> None:
     simulate(scenario)
 
 
+def test_the_built_in_fleet_has_a_pool_of_gpu_nodes(simulate: Simulate) -> None:
+    async def scenario(lab: Lab) -> None:
+        counts = {name: (await lab.pool(name))["status"]["machineCount"] for name in ("master", "worker", "gpu")}
+        assert counts == {"master": 1, "worker": 1, "gpu": 2}
+        source = [each["name"] for each in (await lab.pool("gpu"))["spec"]["configuration"]["source"]]
+        assert "00-worker" in source
+
+    simulate(scenario, replace(load_fleet("openshift"), timings=fleet().timings))
+
+
 def test_a_custom_pool_takes_its_nodes(simulate: Simulate) -> None:
     """A node with another role moves to that pool; MachineConfigs of the role reach it alone."""
 
@@ -320,6 +331,25 @@ def test_an_upgrade_brings_kernels_and_toolkits(simulate: Simulate) -> None:
 
     simulate(scenario)
     simulate(again)
+
+
+def test_a_deleted_image_stream_returns(simulate: Simulate) -> None:
+    """With the tags of the release that the cluster runs; a tag that is deleted alone stays away."""
+
+    async def scenario(lab: Lab) -> None:
+        gone = (await lab.api.get(IMAGE_STREAMS, "driver-toolkit", "openshift"))["metadata"]["uid"]
+        await lab.api.patch(IMAGE_STREAMS, "driver-toolkit", {"spec": {"tags": []}}, "openshift")
+        assert not (await lab.api.get(IMAGE_STREAMS, "driver-toolkit", "openshift"))["spec"]["tags"]
+        await lab.api.delete(IMAGE_STREAMS, "driver-toolkit", "openshift")
+
+        async def returned() -> Object | None:
+            found, _ = await lab.api.list(IMAGE_STREAMS, "openshift")
+            return found[0] if found and found[0]["metadata"]["uid"] != gone else None
+
+        stream = await lab.until(returned, "the image stream")
+        assert [tag["name"] for tag in stream["spec"]["tags"]] == [OLD.rhcos, "latest"]
+
+    simulate(scenario)
 
 
 def test_an_unknown_release_is_refused(simulate: Simulate) -> None:
