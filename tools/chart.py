@@ -17,7 +17,7 @@ import yaml
 
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.operator.crd import CRD_NAME, definition
-from gpu_provision.operator.manifests import InstallOptions, group_by_file, manifests
+from gpu_provision.operator.manifests import USE_NON_ROOT, InstallOptions, group_by_file, manifests
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL
 from gpu_provision.output import object_text
 from gpu_provision.rbac.roles import RbacSubject, roles
@@ -64,8 +64,9 @@ _TEST_PERMISSIONS = (
     Permission("get", "apiextensions.k8s.io", "customresourcedefinitions", "", CRD_NAME),
     Permission("get", "apps", "deployments", CONTROLLER_NAMESPACE, CONTROLLER_NAME),
     Permission("get", "coordination.k8s.io", "leases", CONTROLLER_NAMESPACE, CONTROLLER_NAME),
+    USE_NON_ROOT,
 )
-"""What ``operator status`` reads."""
+"""What ``operator status`` reads, and its user on OpenShift."""
 
 
 def files() -> dict[str, str]:

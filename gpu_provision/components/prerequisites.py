@@ -28,7 +28,7 @@ def namespaces(inventory: Inventory) -> tuple[str, ...]:
 
 # On OpenShift, the cluster's own Prometheus reads the namespaces with this label, and needs these rights there. A label
 # for Pod Security does no harm: SecurityContextConstraints come beside it.
-_MONITORED = {"openshift.io/cluster-monitoring": "true"}
+MONITORED = {"openshift.io/cluster-monitoring": "true"}
 _PROMETHEUS, _MONITORING = "prometheus-k8s", "openshift-monitoring"
 _PROMETHEUS_RULES = [rule("", ["services", "endpoints", "pods"], ["get", "list", "watch"])]
 
@@ -40,7 +40,7 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
     labels = {COMPONENT_OF_APP: "gpu-operator"}
     return [
         *(manifest(("v1", "Namespace"), name, labels=_labels(name, context)) for name in namespaces(spec)),
-        *(_monitoring_access(context) if context.openshift else ()),
+        *(monitoring_access(context.namespace) if context.openshift else ()),
         *(
             manifest(("node.k8s.io/v1", "RuntimeClass"), name, labels=labels, handler=name)
             for name in dict.fromkeys(classes)
@@ -51,8 +51,9 @@ def manifests(spec: Inventory, context: RenderContext) -> list[Manifest]:
 def _labels(namespace: str, context: RenderContext) -> dict[str, str]:
     """Return the labels of a namespace; only that of the operands has metrics."""
     is_monitored = context.openshift is not None and namespace == context.namespace
-    return {**_PRIVILEGED, **(_MONITORED if is_monitored else {})}
+    return {**_PRIVILEGED, **(MONITORED if is_monitored else {})}
 
 
-def _monitoring_access(context: RenderContext) -> list[Manifest]:
-    return role(_PROMETHEUS, context.namespace, _PROMETHEUS_RULES, subject=_PROMETHEUS, subject_namespace=_MONITORING)
+def monitoring_access(namespace: str) -> list[Manifest]:
+    """Return the rights of OpenShift's own Prometheus in a namespace."""
+    return role(_PROMETHEUS, namespace, _PROMETHEUS_RULES, subject=_PROMETHEUS, subject_namespace=_MONITORING)

@@ -5,7 +5,7 @@ A right that is missing ends no reading: `OpenShiftFacts.unreadable` has its res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -27,6 +27,9 @@ CONFIG_GROUP = "config.openshift.io"
 CLUSTER_VERSION = ObjectRef(f"{CONFIG_GROUP}/v1", "ClusterVersion", "", "version")
 PROXY = ObjectRef(f"{CONFIG_GROUP}/v1", "Proxy", "", "cluster")
 DRIVER_TOOLKIT = ObjectRef("image.openshift.io/v1", "ImageStream", "openshift", "driver-toolkit")
+FOLLOWED = (CLUSTER_VERSION, PROXY, DRIVER_TOOLKIT)
+"""Objects on which drivers depend, so that a change of one makes a reading outdated."""
+
 MACHINE_CONFIG, MACHINE_CONFIG_POOL = (
     Kind("machineconfiguration.openshift.io/v1", kind) for kind in ("MachineConfig", "MachineConfigPool")
 )
@@ -55,21 +58,26 @@ def read_openshift(
     def get(ref: ObjectRef) -> Manifest:
         return read(ref.type, lambda: cluster.get(ref) or {}, {})
 
-    version, proxy, toolkit = map(get, (CLUSTER_VERSION, PROXY, DRIVER_TOOLKIT))
-    desired, running = _versions(version)
+    own = platform_facts({ref: get(ref) for ref in FOLLOWED})
     found = read(MACHINE_CONFIG_POOL, lambda: cluster.list(MACHINE_CONFIG_POOL).items, list[Manifest]())
     pools = machine_pools(found, nodes)
     wanted = rendered_configs(pools, nodes)
     rendered = read(MACHINE_CONFIG, partial(read_rendered, cluster, wanted), dict[str, frozenset[str]]())
-    return OpenShiftFacts(
-        version=running,
-        update=desired if desired != running else "",
-        proxy=_proxy(proxy),
-        driver_toolkits=_images_by_tag(toolkit),
-        pools=pools,
-        rendered=rendered,
-        unreadable=frozenset(unreadable),
-    )
+    return replace(own, pools=pools, rendered=rendered, unreadable=frozenset(unreadable))
+
+
+def platform_facts(found: Mapping[ObjectRef, Manifest]) -> OpenShiftFacts:
+    """Return the facts that these objects of `FOLLOWED` tell."""
+    version, proxy, toolkit = (found.get(ref, {}) for ref in FOLLOWED)
+    desired, running = _versions(version)
+    update = desired if desired != running else ""
+    return OpenShiftFacts(version=running, update=update, proxy=_proxy(proxy), driver_toolkits=_images_by_tag(toolkit))
+
+
+def followed_objects(openshift: OpenShiftFacts | None) -> tuple[ObjectRef, ...]:
+    """Return the objects of `FOLLOWED` that are there to be read; none on plain Kubernetes."""
+    readable = (ref for ref in FOLLOWED if openshift and _resource(ref.type) not in openshift.unreadable)
+    return tuple(readable)
 
 
 def needed_resources(inventory: Inventory, facts: ClusterFacts) -> frozenset[str]:

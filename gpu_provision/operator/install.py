@@ -13,11 +13,13 @@ from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NAMESPACE, POD
+from gpu_provision.kube.observe import NAMESPACE, POD, served_groups
+from gpu_provision.kube.openshift import CONFIG_GROUP
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, RunFailedError, Severity
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.openshift_specs import KUBERNETES, OPENSHIFT
 from gpu_provision.model.text import join_limited
 from gpu_provision.operator import manifests
 from gpu_provision.operator.crd import CRD_NAME, DEFINITION, LABELS, RULES_KEY, definition
@@ -76,7 +78,8 @@ def install(  # noqa: PLR0913 - objects and options
     field conflicts and for stacks that would lose keys.
     """
     until = time.monotonic() + seconds
-    wanted = manifests.manifests(replace(shape, kubernetes=cluster.version()), stacks)
+    platform = OPENSHIFT if CONFIG_GROUP in served_groups(cluster) else KUBERNETES
+    wanted = manifests.manifests(replace(shape, kubernetes=cluster.version(), platform=platform), stacks)
     if lost := [*_lost_keys(cluster)]:
         raise RunFailedError(*lost)
     wanted[0], warnings = strip_refused_rules(cluster, wanted[0], MANAGER)

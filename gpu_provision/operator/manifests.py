@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gpu_provision.components import prerequisites
 from gpu_provision.components.monitoring import service_monitor
 from gpu_provision.components.objects import compact, is_at_least, manifest, service_account
 from gpu_provision.kube.client import KINDS
@@ -16,6 +17,7 @@ from gpu_provision.kube.observe import member_kinds, named_secrets
 from gpu_provision.model.cluster import Manifest, Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.monitoring_specs import ServiceMonitorSpec
+from gpu_provision.model.openshift_specs import KUBERNETES, OPENSHIFT
 from gpu_provision.operator import crd
 from gpu_provision.operator.crd import LABELS, definition
 from gpu_provision.operator.stack import CONTROLLER_NAME, CONTROLLER_NAMESPACE, GROUP, PLURAL, inventory_of, stack_of
@@ -39,20 +41,39 @@ def controller_permissions() -> Iterator[Permission]:
     yield Permission("create", *_LEASES, CONTROLLER_NAMESPACE)  # RBAC cannot limit a POST to a name
     yield from (Permission(verb, *_LEASES, CONTROLLER_NAMESPACE, CONTROLLER_NAME) for verb in ("get", "update"))
     yield from (Permission(verb, *_LEASES, "", CONTROLLER_NAME) for verb in ("list", "watch"))
+    yield USE_NON_ROOT
 
 
-def stack_permissions(inventories: Iterable[Inventory]) -> frozenset[Permission]:
+USE_NON_ROOT = Permission(
+    "use", "security.openshift.io", "securitycontextconstraints", CONTROLLER_NAMESPACE, "nonroot-v2"
+)
+"""Lets pods run as the image's user on OpenShift, whose default is a user of the namespace; no effect elsewhere."""
+
+
+def stack_permissions(inventories: Iterable[Inventory], platform: str = "") -> frozenset[Permission]:
     """Return the permissions to install and remove these stacks; without any, stacks of any name.
 
     Those for any name cover the default namespaces, and no objects that a spec names: a licence's Secret, a runtime
-    class.
+    class. On an unknown platform they cover both: a rule for an API that is not served grants nothing.
     """
     declared = [*inventories]
     if declared:
-        return frozenset(one for inventory in declared for one in _permissions_for_stack(inventory))
-    examples = [inventory_of(stack_of({"name": name, **_WIDEST_SPEC}))[0] for name in ("a", "b")]
+        return frozenset(one for each in declared for one in _permissions_for_stack(_on_platform(each, platform)))
+    platforms = (platform,) if platform else (KUBERNETES, OPENSHIFT)
+    return frozenset(one for each in platforms for one in _permissions_for_any_stack(each))
+
+
+def _on_platform(inventory: Inventory, platform: str) -> Inventory:
+    """Return an inventory that names the platform; one that names another keeps it."""
+    cluster = inventory.cluster
+    return replace(inventory, cluster=replace(cluster, platform=cluster.platform or platform))
+
+
+def _permissions_for_any_stack(platform: str) -> Iterator[Permission]:
+    of_cluster = {"cluster": {"platform": platform}}
+    examples = [inventory_of(stack_of({"name": name, **of_cluster, **_WIDEST_SPEC}))[0] for name in ("a", "b")]
     one, other = (frozenset(_permissions_for_stack(inventory)) for inventory in examples if inventory)
-    return frozenset(each if each in other else each._replace(name="") for each in one)
+    return (each if each in other else each._replace(name="") for each in one)
 
 
 def editor_permissions(inventory: Inventory) -> frozenset[Permission]:
@@ -79,6 +100,7 @@ def _watch_permissions(inventory: Inventory) -> Iterator[Permission]:
     """Yield the permissions to watch a stack's objects and the Secrets that its spec names."""
     for kind in member_kinds(inventory):
         yield from (Permission(verb, kind.api_version.rpartition("/")[0], KINDS[kind]) for verb in ("list", "watch"))
+    yield from permissions.for_followed_platform(inventory)
     for name in named_secrets(inventory):  # by name, in any namespace: the path of the watch has no namespace
         yield from (Permission(verb, "", "secrets", "", name) for verb in ("list", "watch"))
 
@@ -102,13 +124,15 @@ class InstallOptions:
     replicas: int = 2  # one leads, the others wait to take over
     pull_secrets: tuple[str, ...] = ()  # names of Secrets in its namespace
     kubernetes: str = ""  # version of the cluster; an empty or unknown one counts as new
+    platform: str = ""  # of the cluster; empty if unknown
 
 
 def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[Manifest]:
     """Return all objects, in the order to apply them; for ``stacks`` see `stack_permissions`."""
     declared = [*stacks]
     account = RbacSubject("ServiceAccount", CONTROLLER_NAME, CONTROLLER_NAMESPACE)
-    rights = roles(CONTROLLER_NAME, {*stack_permissions(declared), *controller_permissions()}, [account])
+    wanted = {*stack_permissions(declared, shape.platform), *controller_permissions()}
+    rights = roles(CONTROLLER_NAME, wanted, [account])
     namespaces = [item for item in rights if item["kind"] == "Namespace"]
     objects = [definition(rules=crd.supports_cel_rules(shape.kubernetes))]
     objects += [_add_labels(item) if item["metadata"]["name"] == CONTROLLER_NAMESPACE else item for item in namespaces]
@@ -117,7 +141,12 @@ def manifests(shape: InstallOptions, stacks: Iterable[Inventory] = ()) -> list[M
     monitors = (each.specs.operator_metrics.service_monitor for each in declared)
     monitor = next((each for each in monitors if each.enabled), None)
     objects += _controller_objects(shape) if shape.image else ()
-    return [*objects, *(_monitor(monitor) if shape.image and monitor else ())]
+    if not (shape.image and monitor):
+        return objects
+    if shape.platform == OPENSHIFT:
+        objects = [_add_monitoring(item) for item in objects]
+        objects += map(_add_labels, prerequisites.monitoring_access(CONTROLLER_NAMESPACE))
+    return [*objects, *_monitor(monitor)]
 
 
 def group_by_file(objects: Iterable[Manifest]) -> dict[str, list[Manifest]]:
@@ -135,6 +164,13 @@ def kustomization(files: Sequence[str]) -> Manifest:
 
 def _add_labels(item: Manifest) -> Manifest:
     return {**item, "metadata": {**item["metadata"], "labels": dict(LABELS)}}
+
+
+def _add_monitoring(item: Manifest) -> Manifest:
+    """Return the operator's namespace with the label by which OpenShift's own Prometheus finds it; else the object."""
+    if (item["kind"], item["metadata"]["name"]) != ("Namespace", CONTROLLER_NAMESPACE):
+        return item
+    return {**item, "metadata": {**item["metadata"], "labels": {**LABELS, **prerequisites.MONITORED}}}
 
 
 def _monitor(spec: ServiceMonitorSpec) -> tuple[Manifest, Manifest]:

@@ -16,7 +16,7 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
-from gpu_provision.kube.openshift import DRIVER_TOOLKIT, MACHINE_CONFIG
+from gpu_provision.kube.openshift import MACHINE_CONFIG
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.openshift_specs import OPENSHIFT
@@ -144,6 +144,11 @@ def _rolls_machines(inventory: Inventory) -> bool:
     return inventory.cluster.platform == OPENSHIFT and machine_config.has_machine_configs(inventory)
 
 
+def for_followed_platform(inventory: Inventory) -> Iterator[Permission]:
+    """Yield what it takes to see what changes on OpenShift between two runs."""
+    yield from _rows(inventory, *(["openshift_follow"] if inventory.cluster.platform == OPENSHIFT else ()))
+
+
 def for_reboots(inventory: Inventory) -> Iterator[Permission]:
     """Yield what cordons and drains around reboots need, under the lock; nothing where no machine may be rebooted."""
     yield from _rows(inventory, *(["reboot", "lock", "evict"] if inventory.rebootable_nodes else ()))
@@ -194,7 +199,6 @@ def _namespaces(inventory: Inventory, where: str) -> tuple[str, ...]:
         "stack": prerequisites.namespaces(inventory),
         "helpers": (inventory.helper_pod.namespace,),
         "nfd": (inventory.specs.nfd.namespace,),
-        "driver_toolkit": (DRIVER_TOOLKIT.namespace,),
     }
     return spaces[where]
 

@@ -89,8 +89,8 @@ def qualified_name(group: str, resource: str) -> str:
     return f"{plural}.{group}{slash}{part}" if group else resource
 
 
-ALWAYS_THERE = frozenset({"default", "kube-system", "openshift"})
-"""Namespaces that every cluster has, or every one of OpenShift; they are neither created nor deleted."""
+ALWAYS_THERE = frozenset({"default", "kube-system"})
+"""Namespaces that every cluster has; they are neither created nor deleted."""
 
 _LABELS = {"app.kubernetes.io/name": "gpu-provision"}
 

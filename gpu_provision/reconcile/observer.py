@@ -16,7 +16,13 @@ from gpu_provision.kube import lock, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD
-from gpu_provision.kube.openshift import MACHINE_CONFIG_POOL, machine_pools, rendered_configs
+from gpu_provision.kube.openshift import (
+    MACHINE_CONFIG_POOL,
+    followed_objects,
+    machine_pools,
+    platform_facts,
+    rendered_configs,
+)
 from gpu_provision.model.cluster import (
     ClusterFacts,
     Kind,
@@ -293,6 +299,8 @@ class StackObserver:
         self._record, self._inputs = scope_of_object(observe.validations_ref(inventory)), _input_scopes(inventory)
         self._inventory, self._resources = inventory, reading.context.facts.resources
         self._situations, self._deadlines = SituationBuilder(reading), deadline_tracker(reading)
+        self._openshift = known = reading.context.facts.openshift
+        self._platform = replace(known, pools=(), rendered={}, unreadable=frozenset()) if known else OpenShiftFacts()
         self._read_with: _Inputs = reading.context.facts.config_maps, reading.context.facts.secrets
         self._raw: Mapping[ComponentNode, NodeState] = {}
         self._different = Memo[ObjectRef, bool]()
@@ -346,11 +354,16 @@ class StackObserver:
         return (ref for ref in once_held if ref not in live or manual_editors(live[ref]))
 
     def is_outdated(self) -> bool:
-        """Whether a ConfigMap or Secret of the inventory, or the set of served kinds, has changed."""
+        """Whether a ConfigMap or Secret of the inventory, OpenShift, or the set of served kinds has changed."""
         live = [item for scope in self._inputs for item in self._cache.list(scope).values()]
         config_maps = observe.config_maps_of(item for item in live if item["kind"] == CONFIG_MAP.kind)
         inputs = config_maps, observe.secrets_of(item for item in live if item["kind"] == SECRET.kind)
-        return inputs != self._read_with or self._seconds_until_outdated(time.monotonic()) <= 0
+        is_same = inputs == self._read_with and self._live_platform() == self._platform
+        return not is_same or self._seconds_until_outdated(time.monotonic()) <= 0
+
+    def _live_platform(self) -> OpenShiftFacts:
+        found = {ref: self._cache.list(scope_of_object(ref)) for ref in followed_objects(self._openshift)}
+        return platform_facts({ref: next(iter(items.values()), {}) for ref, items in found.items()})
 
     def next_deadline(self, now: float) -> float:
         """Return the seconds until the next look without an event."""
@@ -385,7 +398,8 @@ def _serves_kind(definition: Manifest) -> bool:
 def watched_scopes(reading: ClusterPlan) -> tuple[Scope, ...]:
     """Return the scopes of an observer: those of a run, the stack's objects, its record, and its inputs."""
     inventory = reading.context.inventory
-    single = (observe.validations_ref(inventory), *_optional_definitions(inventory))
+    platform = followed_objects(reading.context.facts.openshift)
+    single = (observe.validations_ref(inventory), *_optional_definitions(inventory), *platform)
     objects = (*_member_scopes(reading), *map(scope_of_object, single), *_input_scopes(inventory))
     machines = follows_machines(reading.context.facts.openshift, reading.desired)
     return tuple(dict.fromkeys((*run_scopes(inventory, machines=machines), *objects)))

@@ -68,6 +68,7 @@ def test_host_data_holds_what_deploys_and_the_ssh_connector_read(file: Path) -> 
             **asdict(HostPrerequisites()),
             "kernel_modules": ["i2c_core", "ipmi_msghandler"],
             "ca_certificates": [],
+            "kernel_arguments": [],
         },
         "ssh_hostname": "10.0.0.1",
         "ssh_user": "ubuntu",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpu_provision.components.security_constraints import constraints
 from gpu_provision.model.cluster import Permission
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.operator import manifests
@@ -119,3 +120,72 @@ def test_the_example_is_what_is_rendered() -> None:
     expected = group_by_file(render())
     assert files.pop("kustomization.yaml") == [kustomization([*expected])]
     assert files == expected
+
+
+ON_OPENSHIFT = {"cluster": {"platform": "openshift"}}
+_OF_OPENSHIFT = {"config", "image", "machineconfiguration", "security"}
+_EVERYWHERE = {"clusterversions", "privileged", "nonroot-v2"}  # what drivers read, what roles of the reference name
+
+
+def openshift_groups(found: list[dict[str, Any]]) -> set[str]:
+    """Return the API groups of OpenShift in roles, without rules that are there on any platform."""
+    own = (rule for _, rule in rules(found) if not _EVERYWHERE & {*rule["resources"], *rule.get("resourceNames", ())})
+    suffix = ".openshift.io"
+    return {group.removesuffix(suffix) for rule in own for group in rule["apiGroups"] if group.endswith(suffix)}
+
+
+@pytest.mark.parametrize(
+    ("stacks", "platform", "groups"),
+    [
+        ((), "", _OF_OPENSHIFT),
+        ((), "openshift", _OF_OPENSHIFT),
+        ((), "kubernetes", set()),
+        (({},), "", set()),
+        (({},), "kubernetes", set()),
+        (({},), "openshift", _OF_OPENSHIFT),
+        ((ON_OPENSHIFT,), "", _OF_OPENSHIFT),
+    ],
+)
+def test_rights_on_openshift_are_for_stacks_that_may_be_there(
+    stacks: tuple[dict[str, Any], ...], platform: str, groups: set[str]
+) -> None:
+    """Without a stack and on an unknown platform they are there: what is not served is not granted."""
+    assert openshift_groups(render(*(inventory(**each) for each in stacks), platform=platform)) == groups
+
+
+def test_stacks_on_openshift_can_be_kept_and_removed() -> None:
+    """Also one that does not name the platform, which the installation has found."""
+    stack = inventory(**ON_OPENSHIFT)
+    wanted = permissions.for_apply(stack) | for_destroy(stack)
+    for found in (render(), render(inventory(), platform="openshift")):
+        assert [one for one in wanted if not is_granted(found, one)] == []
+
+
+def test_the_fixed_user_of_the_controller_is_allowed_on_openshift() -> None:
+    """The default there is a user of the namespace's range."""
+    found = render()
+    (pod,) = (item["spec"]["template"]["spec"] for item in found if item["kind"] == "Deployment")
+    assert pod["securityContext"]["runAsUser"] == 65532
+    use = Permission("use", "security.openshift.io", "securitycontextconstraints", "gpu-operator", "nonroot-v2")
+    assert is_granted(found, use)
+    assert not is_granted(found, use._replace(name="privileged"))
+    needed = constraints("any", [pod])
+    allowed = {key for key, value in needed.items() if value is True}
+    assert (allowed, needed["runAsUser"], needed["seccompProfiles"], needed["volumes"]) == (
+        set(),
+        {"type": "MustRunAsNonRoot"},
+        ["runtime/default"],
+        ["emptyDir", "projected"],
+    )
+
+
+@pytest.mark.parametrize("platform", ["", "kubernetes", "openshift"])
+def test_openshift_reads_the_metrics_of_the_controller(platform: str) -> None:
+    stack = builders.inventory_with({"operator": {"metrics": {"service_monitor": {"enabled": True}}}})
+    found = render(stack, platform=platform)
+    (namespace,) = (
+        item for item in found if item["metadata"]["name"] == "gpu-operator" and item["kind"] == "Namespace"
+    )
+    is_monitored = namespace["metadata"]["labels"].get("openshift.io/cluster-monitoring") == "true"
+    roles = [item for item in found if item["metadata"]["name"] == "prometheus-k8s"]
+    assert (is_monitored, len(roles)) == ((True, 2) if platform == "openshift" else (False, 0))

@@ -193,18 +193,12 @@ def test_what_openshift_says_of_itself_is_read_by_name() -> None:
     assert {(one.verb, one.resource, one.namespace, one.name) for one in more} == {
         ("get", "clusterversions", "", "version"),
         ("get", "proxies", "", "cluster"),
-        ("get", "imagestreams", "openshift", "driver-toolkit"),
+        ("get", "imagestreams", "", "driver-toolkit"),
         ("list", "machineconfigpools", "", ""),
         ("list", "machineconfigs", "", ""),
         ("get", "machineconfigs", "", ""),
         ("list", "securitycontextconstraints", "", ""),
     }
-
-
-def test_the_namespace_of_the_driver_toolkit_is_not_made() -> None:
-    made = {item["metadata"]["name"] for item in rbac(OPENSHIFT) if item["kind"] == "Namespace"}
-    assert "openshift" not in made
-    assert [item for item in rbac(OPENSHIFT) if item["metadata"].get("namespace") == "openshift"]
 
 
 _GROUP = "machineconfiguration.openshift.io"

@@ -201,6 +201,6 @@ def test_a_right_on_openshift_is_named_with_the_others(platform: str) -> None:
     )
     (finding,) = error.findings
     assert finding.code == "GP310"
-    assert 'get imagestreams.image.openshift.io "driver-toolkit" in namespace openshift' in finding.evidence
+    assert 'get imagestreams.image.openshift.io "driver-toolkit" in the whole cluster' in finding.evidence
     hint = "set cluster.platform: openshift, and let an administrator run: gpu-provision rbac"
     assert finding.fix.startswith(hint) is not bool(platform)

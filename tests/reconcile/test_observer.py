@@ -16,8 +16,10 @@ from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITO
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD, config_maps_of
+from gpu_provision.kube.openshift import DRIVER_TOOLKIT, FOLLOWED, PROXY
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.monitoring_specs import PrometheusRuleSpec, ServiceMonitorSpec
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.progress import State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
@@ -30,6 +32,8 @@ from gpu_provision.reconcile.observer import (
     Memo,
     SituationBuilder,
     StackObserver,
+    scope_of_object,
+    watched_scopes,
 )
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.states import STATE
@@ -371,3 +375,42 @@ def test_a_run_of_a_controller_repeats_failed_validations() -> None:
     live = world.observer.live_state(reading_of(world.stack))
     seen = live.situations.build(Showing({ref_of(failed): failed}), {}, {})
     assert seen.observed.void_pod_uids == {failed["metadata"]["uid"]}
+
+
+def image_stream(**tags: str) -> Manifest:
+    named = [{"name": tag, "from": {"kind": "DockerImage", "name": image}} for tag, image in tags.items()]
+    return {"metadata": {"name": "driver-toolkit", "namespace": "openshift"}, "spec": {"tags": named}}
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "live", "is_outdated"),
+    [
+        ((), image_stream(old="a"), False),
+        ((), {**image_stream(old="a"), "status": {"dockerImageRepository": "x"}}, False),
+        ((), image_stream(old="a", new="b"), True),
+        ((), None, True),
+        (("imagestreams.image.openshift.io",), image_stream(old="a"), False),
+    ],
+    ids=["as read", "another field", "another tag", "it is gone", "it may not be read"],
+)
+def test_what_drivers_on_openshift_depend_on_is_followed(
+    unreadable: tuple[str, ...], live: Manifest | None, *, is_outdated: bool
+) -> None:
+    """A new tag of the Driver Toolkit comes before a node boots its release, or after an administrator's help."""
+    toolkits = {} if unreadable else {"old": "a"}
+    facts = OpenShiftFacts(driver_toolkits=toolkits, unreadable=frozenset(unreadable))
+    world = World(openshift=facts)
+    if live:
+        world.objects[DRIVER_TOOLKIT] = live
+    assert world.observer.is_outdated() is is_outdated
+
+
+def test_an_object_of_openshift_is_watched_if_it_can_be_read() -> None:
+    scopes = {scope_of_object(ref) for ref in FOLLOWED}
+    plain, whole, part = (
+        {*watched_scopes(reading_of(World(openshift=facts).stack))}
+        for facts in (None, OpenShiftFacts(), OpenShiftFacts(unreadable=frozenset({"proxies.config.openshift.io"})))
+    )
+    assert not scopes & plain
+    assert scopes <= whole
+    assert scopes - part == {scope_of_object(PROXY)}

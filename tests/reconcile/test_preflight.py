@@ -12,6 +12,7 @@ from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import ImageAvailability, ImageLookup, Preflight
 from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.model.openshift import OpenShiftFacts
+from gpu_provision.model.openshift_specs import OpenShiftSection
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import PreflightReport, preflight
 from tests.components.builders import inventory
@@ -144,8 +145,8 @@ NEXT = "nvcr.io/nvidia/driver:595.91.07-rhcos4.18"
 
 
 def on_coreos(*, registry: bool = True) -> Inventory:
-    """Return a stack whose nodes name their own system."""
-    declared = stack(registry=registry)
+    """Return a stack whose nodes name their own system; an administrator makes its MachineConfigs."""
+    declared = replace(stack(registry=registry), openshift=OpenShiftSection(machine_config=False))
     return replace(declared, pools={name: replace(pool, os=None) for name, pool in declared.pools.items()})
 
 
