@@ -54,6 +54,7 @@ _NAMES = {
         "DashboardSpec DcgmExporterSpec DcgmSpec HpcJobMapping MetricsConfig NodeStatusExporterSpec OperatorMetrics "
         "OperatorServiceMonitor PrometheusRuleSpec ServiceMonitorSpec"
     ),
+    "model.openshift_specs": "OpenShiftSection",
     "model.operand_specs": "ContainerSpec Image OperandSpec SecretKey",
     "model.specs": (
         "DaemonSetSettings DevicePluginSpec GfdSpec GpuClientsConfig HostPaths MigManagerConfig MigManagerSpec "

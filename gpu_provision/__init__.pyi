@@ -86,6 +86,7 @@ from gpu_provision.model.monitoring_specs import OperatorMetrics as OperatorMetr
 from gpu_provision.model.monitoring_specs import OperatorServiceMonitor as OperatorServiceMonitor
 from gpu_provision.model.monitoring_specs import PrometheusRuleSpec as PrometheusRuleSpec
 from gpu_provision.model.monitoring_specs import ServiceMonitorSpec as ServiceMonitorSpec
+from gpu_provision.model.openshift_specs import OpenShiftSection as OpenShiftSection
 from gpu_provision.model.operand_specs import ContainerSpec as ContainerSpec
 from gpu_provision.model.operand_specs import Image as Image
 from gpu_provision.model.operand_specs import OperandSpec as OperandSpec

@@ -71,6 +71,8 @@ def test_machine_configs_go_last_and_say_which_nodes_reboot() -> None:
     pool = MachinePool(name="gpu", nodes=("gpu-1", "gpu-2"), config_selector={"matchLabels": role})
     objects = stack_objects(*map(live_object, (*APPLIED, config)), machine_pools=(pool,))
     plan = plan_destroy(objects, stack(), crds=True)
+    refs = [change.ref for change in plan.changes]
+    assert len(refs) == len(set(refs))
     *_, machines, last = plan.stages
     assert last.is_last
     assert [(str(each.ref), each.effects) for each in machines.changes] == [

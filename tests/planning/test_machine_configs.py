@@ -120,3 +120,33 @@ def test_a_machine_config_that_goes_names_the_reboots() -> None:
         Action.DELETE,
         ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",),
     )
+
+
+def any_gpus(facts: ClusterFacts) -> Stack:
+    """A stack whose nodes are those of the pool gpu that turn out to have a GPU."""
+    return Stack(chosen=inventory_with({"pools": {"any": {"gpu": {}}}, "nodes": []}), facts=facts)
+
+
+def unlabelled(facts: ClusterFacts) -> ClusterFacts:
+    return replace(facts, nodes=tuple(replace(node, labels={}) for node in facts.nodes))
+
+
+def test_a_plan_says_which_pools_discovery_may_reboot() -> None:
+    """Before Node Feature Discovery has run, it is unknown which nodes have a GPU."""
+    stack = any_gpus(unlabelled(facts_of(BEFORE)))
+    for ref in [ref for ref in stack.members if ref.kind == "DaemonSet"]:
+        del stack.members[ref]
+    [change] = (each for each in stack.plan.changes if each.ref.kind == "MachineConfig")
+    assert (change.action, change.certain, change.ref.name) == (Action.CREATE, False, "99-gpu-gpu-provision")
+    assert change.effects == ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",)
+    assert change.manifest is None, "a run writes it once it is known"
+
+
+def test_nodes_that_discovery_never_reaches_make_no_change() -> None:
+    """Such as nodes with a taint of their own: else the plan would never be empty."""
+    stack = any_gpus(unlabelled(facts_of(BEFORE)))
+    stack.pods.clear()
+    for ref, item in stack.members.items():
+        if ref.kind == "DaemonSet":
+            stack.members[ref] = {**item, "status": {"observedGeneration": 1, "desiredNumberScheduled": 0}}
+    assert not [each for each in stack.plan.changes if each.ref.kind == "MachineConfig"]

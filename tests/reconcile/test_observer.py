@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,19 +12,21 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.components.labels import DEPLOY_DRIVER, DRIVER_GROUP, HOST_DRIVER, VALIDATED
+from gpu_provision.components.machine_config import identity_of
 from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.kube.client import ApplyResult, KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, config_maps_of
-from gpu_provision.kube.openshift import DRIVER_TOOLKIT, FOLLOWED, PROXY
+from gpu_provision.kube.observe import NODE, POD, config_maps_of, node_facts
+from gpu_provision.kube.openshift import DRIVER_TOOLKIT, FOLLOWED, MACHINE_CONFIG_POOL, PROXY, machine_pools
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.monitoring_specs import PrometheusRuleSpec, ServiceMonitorSpec
-from gpu_provision.model.openshift import OpenShiftFacts
-from gpu_provision.model.progress import State
+from gpu_provision.model.openshift import CONFIG_STATE, CURRENT_CONFIG, DESIRED_CONFIG, OpenShiftFacts
+from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile import observer
+from gpu_provision.reconcile.desired_drivers import AWAITS_CONFIG
 from gpu_provision.reconcile.observer import (
     CONFIG_MAP,
     MONITOR_DEFINITION,
@@ -36,6 +38,7 @@ from gpu_provision.reconcile.observer import (
     watched_scopes,
 )
 from gpu_provision.reconcile.plan import ClusterPlan
+from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.rollout.states import STATE
 from tests.components.builders import DRIVER, fleet, nfd_labels, with_spec
 from tests.planning.builders import GPU_NODES, Stack, labelled, outdated, terminating, validation_pod
@@ -414,3 +417,63 @@ def test_an_object_of_openshift_is_watched_if_it_can_be_read() -> None:
     assert not scopes & plain
     assert scopes <= whole
     assert scopes - part == {scope_of_object(PROXY)}
+
+
+def pool_object(wanted: str, updated: int) -> Manifest:
+    """The MachineConfigPool ``gpu`` of the node t4-1."""
+    role = {"matchLabels": {"machineconfiguration.openshift.io/role": "gpu"}}
+    nodes = {"matchLabels": {"pool": "gpu"}}
+    spec = {"machineConfigSelector": role, "nodeSelector": nodes, "configuration": {"name": wanted}}
+    status = {"configuration": {"name": "rendered-1"}, "machineCount": 1, "updatedMachineCount": updated}
+    kind = {"apiVersion": MACHINE_CONFIG_POOL.api_version, "kind": MACHINE_CONFIG_POOL.kind}
+    metadata = {"name": "gpu", "resourceVersion": f"{wanted}-{updated}"}
+    return {**kind, "metadata": metadata, "spec": spec, "status": status}
+
+
+class Following(Showing):
+    """A cache that takes further scopes."""
+
+    def watch(self, scope: Scope) -> None:
+        """Have all objects already."""
+
+
+def test_a_rollout_leaves_nodes_alone_until_their_reboot() -> None:
+    """The Machine Config Operator drains the node by itself, and its driver starts in the new boot."""
+    stack = Stack(facts=labelled())
+    for node in ("t4-1", "t4-2"):
+        stack.put(outdated(stack.pod("driver", node)))
+    raw = evaluate_states(stack.situation)
+    raw["machine_config", "t4-1"] = NodeState(component="machine_config", node="t4-1", state=State.PROGRESSING)
+    nodes = [node_object(each.name, dict(each.labels)) for each in stack.context.facts.nodes]
+    api = cast("KubeClient", SimpleNamespace(eviction_version=lambda: "policy/v1"))
+    controller = RolloutController(api, stack.inventory)
+    controller.update(stack.situation, Following({ref_of(each): each for each in nodes}), raw, {})
+    assert controller.nodes["t4-1"].exclusion_reason == AWAITS_CONFIG
+    assert "t4-1" not in {action.node for action in controller.decision.actions}
+    assert "t4-2" in {action.node for action in controller.decision.actions}
+
+
+def test_a_run_follows_the_pools_and_reads_each_rendered_config_once() -> None:
+    node = node_object("t4-1", {**nfd_labels(), "pool": "gpu"})
+    node["metadata"]["annotations"] = {CURRENT_CONFIG: "rendered-1", DESIRED_CONFIG: "rendered-1", CONFIG_STATE: "Done"}
+    nodes = [node_facts(node)]
+    facts = replace(fleet(), openshift=OpenShiftFacts(pools=machine_pools([pool_object("rendered-1", 1)], nodes)))
+    stack = Stack(facts=facts)
+    view, asked = SituationBuilder(reading_of(stack)), list[set[str]]()
+
+    def read(names: Iterable[str]) -> dict[str, frozenset[str]]:
+        asked.append({*names})
+        held = frozenset(identity_of(each).digest for each in stack.desired["machine_config"])
+        return {name: held if name == "rendered-2" else frozenset() for name in names}
+
+    view.read_rendered = read
+    for wanted, updated in (("rendered-1", 1), ("rendered-2", 0), ("rendered-2", 0), ("rendered-2", 1)):
+        objects = {ref_of(each): each for each in (node, pool_object(wanted, updated))}
+        seen = view.build(Showing(objects), {}, {})
+        [pool] = seen.context.openshift.pools if seen.context.openshift else ()
+        assert (pool.wanted, pool.updated, pool.nodes) == (wanted, updated, ("t4-1",))
+        states = view.states(seen)
+        assert states == evaluate_states(seen), "no memo hides what the pool says of an unchanged node"
+    assert asked == [{"rendered-1"}, {"rendered-2"}]
+    assert Scope(MACHINE_CONFIG_POOL) in watched_scopes(reading_of(stack))
+    assert Scope(MACHINE_CONFIG_POOL) not in watched_scopes(reading_of(Stack()))

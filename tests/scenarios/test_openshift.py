@@ -178,7 +178,7 @@ def test_a_release_without_its_toolkit_is_found_beforehand(new_openshift: Make) 
     assert {toolkit for _, toolkit in drivers(world).values()} == {NEW.toolkit_image}
 
 
-def test_constraints_that_somebody_narrowed_are_restored(new_openshift: Make) -> None:
+def test_narrowed_constraints_are_restored(new_openshift: Make) -> None:
     """The cluster refuses the driver's pods with its own words; drift names who did it, and the next run repairs it."""
     world = new_openshift()
     world.apply(check=True)

@@ -368,7 +368,7 @@ def test_an_unknown_release_is_refused(simulate: Simulate) -> None:
 
 
 def test_bundles_have_the_trusted_certificates(simulate: Simulate) -> None:
-    """In labelled ConfigMaps alone, and again when somebody changes them or the certificates change."""
+    """In labelled ConfigMaps alone, and again after an edit of them or of the certificates."""
     label = {"config.openshift.io/inject-trusted-cabundle": "true"}
 
     async def scenario(lab: Lab) -> None:
