@@ -151,7 +151,7 @@ def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_an_openshift_sandbox_is_upgraded_to_a_later_release(tmp_path: Path) -> None:
-    """It has begun when the command returns; other releases, and other clusters, are refused."""
+    """It has begun when the command returns, or is over if it waits; other releases are refused."""
     home = tmp_path / "boxes" / "openshift"
     try:
         sandbox = lifecycle.up("openshift", directory=home)
@@ -161,6 +161,9 @@ def test_an_openshift_sandbox_is_upgraded_to_a_later_release(tmp_path: Path) -> 
         with closing(Client(sandbox.kubeconfig)) as client:
             version = client.get("clusterversions", "version")
             assert version["spec"]["desiredUpdate"] == {"version": "4.18.24"}
+            lifecycle.upgrade(sandbox, "4.19.15", wait=True)
+            nodes = client.get("nodes")["items"]
+            assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes} == {"v1.32.8"}
             assert names(sandbox.kubeconfig, "machineconfigpools") == {"master", "worker", "gpu"}
     finally:
         lifecycle.down(directory=home)
