@@ -124,7 +124,8 @@ docs: $(STAMP) ## Write the generated pages again
 install: $(STAMP) ## Make the virtual environment, if it is not there yet
 
 clean: ## Remove what was made here; a running sandbox is ended first
-	@[ ! -x $(BIN)/gpu-provision ] || $(BIN)/gpu-provision sandbox down || true
+	@for fleet in default openshift; do \
+	  [ ! -x $(BIN)/gpu-provision ] || $(BIN)/gpu-provision sandbox down --fleet $$fleet || true; done
 	@rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .gpu-provision
 
 # Installed again only when pyproject.toml changed; pip speaks only if it fails, and leaves compiling to Python, which

@@ -6,6 +6,7 @@ scenarios of their own (test_machine_config.py).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -221,6 +222,28 @@ def test_an_administrators_rights_are_not_needed(new_openshift: Make) -> None:
     world.apply(*rights, check=True)
     assert world.apply("--json", *rights, check=True).document["changed"] == 0
     world.cli("destroy", "--yes", "-i", str(world.inventory), *rights, check=True)
+
+
+def test_the_notebook_of_the_guide_gets_a_gpu(new_openshift: Make) -> None:
+    """With the constraint that every account may use, and with a user that it does not choose."""
+    world = new_openshift()
+    world.apply(check=True)
+    blocks = re.findall(r"```yaml\n(.*?)```", (CHECKOUT / "docs/openshift.md").read_text(), re.DOTALL)
+    [notebook] = [text for text in blocks if "kind: Deployment" in text]
+    world.submit(notebook)
+
+    def serves() -> dict[str, Any]:
+        pods = world.json("pods", "-l", "app=notebook")["items"]
+        return next((pod for pod in pods if "Jupyter Server is running" in logs(world, pod)), {})
+
+    pod = world.until(serves)
+    assert pod["metadata"]["annotations"][SCC] == "restricted-v2"
+    assert pod["spec"]["nodeName"] in GPU_NODES
+
+
+def logs(world: SandboxWorld, pod: dict[str, Any]) -> str:
+    is_up = any(each.get("started") for each in pod.get("status", {}).get("containerStatuses", ()))
+    return world.api.logs(pod["metadata"]["name"], "default") if is_up else ""
 
 
 def test_the_operator_keeps_a_stack_over_an_update(new_openshift: Make) -> None:
