@@ -16,7 +16,7 @@ import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults, suggest
-from gpu_provision.sandbox.openshift_releases import RELEASES, Release
+from gpu_provision.sandbox.openshift_releases import RELEASES, OpenShiftRelease
 from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel, Mig
 
 KERNELS = {
@@ -113,9 +113,9 @@ class MachineSpec:
     taints: tuple[Mapping[str, Any], ...] = ()
     roles: tuple[str, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
-    release: Release | None = None
+    release: OpenShiftRelease | None = None
 
-    def on_release(self, release: Release) -> MachineSpec:
+    def on_release(self, release: OpenShiftRelease) -> MachineSpec:
         """Return the machine with the RHCOS of a release, and with its kubelet and CRI-O."""
         return replace(
             self,
@@ -148,7 +148,7 @@ class OpenShiftSpec:
         pools: Names of custom MachineConfigPools; nodes with a role of such a name are in it.
     """
 
-    release: Release
+    release: OpenShiftRelease
     proxy: Mapping[str, str] = field(default_factory=dict)
     trusted_ca: str = ""
     pools: tuple[str, ...] = ()
@@ -375,7 +375,7 @@ class _Reader:
         pools = tuple(good.pop("pools", ()))
         return OpenShiftSpec(release=RELEASES[version], pools=pools, **good)
 
-    def machines(self, entry: Any, path: Location, release: Release | None = None) -> list[MachineSpec]:
+    def machines(self, entry: Any, path: Location, release: OpenShiftRelease | None = None) -> list[MachineSpec]:
         good = self.check(entry, _NODE_KEYS, path)
         pattern, count, gpu = good.pop("name", ""), good.pop("count", None), good.pop("gpu", {})
         names = [pattern]

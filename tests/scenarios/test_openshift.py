@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.sandbox.openshift_releases import RELEASES, Release
+from gpu_provision.sandbox.openshift_releases import RELEASES, OpenShiftRelease
 from tests.scenarios.on_sandbox import SandboxWorld, sandbox_world
 from tests.scenarios.test_operator import Home
 from tests.scenarios.test_removal import Dump, dump
@@ -53,14 +53,14 @@ def kernels(world: SandboxWorld) -> dict[str, str]:
     return {node["metadata"]["name"]: node["status"]["nodeInfo"]["kernelVersion"] for node in nodes}
 
 
-def upgrade(world: SandboxWorld, release: Release) -> None:
+def upgrade(world: SandboxWorld, release: OpenShiftRelease) -> None:
     """Install a release, and wait until every GPU node has booted it."""
     begin_upgrade(world, release)
     world.until(lambda: {kernels(world)[name] for name in GPU_NODES} == {release.kernel})
     world.until(lambda: is_updated(world, "gpu"))
 
 
-def begin_upgrade(world: SandboxWorld, release: Release) -> None:
+def begin_upgrade(world: SandboxWorld, release: OpenShiftRelease) -> None:
     """Install a release, and wait until the control plane runs it."""
     world.cli("sandbox", "upgrade", "--fleet", str(world.fleet), "--to", release.version, check=True)
 
@@ -76,7 +76,7 @@ def is_updated(world: SandboxWorld, pool: str) -> bool:
     return any((each["type"], each["status"]) == ("Updated", "True") for each in conditions)
 
 
-def remove_tag(world: SandboxWorld, release: Release) -> None:
+def remove_tag(world: SandboxWorld, release: OpenShiftRelease) -> None:
     """Take the Driver Toolkit of a release from the image stream."""
     words = ("imagestream", "-n", "openshift", "driver-toolkit")
     stream = world.json(*words)
