@@ -19,6 +19,7 @@ from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.observe import NODE, POD, config_maps_of, node_facts
 from gpu_provision.kube.openshift import DRIVER_TOOLKIT, FOLLOWED, MACHINE_CONFIG_POOL, PROXY, machine_pools
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
+from gpu_provision.model.inventory import OperatingSystem
 from gpu_provision.model.monitoring_specs import PrometheusRuleSpec, ServiceMonitorSpec
 from gpu_provision.model.openshift import CONFIG_STATE, CURRENT_CONFIG, DESIRED_CONFIG, OpenShiftFacts
 from gpu_provision.model.progress import NodeState, State
@@ -140,6 +141,23 @@ def test_a_kernel_that_changes_during_a_run_gets_its_driver() -> None:
         node["status"]["nodeInfo"]["kernelVersion"] = kernel
         found = looking.build(Showing({ref_of(node): node}), {}, {}).desired["driver"]
         assert f"nvidia-driver-daemonset-ubuntu22.04-{kernel}" in {each["metadata"]["name"] for each in found}
+
+
+def test_a_release_of_coreos_that_changes_during_a_run_gets_its_driver() -> None:
+    """An update of OpenShift reboots nodes during a run; the Node object tells before Node Feature Discovery."""
+    old, new = "417.94.202410090854-0", "418.94.202503121207-0"
+    openshift = OpenShiftFacts(driver_toolkits={old: "dtk:17", new: "dtk:18"})
+    facts = replace(fleet(), openshift=openshift)
+    context, desired = prepare(with_spec("driver"), facts)
+    observed = ObservedState(cluster="c", facts=facts)
+    looking = SituationBuilder(ClusterPlan(context, desired, observed, plan(context, desired, observed)))
+    labels = nfd_labels(OperatingSystem("rhcos", "4.18"))
+    for version, (release, image) in enumerate(openshift.driver_toolkits.items()):
+        node = node_object("t4-1", labels, version)
+        node["status"]["nodeInfo"]["osImage"] = f"Red Hat Enterprise Linux CoreOS {release}"
+        found = looking.build(Showing({ref_of(node): node}), {}, {}).desired["driver"]
+        made = {each["metadata"]["name"]: each for each in found}
+        assert image in str(made[f"nvidia-driver-daemonset-rhcos4.18-{release}"])
 
 
 @pytest.mark.parametrize("key", [STATE, VALIDATED])
