@@ -29,10 +29,10 @@ export PATH := $(BIN):$(PATH)
 # Hundreds of processes would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-contract test-real test-hosts test-gpu promises faults lint bench docs clean install
+.PHONY: help demo demo-openshift test test-contract test-real test-hosts test-gpu promises faults lint bench docs clean install
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without a GPU
 	@gpu-provision sandbox up
@@ -48,6 +48,23 @@ demo: $(STAMP) ## A GPU stack on a simulated cluster, in about a minute, without
 	  "kubectl --kubeconfig $$kubeconfig get nodes,ds,pods -A -o wide" \
 	  "$(VENV)/bin/gpu-provision plan              # after an edit of $(INVENTORY)" \
 	  "$(VENV)/bin/gpu-provision sandbox down      # the end"
+
+demo-openshift: INVENTORY := inventories/openshift.yaml
+demo-openshift: $(STAMP) ## The same on a simulated OpenShift cluster: MachineConfigs, Driver Toolkit, constraints
+	@gpu-provision sandbox up --fleet openshift
+	@gpu-provision plan -i $(INVENTORY)
+	@echo
+	@echo '$$ pyinfra -y inventories/openshift.py deploys/gpu_stack.py'
+	@pyinfra -y inventories/openshift.py deploys/gpu_stack.py
+	@echo
+	@gpu-provision status -i $(INVENTORY)
+	@kubeconfig=$$(gpu-provision sandbox kubeconfig --fleet openshift); \
+	printf '\nkubeconfig: %s\n\nTry:\n' "$$kubeconfig"; \
+	printf '  %s\n' \
+	  "kubectl --kubeconfig $$kubeconfig get clusterversion,machineconfigpools,nodes" \
+	  "$(VENV)/bin/gpu-provision sandbox upgrade --fleet openshift --to 4.18.24   # another kernel on every node" \
+	  "$(VENV)/bin/gpu-provision plan -i $(INVENTORY)         # the driver for that kernel" \
+	  "$(VENV)/bin/gpu-provision sandbox down --fleet openshift                 # the end"
 
 # Many tests wait for a simulated cluster: two workers for each core. The tests of one file may share a cluster.
 test: $(STAMP) ## Run the tests
@@ -107,7 +124,8 @@ docs: $(STAMP) ## Write the generated pages again
 install: $(STAMP) ## Make the virtual environment, if it is not there yet
 
 clean: ## Remove what was made here; a running sandbox is ended first
-	@[ ! -x $(BIN)/gpu-provision ] || $(BIN)/gpu-provision sandbox down || true
+	@for fleet in default openshift; do \
+	  [ ! -x $(BIN)/gpu-provision ] || $(BIN)/gpu-provision sandbox down --fleet $$fleet || true; done
 	@rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .gpu-provision
 
 # Installed again only when pyproject.toml changed; pip speaks only if it fails, and leaves compiling to Python, which

@@ -43,7 +43,8 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    def __init__(self, folder: Path, *, example: str = "") -> None:
+    def __init__(self, folder: Path, *, example: str = "", fleet: str = "default") -> None:
+        self.fleet = fleet
         self.checkout = folder / "gpu-provision"
         if example:
             shutil.copytree(CHECKOUT / "examples" / example, self.checkout)
@@ -63,8 +64,8 @@ class Reader:
         }
         if example:
             return
-        start = f"python -m gpu_provision.sandbox.server --detach --directory {sandboxes}/default --speed {SPEED}"
-        self.run(start, "gpu-provision sandbox up")
+        start = f"python -m gpu_provision.sandbox.server --detach --directory {sandboxes}/{fleet} --fleet {fleet}"
+        self.run(f"{start} --speed {SPEED}", f"gpu-provision sandbox up --fleet {fleet}")
 
     def run(self, *commands: str) -> str:
         """Run commands in one shell and return their output. Fails if a command fails."""
@@ -87,4 +88,4 @@ class Reader:
         return "\n".join(self.run(*block.commands) for block in blocks(page) if not block.tag)
 
     def close(self) -> None:
-        self.run("gpu-provision sandbox down")
+        self.run(f"gpu-provision sandbox down --fleet {self.fleet}")

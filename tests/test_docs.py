@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,17 @@ def test_the_readme_can_be_followed(reader: Reader) -> None:
     assert output.count("everything is as declared") == 2
     assert "k8s-device-plugin:v0.20.0 -> " in output
     assert "0 to create, 1 to update, 0 to delete" in output
+
+
+def test_the_openshift_guide_can_be_followed(tmp_path: Path) -> None:
+    """Installation, an update of the cluster with another kernel, removal; a plan in between is empty."""
+    with contextlib.closing(Reader(tmp_path, fleet="openshift")) as reader:
+        output = reader.follow("docs/openshift.md")
+    assert "will reboot 2 nodes of MachineConfigPool gpu, 1 at a time" in output
+    assert output.count("everything is as declared") == 1
+    assert "sandbox openshift runs OpenShift 4.18.24" in output
+    assert "+ DaemonSet gpu-operator-resources/nvidia-driver-daemonset-rhcos4.18-418.94.202509100653-0" in output
+    assert "Nothing of the stack is left" in output
 
 
 def test_the_readmes_python_is_an_example() -> None:

@@ -103,16 +103,18 @@ def kubeconfig(*, fleet: str, user: str | None, out: Output) -> None:
 @sandbox.command()
 @_fleet
 @click.option("--to", "version", metavar="VERSION", required=True, help="Release of OpenShift to install.")
+@click.option("--wait", is_flag=True, help="Return once every node runs it, but for those of paused pools.")
 @options.output_options
-def upgrade(*, fleet: str, version: str, out: Output) -> None:
+def upgrade(*, fleet: str, version: str, wait: bool, out: Output) -> None:
     """Upgrade a sandbox that simulates OpenShift; nodes reboot pool by pool."""
     from gpu_provision.kube.config import as_findings
     from gpu_provision.sandbox import lifecycle
 
     running = _find(fleet)
     with as_findings():
-        lifecycle.upgrade(running, version)
-    out.result(document("sandbox upgrade", version=version), f"sandbox {fleet} installs OpenShift {version}")
+        lifecycle.upgrade(running, version, wait=wait)
+    done = f"sandbox {fleet} {'runs' if wait else 'installs'} OpenShift {version}"
+    out.result(document("sandbox upgrade", version=version), done)
     out.hint("\nkubectl get clusterversion,machineconfigpools,nodes")
 
 

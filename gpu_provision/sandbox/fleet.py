@@ -16,7 +16,7 @@ import yaml
 
 from gpu_provision.sandbox.errors import FleetError, SandboxProblem
 from gpu_provision.sandbox.faults import NodeFault, parse_faults, suggest
-from gpu_provision.sandbox.openshift_releases import RELEASES, Release
+from gpu_provision.sandbox.openshift_releases import RELEASES, OpenShiftRelease
 from gpu_provision.sandbox.operand_rules import GPU_MODELS, GpuModel, Mig
 
 KERNELS = {
@@ -113,9 +113,9 @@ class MachineSpec:
     taints: tuple[Mapping[str, Any], ...] = ()
     roles: tuple[str, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
-    release: Release | None = None
+    release: OpenShiftRelease | None = None
 
-    def on_release(self, release: Release) -> MachineSpec:
+    def on_release(self, release: OpenShiftRelease) -> MachineSpec:
         """Return the machine with the RHCOS of a release, and with its kubelet and CRI-O."""
         return replace(
             self,
@@ -145,11 +145,13 @@ class OpenShiftSpec:
         release: The release that is installed at first.
         proxy: The cluster-wide proxy: ``http``, ``https`` and ``no_proxy``.
         trusted_ca: PEM text of certificates that the cluster trusts besides the usual ones.
+        pools: Names of custom MachineConfigPools; nodes with a role of such a name are in it.
     """
 
-    release: Release
+    release: OpenShiftRelease
     proxy: Mapping[str, str] = field(default_factory=dict)
     trusted_ca: str = ""
+    pools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +267,7 @@ _OPENSHIFT_KEYS: dict[str, Check] = {
     "version": (lambda value: value in RELEASES, f"one of {', '.join(RELEASES)}"),
     "proxy": _all(_is_text, "a mapping of strings"),
     "trusted_ca": _TEXT,
+    "pools": _all(lambda value: bool(_NAME.fullmatch(str(value))), "a list of names"),
 }
 _NODE_KEYS: dict[str, Check] = {
     "name": _TEXT,
@@ -373,9 +376,10 @@ class _Reader:
             fix = f"add version: {next(iter(RELEASES))}"
             self.add_problem("GP703", ("openshift",), "an OpenShift cluster has a version", fix=fix)
         version = good.pop("version", next(iter(RELEASES)))
-        return OpenShiftSpec(release=RELEASES[version], **good)
+        pools = tuple(good.pop("pools", ()))
+        return OpenShiftSpec(release=RELEASES[version], pools=pools, **good)
 
-    def machines(self, entry: Any, path: Location, release: Release | None = None) -> list[MachineSpec]:
+    def machines(self, entry: Any, path: Location, release: OpenShiftRelease | None = None) -> list[MachineSpec]:
         good = self.check(entry, _NODE_KEYS, path)
         pattern, count, gpu = good.pop("name", ""), good.pop("count", None), good.pop("gpu", {})
         names = [pattern]

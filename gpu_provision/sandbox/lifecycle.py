@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from gpu_provision.sandbox.api import NOT_FOUND, Api, ApiError, ApiResource, Object
 from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
 from gpu_provision.sandbox.state import (
     LOG_FILE,
@@ -31,7 +32,10 @@ from gpu_provision.sandbox.state import (
 START_SECONDS = 60.0
 END_SECONDS = 15.0
 _ANSWER_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
 _TAIL = 800
+_VERSIONS = ApiResource("config.openshift.io", "v1", "clusterversions")
+_POOLS = ApiResource("machineconfiguration.openshift.io", "v1", "machineconfigpools")
 
 
 def up(fleet: str | Path = "default", *, directory: Path | None = None) -> Sandbox:
@@ -103,8 +107,10 @@ def write_kubeconfig(sandbox: Sandbox, user: str) -> Path:
     return path
 
 
-def upgrade(sandbox: Sandbox, version: str) -> None:
-    """Let an OpenShift sandbox install a release, as ``oc adm upgrade --to`` does; returns when it has begun.
+def upgrade(sandbox: Sandbox, version: str, *, wait: bool = False) -> None:
+    """Let an OpenShift sandbox install a release, as ``oc adm upgrade --to`` does.
+
+    Returns when that has begun; with ``wait`` when every pool that is not paused runs the release.
 
     Raises:
         SandboxError: It is no OpenShift cluster, or cannot go to that release (GP716).
@@ -112,22 +118,21 @@ def upgrade(sandbox: Sandbox, version: str) -> None:
     import asyncio  # noqa: PLC0415 - with the HTTP client only where it is used
 
     from gpu_provision.sandbox import client  # noqa: PLC0415
-    from gpu_provision.sandbox.api import NOT_FOUND, ApiError, ApiResource  # noqa: PLC0415
 
-    versions = ApiResource("config.openshift.io", "v1", "clusterversions")
-
-    async def ask() -> str:
+    async def install() -> str:
         async with client.HttpApi(client.load_credentials(sandbox.kubeconfig, sandbox.context)) as api:
-            status = (await api.get(versions, "version"))["status"]
+            status = (await api.get(_VERSIONS, "version"))["status"]
             known = [each["version"] for each in status["availableUpdates"] or ()]
             if version not in known:
                 return f"it runs {status['desired']['version']}, and can be upgraded to: {', '.join(known) or 'none'}"
-            await api.patch(versions, "version", {"spec": {"desiredUpdate": {"version": version}}})
+            await api.patch(_VERSIONS, "version", {"spec": {"desiredUpdate": {"version": version}}})
+            while wait and not await _runs_everywhere(api, version):  # noqa: ASYNC110 - it asks, as kubectl would
+                await asyncio.sleep(_LOOK_SECONDS)
             return ""
 
     what, fix = f"the sandbox cannot be upgraded to OpenShift {version}", ""
     try:
-        evidence = asyncio.run(ask())
+        evidence = asyncio.run(install())
     except ApiError as refusal:
         if refusal.code != NOT_FOUND:
             raise
@@ -135,6 +140,20 @@ def upgrade(sandbox: Sandbox, version: str) -> None:
     if evidence:
         where = f"sandbox {sandbox.name}"
         raise SandboxError(SandboxProblem(code="GP716", what=what, where=where, evidence=evidence, fix=fix))
+
+
+async def _runs_everywhere(api: Api, version: str) -> bool:
+    """Whether an update is completed, and every pool that is not paused has it on all nodes."""
+    newest = (await api.get(_VERSIONS, "version"))["status"]["history"][0]
+    pools, _ = await api.list(_POOLS)
+    behind = [pool for pool in pools if not (pool["spec"].get("paused") or _is_updated(pool))]
+    return (newest["version"], newest["state"]) == (version, "Completed") and not behind
+
+
+def _is_updated(pool: Object) -> bool:
+    has = {each["type"]: each["status"] for each in pool["status"]["conditions"]}
+    is_current = pool["status"]["configuration"]["name"] == pool["spec"]["configuration"]["name"]
+    return is_current and has.get("Updated") == "True"
 
 
 def _directory(fleet: str | Path, directory: Path | None) -> Path:

@@ -17,7 +17,7 @@ _FIRST_RHEL_NAMED = (4, 19)
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class OpenShiftRelease:
     """One release of OpenShift.
 
     Attributes:
@@ -86,10 +86,10 @@ class Release:
         return "sha256:" + hashlib.sha256(f"{component} {self.version}".encode()).hexdigest()
 
 
-RELEASES: Mapping[str, Release] = {
+RELEASES: Mapping[str, OpenShiftRelease] = {
     release.version: release
     for release in (
-        Release(
+        OpenShiftRelease(
             version="4.18.13",
             rhcos="418.94.202505062142-0",
             rhel="9.4",
@@ -97,7 +97,7 @@ RELEASES: Mapping[str, Release] = {
             kubelet="v1.31.8",
             runtime="cri-o://1.31.8-3.rhaos4.18.gitf0f6e96.el9",
         ),
-        Release(
+        OpenShiftRelease(
             version="4.18.24",
             rhcos="418.94.202509100653-0",
             rhel="9.4",
@@ -105,7 +105,7 @@ RELEASES: Mapping[str, Release] = {
             kubelet="v1.31.12",
             runtime="cri-o://1.31.12-2.rhaos4.18.git4a7c2f5.el9",
         ),
-        Release(
+        OpenShiftRelease(
             version="4.19.15",
             rhcos="9.6.20250925-0",
             rhel="9.6",
@@ -117,7 +117,7 @@ RELEASES: Mapping[str, Release] = {
 }
 
 
-def later_releases(version: str) -> list[Release]:
+def later_releases(version: str) -> list[OpenShiftRelease]:
     """Return the known releases after a version, the next one first."""
     return [each for each in RELEASES.values() if _key(each.version) > _key(version)]
 
@@ -126,11 +126,11 @@ def _key(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def release_of_os(image: str) -> Release | None:
+def release_of_os(image: str) -> OpenShiftRelease | None:
     """Return the release whose RHCOS an image is."""
     return next((each for each in RELEASES.values() if each.os_image_url == image), None)
 
 
-def release_of_toolkit(image: str) -> Release | None:
+def release_of_toolkit(image: str) -> OpenShiftRelease | None:
     """Return the release whose Driver Toolkit an image is."""
     return next((each for each in RELEASES.values() if each.toolkit_image == image), None)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 INVENTORIES = ROOT / "inventories"
 
 
-@pytest.mark.parametrize("name", ["sandbox", "prod"])
+@pytest.mark.parametrize("name", ["sandbox", "prod", "openshift"])
 def test_an_inventory_is_valid_and_short(name: str) -> None:
     """Without any finding, on a machine without keys, kubeconfig or network.
 
@@ -44,6 +44,16 @@ def test_the_sandbox_declares_its_default_fleet() -> None:
         assert pool.os
         assert f"{pool.os.id}{pool.os.version}" == machine.get("os", "ubuntu22.04")
         assert (pool.gpu.count if pool.gpu else 0) == machine.get("gpu", {}).get("count", 0)
+
+
+def test_the_openshift_inventory_declares_the_gpu_nodes_of_its_fleet() -> None:
+    """Without a system: nodes report theirs, and an update of the cluster changes it."""
+    fleet = yaml.safe_load((ROOT / "gpu_provision/sandbox/fleets/openshift.yaml").read_text(encoding="utf-8"))
+    machines = {machine["name"]: machine["gpu"]["count"] for machine in fleet["nodes"] if "gpu" in machine}
+    inventory = load(INVENTORIES / "openshift.yaml")
+    pools = {node.name: inventory.pool_of(node) for node in inventory.nodes}
+    assert {name: pool.gpu.count if pool.gpu else 0 for name, pool in pools.items()} == machines
+    assert not any(pool.os for pool in pools.values())
 
 
 def debug_inventory(name: str, home: Path) -> subprocess.CompletedProcess[str]:

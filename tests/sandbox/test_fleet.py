@@ -39,6 +39,24 @@ def test_one_entry_can_be_many_machines(tmp_path: Path) -> None:
     assert (bench.name, len(bench.machines), bench.machines[50].name) == ("nodes-50", 51, "gpu-050")
 
 
+def test_machines_of_an_openshift_fleet_run_its_release(tmp_path: Path) -> None:
+    """A machine with a system of its own is no RHCOS; what a fleet says of a machine itself stays."""
+    path = tmp_path / "mine.yaml"
+    nodes = "[{name: a, roles: [control-plane]}, {name: b, kernel: 5.14.1}, {name: c, os: rhel9.4}]"
+    path.write_text(f"openshift: {{version: 4.19.15, proxy: {{http: 'http://p:1'}}}}\nnodes: {nodes}")
+    fleet = load_fleet(path)
+    shown = [(m.os, m.kernel.partition("-")[0], m.roles, m.release is not None) for m in fleet.machines]
+    assert shown == [
+        ("rhel9.6", "5.14.0", ("control-plane", "master"), True),
+        ("rhel9.6", "5.14.1", ("worker",), True),
+        ("rhel9.4", "5.14.0", (), False),
+    ]
+    assert fleet.machines[0].runtime.startswith("cri-o://1.32")
+    assert fleet.openshift is not None
+    assert (fleet.openshift.release.version, fleet.openshift.proxy) == ("4.19.15", {"http": "http://p:1"})
+    assert load_fleet().openshift is None
+
+
 def test_a_file_that_is_not_there_is_one_finding() -> None:
     """The problem names the built-in fleets."""
     with pytest.raises(FleetError) as refused:

@@ -130,6 +130,22 @@ def test_fleet_says_how_a_host_differs(tmp_path: Path) -> None:
         hosts.ensure(b, tmp_path)
 
 
+def test_a_host_of_an_openshift_fleet_is_coreos(tmp_path: Path) -> None:
+    """Its /etc/os-release has OpenShift's fields."""
+    node = next(machine for machine in load_fleet("openshift").machines if machine.name == "gpu-0")
+    host = hosts.ensure(to_host_spec(node), tmp_path)
+    release = said(host, "cat /etc/os-release")
+    for line in (
+        'ID="rhcos"',
+        'VERSION_ID="4.18"',
+        'OPENSHIFT_VERSION="4.18"',
+        'OSTREE_VERSION="418.94.202505062142-0"',
+    ):
+        assert line in release.splitlines()
+    tools = "for tool in rpm crio apt-get; do command -v $tool; done; true"
+    assert said(host, tools) == "/.sandbox/bin/rpm\n/.sandbox/bin/crio"
+
+
 def test_state_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ours first, then XDG's, then the home directory; state that cannot be written is said."""
     variables = {

@@ -148,3 +148,28 @@ def test_a_fleet_file_of_ones_own(tmp_path: Path) -> None:
         assert names(lifecycle.up(fleet, directory=home).kubeconfig, "nodes") == {"two", "three"}
     finally:
         lifecycle.down(fleet, directory=home)
+
+
+def test_an_openshift_sandbox_is_upgraded_to_a_later_release(tmp_path: Path) -> None:
+    """It has begun when the command returns, or is over if it waits; other releases are refused."""
+    home = tmp_path / "boxes" / "openshift"
+    try:
+        sandbox = lifecycle.up("openshift", directory=home)
+        with pytest.raises(SandboxError, match=r"it runs 4\.18\.13, and can be upgraded to: 4\.18\.24, 4\.19\.15"):
+            lifecycle.upgrade(sandbox, "4.18.1")
+        lifecycle.upgrade(sandbox, "4.18.24")
+        with closing(Client(sandbox.kubeconfig)) as client:
+            version = client.get("clusterversions", "version")
+            assert version["spec"]["desiredUpdate"] == {"version": "4.18.24"}
+            lifecycle.upgrade(sandbox, "4.19.15", wait=True)
+            nodes = client.get("nodes")["items"]
+            assert {node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes} == {"v1.32.8"}
+            assert names(sandbox.kubeconfig, "machineconfigpools") == {"master", "worker", "gpu"}
+    finally:
+        lifecycle.down(directory=home)
+
+
+def test_a_sandbox_of_plain_kubernetes_has_no_upgrade(home: Path) -> None:
+    with pytest.raises(SandboxError, match="it is no OpenShift cluster") as refused:
+        lifecycle.upgrade(lifecycle.up(directory=home), "4.18.24")
+    assert refused.value.problems[0].code == "GP716"

@@ -111,9 +111,13 @@ class Client:
             answer = self._server.ask("PUT", f"{self._path_of(item)}?{urlencode({'fieldManager': manager})}", item)
             assert answer.code == http.HTTPStatus.OK, answer
 
-    def patch(self, *words: str, patch: Any, manager: str = "kubectl-patch", content_type: str = MERGE) -> None:
+    def patch(
+        self, *words: str, patch: Any, manager: str = "kubectl-patch", content_type: str = MERGE, part: str = ""
+    ) -> None:
+        """Patch objects, or a ``part`` of them such as their status."""
         for path in self._paths(_parsed(words)):
-            self._server.patch(f"{path}?{urlencode({'fieldManager': manager})}", patch, content_type)
+            whole = "/".join(filter(None, (path, part)))
+            self._server.patch(f"{whole}?{urlencode({'fieldManager': manager})}", patch, content_type)
 
     def label(self, *words: str, labels: Mapping[str, str | None], manager: str = "kubectl-label") -> None:
         """Set labels, or take away those that are None."""

@@ -241,7 +241,8 @@ class QueueController(Generic[K]):
         try:
             pod = await self.cluster.create(PODS, body, namespace(owner))
         except Exception as error:
-            self.event(owner, "FailedCreate", f"Error creating: {error}", warning=True)
+            why = error.message if isinstance(error, ApiError) else error
+            self.event(owner, "FailedCreate", f"Error creating: {why}", warning=True)
             raise
         self.event(owner, "SuccessfulCreate", f"Created pod: {name(pod)}")
 

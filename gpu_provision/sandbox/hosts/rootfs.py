@@ -143,7 +143,6 @@ def _system_files(spec: HostSpec) -> dict[str, str]:
         f"boot/{image}": _BLACKLIST,
         f"boot/vmlinuz-{spec.kernel}": "",
         **({".sandbox/has-nvidia-gpu": ""} if spec.gpus else {}),
-        **({"run/ostree-booted": ""} if "OSTREE_VERSION" in spec.os_release else {}),
     }
 
 

@@ -146,7 +146,7 @@ class Filesystem:
     def exists(self, path: str) -> bool:
         """Tell whether a file, or anything below a directory, is visible."""
         files, key = self._locate(path)
-        return key in files or any(name.startswith(f"{key}/") for name in files)
+        return key in files or any(name.startswith(f"{key.rstrip('/')}/") for name in files)
 
     def read(self, path: str) -> str:
         """Return a file's text; empty if there is none."""

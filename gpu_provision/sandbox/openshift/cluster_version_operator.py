@@ -14,7 +14,7 @@ from gpu_provision.sandbox.api import ApiResource, Object
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.machine_config import CONTROLLER_VERSION, MACHINE_CONFIGS, POOLS
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
-from gpu_provision.sandbox.openshift_releases import RELEASES, Release, later_releases
+from gpu_provision.sandbox.openshift_releases import RELEASES, OpenShiftRelease, later_releases
 
 CLUSTER_VERSIONS = ApiResource("config.openshift.io", "v1", "clusterversions")
 IMAGE_STREAMS = ApiResource("image.openshift.io", "v1", "imagestreams")
@@ -23,11 +23,11 @@ _STREAM = ("openshift", "driver-toolkit")
 _COMPLETED, _PARTIAL = "Completed", "Partial"
 
 
-def _shown(release: Release) -> Object:
+def _shown(release: OpenShiftRelease) -> Object:
     return {"version": release.version, "image": release.release_image}
 
 
-def new_cluster_version(release: Release, cluster_id: str) -> Object:
+def new_cluster_version(release: OpenShiftRelease, cluster_id: str) -> Object:
     """Return the ClusterVersion of a cluster that was installed with a release."""
     now = objects.timestamp()
     history = {**_shown(release), "state": _COMPLETED, "startedTime": now, "completionTime": now, "verified": False}
@@ -47,7 +47,9 @@ def new_cluster_version(release: Release, cluster_id: str) -> Object:
     }
 
 
-def _conditions(before: list[dict[str, Any]], release: Release, *, done: bool, invalid: str = "") -> list[Object]:
+def _conditions(
+    before: list[dict[str, Any]], release: OpenShiftRelease, *, done: bool, invalid: str = ""
+) -> list[Object]:
     progress = f"Cluster version is {release.version}" if done else f"Working towards {release.version}"
     found = list(before)
     for kind, state, reason, message in (
@@ -62,7 +64,7 @@ def _conditions(before: list[dict[str, Any]], release: Release, *, done: bool, i
     return found
 
 
-def toolkit_stream(release: Release) -> Object:
+def toolkit_stream(release: OpenShiftRelease) -> Object:
     """Return the image stream of the Driver Toolkit, with the tags of one release."""
     namespace, name = _STREAM
     return {
@@ -77,7 +79,7 @@ def toolkit_stream(release: Release) -> Object:
     }
 
 
-def _spec_tags(before: list[Object], release: Release) -> list[Object]:
+def _spec_tags(before: list[Object], release: OpenShiftRelease) -> list[Object]:
     source = {"kind": "DockerImage", "name": release.toolkit_image}
     rest = {"importPolicy": {"scheduled": True}, "referencePolicy": {"type": "Source"}}
     added = [{"name": tag, "from": source, **rest} for tag in (release.rhcos, "latest")]
@@ -85,7 +87,7 @@ def _spec_tags(before: list[Object], release: Release) -> list[Object]:
     return [*(each for each in before if each["name"] not in names), *added]
 
 
-def _status_tags(before: list[Object], release: Release) -> list[Object]:
+def _status_tags(before: list[Object], release: OpenShiftRelease) -> list[Object]:
     image = release.toolkit_image
     item = {"created": objects.timestamp(), "dockerImageReference": image, "image": image.partition("@")[2]}
     added = [{"tag": tag, "items": [{**item, "generation": 1}]} for tag in (release.rhcos, "latest")]
@@ -107,6 +109,7 @@ class ClusterVersions(QueueController[Key]):
         self._streams, self._pools = cluster.informer(IMAGE_STREAMS), cluster.informer(POOLS)
         self._versions.on_change(lambda *_: self.queue.add(("", _NAME)))
         self._pools.on_change(lambda *_: self.queue.add(("", _NAME)))
+        self._streams.on_event(lambda *_: self.queue.add(("", _NAME)))
 
     async def sync(self, key: Key) -> None:
         """Take the next step towards the desired release."""
@@ -115,6 +118,8 @@ class ClusterVersions(QueueController[Key]):
             return
         status, wanted = objects.status(found), (found["spec"].get("desiredUpdate") or {}).get("version", "")
         release = RELEASES[status["desired"]["version"]]
+        if _STREAM not in self._streams.objects:
+            await self.cluster.create(IMAGE_STREAMS, toolkit_stream(release), _STREAM[0])
         if wanted and wanted != release.version:
             await self._accept(found, wanted)
         elif status["history"][0]["state"] == _PARTIAL:
@@ -144,7 +149,7 @@ class ClusterVersions(QueueController[Key]):
             },
         )
 
-    async def _apply(self, found: Object, release: Release) -> None:
+    async def _apply(self, found: Object, release: OpenShiftRelease) -> None:
         await self._tag_toolkit(release)
         changed = False
         for config in tuple(self._configs.objects.values()):
@@ -161,17 +166,15 @@ class ClusterVersions(QueueController[Key]):
         conditions = _conditions(status["conditions"], release, done=True)
         await self.cluster.write_status(CLUSTER_VERSIONS, found, {"history": [done, *rest], "conditions": conditions})
 
-    async def _tag_toolkit(self, release: Release) -> None:
-        stream = self._streams.objects.get(_STREAM)
-        if stream is None:
-            return
+    async def _tag_toolkit(self, release: OpenShiftRelease) -> None:
+        stream = self._streams.objects[_STREAM]
         tags = _spec_tags(stream["spec"].get("tags") or [], release)
         if tags != stream["spec"].get("tags"):
             stream = await self.cluster.patch(IMAGE_STREAMS, stream, {"spec": {"tags": tags}})
             status = _status_tags(objects.status(stream).get("tags") or [], release)
             await self.cluster.write_status(IMAGE_STREAMS, stream, {"tags": status})
 
-    def _runs_on_control_plane(self, release: Release) -> bool:
+    def _runs_on_control_plane(self, release: OpenShiftRelease) -> bool:
         pool = self._pools.objects.get(("", "master"))
         if pool is None:
             return True

@@ -130,12 +130,14 @@ class Pools(QueueController[Key]):
         self._delay, self._changed_at = timings.scale(timings.render_delay), 0.0
         self._pools, self._configs = cluster.informer(POOLS), cluster.informer(MACHINE_CONFIGS)
         self._nodes = cluster.informer(NODES)
-        self._configs.on_change(lambda *_: self._note_change())
+        self._configs.on_change(self._on_config)
         for informer in (self._pools, self._nodes):
             informer.on_change(lambda *_: self._requeue_all())
 
-    def _note_change(self) -> None:
+    def _on_config(self, before: Object | None, after: Object | None) -> None:
         """Wait for further changes: several MachineConfigs that belong together make nodes reboot once."""
+        if objects.controller_of(after or before or {"metadata": {}}):
+            return  # rendered
         self._changed_at = asyncio.get_running_loop().time()
         for key in self._pools.objects:
             self.queue.add_after(key, self._delay)

@@ -21,7 +21,6 @@ from gpu_provision.sandbox.openshift import cluster_version_operator, scc
 from gpu_provision.sandbox.openshift.cluster_version_operator import ClusterVersions
 from gpu_provision.sandbox.openshift.machine_config_operator import Drains, Pools, wait_for_pools
 from gpu_provision.sandbox.openshift.network_operator import TrustedBundles, effective_proxy
-from gpu_provision.sandbox.openshift_releases import Release
 
 _NAMESPACES = (
     "openshift",
@@ -34,6 +33,7 @@ _MONITORED = "openshift.io/cluster-monitoring"
 _USER_CA = "user-ca-bundle"
 _IGNITION = {"ignition": {"version": "3.5.0"}}
 _POOLS = ("master", "worker")
+_MACHINE_CONFIG = "machineconfiguration.openshift.io/v1"
 
 
 def build_profile(spec: OpenShiftSpec) -> Callable[[Registry], None]:
@@ -72,7 +72,7 @@ def _first_objects(spec: OpenShiftSpec) -> Iterator[Object]:
         yield _object("v1", "Namespace", name, labels=labels)
     yield from scc.standard_constraints()
     yield from _network(spec)
-    yield from _machine_configs(spec.release)
+    yield from _machine_configs(spec)
     yield cluster_version_operator.new_cluster_version(spec.release, str(uuid.uuid4()))
     yield cluster_version_operator.toolkit_stream(spec.release)
 
@@ -96,21 +96,25 @@ def _network(spec: OpenShiftSpec) -> Iterator[Object]:
         yield _object("v1", "ConfigMap", _USER_CA, namespace="openshift-config", data=data)
 
 
-def _machine_configs(release: Release) -> Iterator[Object]:
-    version = "machineconfiguration.openshift.io/v1"
+def _machine_configs(spec: OpenShiftSpec) -> Iterator[Object]:
+    """Yield the MachineConfigs of a new cluster, and its pools."""
+    release = spec.release
     for role in _POOLS:
         for name in (f"00-{role}", f"01-{role}-container-runtime", f"01-{role}-kubelet", f"99-{role}-ssh"):
             config: Object = {"config": objects.deep_copy(_IGNITION)}
             config |= {"osImageURL": release.os_image_url} if name.startswith("00-") else {}
-            made = _object(version, "MachineConfig", name, labels={ROLE: role}, spec=config)
+            made = _object(_MACHINE_CONFIG, "MachineConfig", name, labels={ROLE: role}, spec=config)
             if not name.endswith("ssh"):
                 made["metadata"]["annotations"] = {CONTROLLER_VERSION: release.version}
             yield made
-        label = f"pools.operator.machineconfiguration.openshift.io/{role}"
-        pool = {
-            "machineConfigSelector": {"matchLabels": {ROLE: role}},
-            "nodeSelector": {"matchLabels": {f"node-role.kubernetes.io/{role}": ""}},
-            "paused": False,
-        }
-        labels = {"machineconfiguration.openshift.io/mco-built-in": "", label: ""}
-        yield _object(version, "MachineConfigPool", role, labels=labels, spec=pool)
+        own = f"pools.operator.machineconfiguration.openshift.io/{role}"
+        labels = {"machineconfiguration.openshift.io/mco-built-in": "", own: ""}
+        yield _pool(role, {"matchLabels": {ROLE: role}}, labels)
+    for name in spec.pools:
+        yield _pool(name, {"matchExpressions": [{"key": ROLE, "operator": "In", "values": ["worker", name]}]}, {})
+
+
+def _pool(name: str, selector: Object, labels: Mapping[str, str]) -> Object:
+    nodes = {"matchLabels": {f"node-role.kubernetes.io/{name}": ""}}
+    spec = {"machineConfigSelector": selector, "nodeSelector": nodes, "paused": False}
+    return _object(_MACHINE_CONFIG, "MachineConfigPool", name, labels=labels, spec=spec)

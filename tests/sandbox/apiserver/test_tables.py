@@ -50,13 +50,15 @@ def test_durations_are_short(seconds: float, text: str) -> None:
     [
         (".spec.size", 3),
         ('.status.conditions[?(@.type=="Ready")].status', "True"),
+        (r".metadata.annotations.example\.org/made-by", "me"),
         (".missing.part", None),
         (".spec[", None),
     ],
 )
 def test_printer_columns_find_their_values(path: str, value: Any) -> None:
     """The supported part of JSONPath; other paths give nothing."""
-    obj = {"spec": {"size": 3}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    metadata = {"annotations": {"example.org/made-by": "me"}}
+    obj = {"metadata": metadata, "spec": {"size": 3}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     assert find_json_path(obj, path) == value
 
 

@@ -65,12 +65,6 @@ async def _install(container: Container, version: str, image_os: str, kernel: st
 async def _build(container: Container) -> int:
     """Build the modules, if the image has the headers of the machine's kernel, and stay."""
     files, spec = container.files, container.machine.spec
-    if container.env.get("RHCOS_IMAGE_MISSING") == "true":
-        version = container.env.get("RHCOS_VERSION", "")
-        container.log(
-            f"WARNING: 'istag/driver-toolkit:{version} -n openshift' missing, nothing to do in this container"
-        )
-        return await container.run_forever()
     release = release_of_toolkit(container.image)
     kernel = release.kernel_on(spec.architecture) if release else "package kernel-core is not installed"
     if kernel != spec.kernel:
