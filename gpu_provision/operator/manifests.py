@@ -54,13 +54,13 @@ def stack_permissions(inventories: Iterable[Inventory], platform: str = "") -> f
     """Return the permissions to install and remove these stacks; without any, stacks of any name.
 
     Those for any name cover the default namespaces, and no objects that a spec names: a licence's Secret, a runtime
-    class. On an unknown platform they cover both: a rule for an API that is not served grants nothing.
+    class. They are the same on each platform, so that rendered and installed roles agree: a rule for an API that is not
+    served grants nothing.
     """
     declared = [*inventories]
     if declared:
         return frozenset(one for each in declared for one in _permissions_for_stack(_on_platform(each, platform)))
-    platforms = (platform,) if platform else (KUBERNETES, OPENSHIFT)
-    return frozenset(one for each in platforms for one in _permissions_for_any_stack(each))
+    return frozenset(one for each in (KUBERNETES, OPENSHIFT) for one in _permissions_for_any_stack(each))
 
 
 def _on_platform(inventory: Inventory, platform: str) -> Inventory:
