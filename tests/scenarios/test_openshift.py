@@ -237,7 +237,7 @@ def test_pods_that_no_constraint_allows_are_named(new_openshift: Make) -> None:
 
 
 def test_validations_repeat_and_earlier_versions_come_back(new_openshift: Make) -> None:
-    """Neither of both makes a node reboot."""
+    """Without a reboot of a node."""
     world = new_openshift()
     world.apply(check=True)
     boots = {name: world.boot(name) for name in GPU_NODES}
@@ -248,6 +248,8 @@ def test_validations_repeat_and_earlier_versions_come_back(new_openshift: Make) 
     assert {image.rpartition(":")[2] for image, _ in drivers(world).values()} == {"580.126.20-rhcos4.18"}
     world.cli("rollback", "1", "--yes", "-i", str(world.inventory), check=True)
     assert {image.rpartition(":")[2] for image, _ in drivers(world).values()} == {"595.91.07-rhcos4.18"}
+    world.settings(driver={"version": "595.91.07"})
+    assert "everything is as declared" in world.plan().text
     assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
     assert {name: world.boot(name) for name in GPU_NODES} == boots
 
