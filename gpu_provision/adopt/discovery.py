@@ -96,7 +96,7 @@ class OperatorInstall:
     def driver_pods(self) -> Iterator[Manifest]:
         """Yield the running driver pods of the operator, including orphaned ones."""
         for pod in self.pods:
-            if labels_of(pod).get(labels.APP) == DRIVER_APP and not pod["metadata"].get("deletionTimestamp"):
+            if is_of_driver(pod) and not pod["metadata"].get("deletionTimestamp"):
                 yield pod
 
 
@@ -121,6 +121,15 @@ def is_operator(item: Manifest) -> bool:
         return False
     selector = (item["spec"].get("selector") or {}).get("matchLabels") or {}
     return labels.OPERATOR in {selector.get(labels.COMPONENT_OF_APP), selector.get(labels.APP)}
+
+
+def is_of_driver(item: Manifest) -> bool:
+    """Whether an object belongs to a driver DaemonSet of the operator.
+
+    Where a Driver Toolkit builds, the label ends in the release of CoreOS (transformOpenShiftDriverToolkitContainer).
+    """
+    app = labels_of(item).get(labels.APP, "")
+    return app == DRIVER_APP or app.startswith(f"{DRIVER_APP}-")
 
 
 def is_discovery(item: Manifest) -> bool:

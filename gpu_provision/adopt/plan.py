@@ -8,7 +8,15 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_provision.adopt import checks
-from gpu_provision.adopt.discovery import DRIVER_APP, OperatorInstall, is_discovery, is_operator, is_owned, labels_of
+from gpu_provision.adopt.discovery import (
+    DRIVER_APP,
+    OperatorInstall,
+    is_discovery,
+    is_of_driver,
+    is_operator,
+    is_owned,
+    labels_of,
+)
 from gpu_provision.adopt.reference import read_table
 from gpu_provision.components import labels
 from gpu_provision.diagnostics.pods import node_of
@@ -207,7 +215,7 @@ def _immutable_difference(live: Manifest, wanted: Manifest) -> str:
 def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset[str]) -> ObjectPlan:
     """Plan an object of the operator without a desired one of the same name."""
     ref = ref_of(item)
-    component = OPERANDS.get(labels_of(item).get(labels.APP, "")) if item["kind"] == "DaemonSet" else None
+    component = _replacement(item) if item["kind"] == "DaemonSet" else None
     if component is None:
         stays = _is_kept(item) or any(_is_used_by(item, other) for other in staying)
         return ObjectPlan(ref=ref, disposition=Disposition.LEFT if stays else Disposition.REMOVED, live=item)
@@ -218,19 +226,32 @@ def _plan_operand(item: Manifest, staying: list[Manifest], components: frozenset
     return ObjectPlan(ref=ref, disposition=Disposition.REPLACED, live=item, effects=(pods,))
 
 
+def _replacement(daemon_set: Manifest) -> str | None:
+    """Return the component that replaces a DaemonSet of the operator; None if none does."""
+    app = DRIVER_APP if is_of_driver(daemon_set) else labels_of(daemon_set).get(labels.APP, "")
+    return OPERANDS.get(app)
+
+
 def _is_kept(item: Manifest) -> bool:
     """Whether no component replaces an object."""
     if item["kind"] == "DaemonSet":
-        return labels_of(item).get(labels.APP, "") not in OPERANDS
+        return _replacement(item) is None
     return item["kind"] in {"RuntimeClass", "Namespace", "CustomResourceDefinition"}
 
 
 def _is_used_by(item: Manifest, daemon_set: Manifest) -> bool:
-    """Whether a DaemonSet that stays uses an object: its account and RBAC, its files, its Service."""
+    """Whether a DaemonSet that stays uses an object: its account with RBAC and constraints, its files, its Service."""
     template, ref = daemon_set["spec"]["template"], ref_of(item)
     pod = template["spec"]
     match ref.kind:
-        case "ServiceAccount" | "Role" | "RoleBinding" | "ClusterRole" | "ClusterRoleBinding":
+        case (
+            "ServiceAccount"
+            | "Role"
+            | "RoleBinding"
+            | "ClusterRole"
+            | "ClusterRoleBinding"
+            | "SecurityContextConstraints"
+        ):
             return bool(ref.name == pod.get("serviceAccountName"))
         case "ConfigMap":
             return any((volume.get("configMap") or {}).get("name") == ref.name for volume in pod.get("volumes") or ())

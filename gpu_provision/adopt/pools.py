@@ -13,7 +13,7 @@ from gpu_provision.adopt.reference import DRIVER, POOL
 from gpu_provision.adopt.settings import OperatorSettings, value_at
 from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import SLICES
-from gpu_provision.components.targets import observed_os
+from gpu_provision.components.targets import is_coreos, observed_os
 from gpu_provision.inventory import hardware
 from gpu_provision.inventory.mig import ALL_DISABLED, LABEL_SUFFIX, find_layout
 from gpu_provision.model.cluster import NodeFacts
@@ -93,8 +93,9 @@ def pools_of_nodes(
     kinds: dict[_Kind, list[str]] = {}
     for node in nodes:
         if labels.has_gpu(node.labels):
-            os = observed_os(node)
-            system, driver = f"{os.id}{os.version}" if os else "", _driver_of(node, drivers)
+            os, driver = observed_os(node), _driver_of(node, drivers)
+            # An update of OpenShift changes CoreOS, so that a pool must not name it.
+            system = f"{os.id}{os.version}" if os and not is_coreos(os, node) else ""
             kind = _gpu_model(node), _gpu_count(node), system, driver, _mig_of(node)
             kinds.setdefault(kind, []).append(node.name)
     pools: dict[str, Any] = {}

@@ -15,10 +15,10 @@ from functools import partial
 from typing import TypeVar
 
 from gpu_provision.adopt.discovery import (
-    DRIVER_APP,
     REVISION,
     OperatorInstall,
     discover,
+    is_of_driver,
     is_operator,
     is_owned,
     labels_of,
@@ -136,20 +136,21 @@ class AdoptionRunner:
         self._run_parallel(partial(self._rewrite, uids=uids), moving)
         # The DaemonSet controller deletes pods on nodes that its selector lacks: labels come first.
         self._run_parallel(lambda node: self.cluster.patch_labels(node.ref, node.uid, node.changes), adoption.nodes)
-        self._run_parallel(self._label_driver, adoption.drivers)
         doomed = [
             item
             for item in adoption.objects_with(Disposition.REPLACED, Disposition.REMOVED)
             if is_owned(item.live, uids)
         ]
         for item in doomed:
-            if item.ref.kind == "DaemonSet" and labels_of(item.live).get(labels.APP) == DRIVER_APP:
+            if item.ref.kind == "DaemonSet" and is_of_driver(item.live):
                 self.say(f"deleting {item.ref}, orphaning its pods")
                 self.cluster.delete(item.ref, uid=item.live["metadata"]["uid"], orphan=True)
             else:
                 self._delete(item.live)
         for item in doomed:
             self._await_end(item.ref, item.live["metadata"]["uid"])
+        # Not before: a pod without the label `app` that its DaemonSet selects, as on OpenShift, would get a successor.
+        self._run_parallel(self._label_driver, adoption.drivers)
         for pod in adoption.leftovers:
             self._delete(pod)
         self.say("the objects are taken over; applying the inventory")
@@ -161,9 +162,8 @@ class AdoptionRunner:
         # Revisions first: an interrupted run finds their namespace by the objects deleted below. They are orphaned like
         # the pods of the old driver DaemonSet.
         for namespace in sorted({item.ref.namespace for item in adoption.objects if item.ref.namespace}):
-            selector = f"{labels.APP}={DRIVER_APP}"
-            for revision in self.cluster.list(REVISION, namespace=namespace, label_selector=selector).items:
-                if not revision["metadata"].get("ownerReferences"):
+            for revision in self.cluster.list(REVISION, namespace=namespace).items:
+                if is_of_driver(revision) and not revision["metadata"].get("ownerReferences"):
                     self._delete(revision)
         removed = [item.live for item in adoption.objects_with(Disposition.REMOVED)]
         # Workloads, then the objects they use; last the operator, which names the release for a resumed run.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from gpu_provision.components.driver_toolkit import ENTRYPOINT
 from gpu_provision.components.labels import NFD_OSTREE, has_nfd_labels
 from gpu_provision.components.targets import COREOS, is_coreos, observed_ostree
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import OperatingSystem
-from gpu_provision.model.openshift import OpenShiftFacts
+from gpu_provision.model.openshift import CURRENT_CONFIG, OpenShiftFacts
 from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
@@ -28,6 +29,7 @@ def problems(context: RenderContext) -> Iterator[Finding]:
         served = [target for target in context.targets if not target.driver.on_host]
         yield from _unknown_releases(served, context)
         yield from _missing_toolkits(served, openshift)
+        yield from _arguments(served)
         yield from _update(served, openshift)
 
 
@@ -43,7 +45,8 @@ def _platform(context: RenderContext) -> Iterator[Finding]:
     elif declared not in {"", OPENSHIFT} and found is not None:
         what, fix = "the cluster is OpenShift, and the inventory declares Kubernetes", "remove cluster.platform"
     elif inventory.openshift is not None and context.openshift is None:
-        where, what, fix = "openshift", "the inventory has settings of OpenShift, and the cluster is none", "remove it"
+        where, what = "openshift", "the inventory has settings of OpenShift, and the cluster is none"
+        fix = "remove the section openshift"
     if what:
         served = "serves" if found is not None else "does not serve"
         yield Finding(
@@ -118,24 +121,56 @@ def _missing_toolkits(served: Iterable[Target], openshift: OpenShiftFacts) -> It
         )
 
 
+def _arguments(served: Iterable[Target]) -> Iterator[Finding]:
+    """Yield arguments of programs that take none where a Driver Toolkit builds, in the order of pools."""
+    built = {target.pool.name: target.pool for target in served if target.toolkit_release}
+    for name, pool in sorted(built.items()):
+        programs = {"driver": pool.driver, **pool.module_builders}
+        keys = [f"{key}.args" for key, program in programs.items() if program.args]
+        if keys:
+            yield Finding(
+                code=codes.ARGUMENTS_IGNORED,
+                what=f"{', '.join(keys)} of the pool {name} have no effect: the Driver Toolkit builds the modules",
+                where=f"pools.{name}",
+                evidence=f"{ENTRYPOINT}, which starts these programs, passes no arguments on",
+                fix="remove them, or set openshift.use_ocp_driver_toolkit: false, which needs entitled nodes",
+                severity=Severity.WARNING,
+            )
+
+
 def _tags(tags: list[str]) -> str:
     return f"the tags {join_limited(tags, _MAX_TAGS)}" if tags else "no tags, or does not exist"
 
 
+def pending_version(target: Target, openshift: OpenShiftFacts) -> str:
+    """Return the version of OpenShift whose CoreOS a node has yet to boot; empty if there is none.
+
+    An update is complete before the last pools are, and a paused pool stays behind: then the MachineConfigs that the
+    node has and is to get name different images of CoreOS.
+    """
+    pool = openshift.pool_of(target.name)
+    if openshift.update or pool is None or target.facts is None:
+        return openshift.update
+    names = (pool.wanted, target.facts.annotations.get(CURRENT_CONFIG, ""))
+    images = {openshift.rendered[name].os_image for name in names if name in openshift.rendered}
+    return openshift.version if len(images) > 1 and all(images) else ""
+
+
 def _update(served: Iterable[Target], openshift: OpenShiftFacts) -> Iterator[Finding]:
     """Yield nodes that stay without a driver once they boot the release to which the cluster is updating."""
-    if not openshift.update:
-        return
-    built = [target for target in served if target.toolkit_release]
+    behind = [target for target in served if pending_version(target, openshift)]
+    built = [target for target in behind if target.toolkit_release]
     newest = max(map(_date, openshift.driver_toolkits), default="")
-    if built and newest <= min(_date(target.toolkit_release) for target in built):
+    lacking = [target.name for target in built if newest <= _date(target.toolkit_release)]
+    # While the cluster updates, these may be the nodes that have booted the new release.
+    if lacking and (len(lacking) == len(built) or not openshift.update):
         yield update_finding(
-            [target.name for target in built],
+            lacking,
             openshift,
             f"{_IMAGE_STREAM} has {_tags(sorted(openshift.driver_toolkits))}, none newer than the nodes' releases",
             "wait until oc -n openshift get imagestream driver-toolkit shows the tag of the new release",
         )
-    precompiled = [target.name for target in served if target.pool.driver.use_precompiled]
+    precompiled = [target.name for target in behind if target.pool.driver.use_precompiled]
     if precompiled:
         yield update_finding(
             precompiled,
@@ -147,16 +182,21 @@ def _update(served: Iterable[Target], openshift: OpenShiftFacts) -> Iterator[Fin
 
 def update_finding(names: list[str], openshift: OpenShiftFacts, evidence: str, fix: str) -> Finding:
     """Return the warning that nodes may stay without a driver after the update."""
-    pools = dict.fromkeys(pool.name for pool in map(openshift.pool_of, names) if pool)
+    pools = {pool.name: pool for pool in map(openshift.pool_of, names) if pool}
+    listed, are_paused = ", ".join(pools), bool(pools) and all(pool.paused for pool in pools.values())
     pause = 'oc patch machineconfigpool NAME --type merge -p \'{"spec":{"paused":true}}\''
+    nodes, version = join_limited(names, MAX_NODES), openshift.update or openshift.version
     return Finding(
         code=codes.WITHOUT_DRIVER_AFTER_UPDATE,
-        what=f"the cluster is updating to {openshift.update}, for which {join_limited(names, MAX_NODES)} may have no "
-        "driver",
+        what=f"the cluster is updating to {version}, for which {nodes} may have no driver"
+        if openshift.update
+        else f"{nodes} will boot CoreOS of {version}, for which there may be no driver",
         where=nodes_at(names, MAX_NODES),
         evidence=evidence,
         consequence="a node that boots another release of CoreOS stays without a driver",
-        fix=f"{fix}; until then, pause {', '.join(pools) or 'their MachineConfigPool'}: {pause}",
+        fix=f"{fix}; until then, keep {listed} paused"
+        if are_paused
+        else f"{fix}; until then, pause {listed or 'their MachineConfigPool'}: {pause}",
         severity=Severity.WARNING,
     )
 
@@ -175,7 +215,7 @@ def next_system(target: Target, openshift: OpenShiftFacts) -> OperatingSystem | 
 
     Since OpenShift 4.19, the ID is that of RHEL, and images are for a major version of RHEL.
     """
-    found = re.match(r"(\d+)\.(\d+)", openshift.update)
+    found = re.match(r"(\d+)\.(\d+)", pending_version(target, openshift))
     if not found or target.os is None or not is_coreos(target.os, target.facts) or target.os.id != COREOS:
         return None
     version = int(found[1]), int(found[2])

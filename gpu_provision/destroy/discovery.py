@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
-from gpu_provision.components.targets import node_pools
+from gpu_provision.components.targets import is_coreos, node_pools
 from gpu_provision.destroy.nodes import StackIdentity, labelled_nodes, running_operator
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy
 from gpu_provision.history.store import history_ref
@@ -80,19 +80,20 @@ def discover(
         reached = {node.name for node in filter(inventory.has_host_phase, inventory.nodes)}
         if nodes := set(labelled_nodes(found.nodes, inventory.name)) - reached:
             folder = f"{inventory.specs.toolkit.install_dir}/toolkit"
+            coreos = (node for node in facts.nodes if is_coreos(node.os, node))
             warning = Finding(
                 code=codes.PROGRAMS_KEPT,
                 what=f"the container toolkit's programs stay in {folder}: the host phase, which removes them, is off",
                 where=f"Node {', '.join(sorted(nodes))}",
-                fix=_removal_of_programs(folder, on_openshift=bool(found.machine_pools)),
+                fix=_removal_of_programs(folder, on_coreos=any(each.name in nodes for each in coreos)),
                 severity=Severity.WARNING,
             )
             plan = replace(plan, kept=(*plan.kept, warning))
     return plan
 
 
-def _removal_of_programs(folder: str, *, on_openshift: bool) -> str:
-    if on_openshift:
+def _removal_of_programs(folder: str, *, on_coreos: bool) -> str:
+    if on_coreos:
         return f"on each node, once no container uses them: oc debug node/NODE -- chroot /host rm -r {folder}"
     by_hand = f"on each node, once no container uses them: rm -r {folder}"
     return f"{by_hand}; or turn host_prerequisites on, and run gpu-provision destroy --hosts-only"

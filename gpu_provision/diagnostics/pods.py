@@ -165,6 +165,7 @@ _BEFORE_START = frozenset({
     "FailedAttachVolume", "FailedCreatePodSandBox", "FailedMapVolume", "FailedMount", "InspectFailed",
     "NetworkNotReady",
 })  # fmt: skip
+_NOT_CREATED = "FailedCreate"
 _AFTER_START = frozenset({"FailedPostStartHook", "Unhealthy"})
 _AT_END = frozenset({"FailedKillPod", "FailedPreStopHook"})
 
@@ -181,6 +182,13 @@ def relevant_events(pod: Manifest, events: Iterable[Manifest]) -> tuple[str, ...
     matches = sorted((event for event in events if event.get("reason") in reasons), key=_time)
     lines = (f"{event['reason']}: {' '.join(event.get('message', '').split())}" for event in matches)
     return tuple(dict.fromkeys(lines))
+
+
+def creation_failure(events: Iterable[Manifest]) -> str:
+    """Return why a controller could create no pod, from its events; empty if it has created one since."""
+    about = [event for event in events if event.get("reason") in {_NOT_CREATED, "SuccessfulCreate"}]
+    last = max(about, key=lambda event: (_time(event), event["reason"] == _NOT_CREATED), default={})
+    return f"{_NOT_CREATED}: {' '.join(last.get('message', '').split())}" if last.get("reason") == _NOT_CREATED else ""
 
 
 def _time(event: Manifest) -> str:

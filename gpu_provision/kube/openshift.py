@@ -17,7 +17,14 @@ from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts,
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import selector_of
-from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from gpu_provision.model.openshift import (
+    CURRENT_CONFIG,
+    ClusterProxy,
+    MachinePool,
+    OpenShiftFacts,
+    RenderedConfig,
+    primary_pool,
+)
 
 _T = TypeVar("_T")
 
@@ -62,7 +69,7 @@ def read_openshift(
     found = read(MACHINE_CONFIG_POOL, lambda: cluster.list(MACHINE_CONFIG_POOL).items, list[Manifest]())
     pools = machine_pools(found, nodes)
     wanted = rendered_configs(pools, nodes)
-    rendered = read(MACHINE_CONFIG, partial(read_rendered, cluster, wanted), dict[str, frozenset[str]]())
+    rendered = read(MACHINE_CONFIG, partial(read_rendered, cluster, wanted), dict[str, RenderedConfig]())
     return replace(own, pools=pools, rendered=rendered, unreadable=frozenset(unreadable))
 
 
@@ -143,13 +150,14 @@ def rendered_configs(pools: Iterable[MachinePool], nodes: Iterable[NodeFacts]) -
     return frozenset(filter(None, (*of_pools, *(node.annotations.get(CURRENT_CONFIG) for node in nodes))))
 
 
-def read_rendered(cluster: KubeClient, names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return which MachineConfigs of the tool rendered ones hold, by digest: one request each. Raises ForbiddenError.
+def read_rendered(cluster: KubeClient, names: Iterable[str]) -> dict[str, RenderedConfig]:
+    """Return rendered MachineConfigs by name: one request each. Raises ForbiddenError.
 
     A rendered MachineConfig does not change, so that it is read once.
     """
-    refs = (ObjectRef(*MACHINE_CONFIG, "", name) for name in sorted(names))
-    return {ref.name: content_digests(cluster.get(ref) or {}) for ref in refs}
+    found = {name: cluster.get(ObjectRef(*MACHINE_CONFIG, "", name)) or {} for name in sorted(names)}
+    images = {name: (item.get("spec") or {}).get("osImageURL") or "" for name, item in found.items()}
+    return {name: RenderedConfig(content_digests(item), images[name]) for name, item in found.items()}
 
 
 def machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tuple[MachinePool, ...]:

@@ -21,6 +21,13 @@ class ConfigIdentity(NamedTuple):
     digest: str
 
 
+class RenderedConfig(NamedTuple):
+    """What a stack needs to know of a rendered MachineConfig."""
+
+    digests: frozenset[str] = frozenset()  # of the tool's MachineConfigs that it holds
+    os_image: str = ""  # image of CoreOS that nodes boot with it: ``spec.osImageURL``
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePool:
     """One MachineConfigPool: nodes that the Machine Config Operator configures alike, one after another."""
@@ -80,8 +87,7 @@ class OpenShiftFacts:
     # of ``openshift``.
     driver_toolkits: Mapping[str, str] = field(default_factory=dict)
     pools: tuple[MachinePool, ...] = ()  # MachineConfigPools, sorted by name
-    # Rendered MachineConfig -> digests of the tool's MachineConfigs that it holds; only those that were read.
-    rendered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    rendered: Mapping[str, RenderedConfig] = field(default_factory=dict)  # by name; only those that were read
     unreadable: frozenset[str] = frozenset()  # such as ``imagestreams.image.openshift.io``
 
     def pool_of(self, node: str) -> MachinePool | None:
@@ -94,7 +100,7 @@ class OpenShiftFacts:
         For one that was not read, its sources decide, which have no content.
         """
         if rendered in self.rendered:
-            return config.digest in self.rendered[rendered]
+            return config.digest in self.rendered[rendered].digests
         sources = {pool.rendered: pool.sources, pool.wanted: pool.wanted_sources}
         return config.name in sources.get(rendered, ())
 

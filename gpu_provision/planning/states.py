@@ -28,6 +28,9 @@ ComponentNode = tuple[str, str]
 LABELS_PENDING = "labels are not written yet"
 """Reason of a node that NFD has labelled, and that lacks labels of the stack."""
 
+NO_POD = "no pod on this node yet"
+"""Beginning of the reason of a component whose DaemonSet has no pod on a node."""
+
 NO_NODE = "the cluster has no node of this name"
 """Reason of all states of a node that has not joined the cluster."""
 
@@ -177,13 +180,18 @@ def _evaluate_component(  # noqa: PLR0911 - one kind of component after the othe
         if component == verdicts.STARTUP_TAINT:
             return verdicts.node_state(target, known, is_reported=is_written)
         return _label_state(component, target, is_written=is_written)
-    for daemonset in part.daemonsets:
-        if matches_node(daemonset, _desired_labels(target, seen)):
-            state = _daemon_state(component, target, daemonset, seen)
-            state = upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
-            wanted = seen.node_labels.get(target.name, {}) if component == mig_manager.NAME else {}
-            return upgrades.with_geometry(state, target, wanted, seen.context.inventory)
+    if daemonset := daemonset_on(target, component, seen):
+        state = _daemon_state(component, target, daemonset, seen)
+        state = upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
+        wanted = seen.node_labels.get(target.name, {}) if component == mig_manager.NAME else {}
+        return upgrades.with_geometry(state, target, wanted, seen.context.inventory)
     return None
+
+
+def daemonset_on(target: Target, component: str, seen: ClusterState) -> Manifest | None:
+    """Return the DaemonSet of a component that selects a node; None if none does."""
+    part, wanted = seen.parts.get(component), _desired_labels(target, seen)
+    return next((each for each in part.daemonsets if matches_node(each, wanted)), None) if part else None
 
 
 def _shared_state(component: str, seen: ClusterState) -> NodeState:
@@ -336,7 +344,7 @@ def _daemon_state(component: str, target: Target, daemonset: Manifest, seen: Clu
     if pods:
         return _node_state(component, target, State.PROGRESSING, f"the previous pod is still terminating{silent}")
     taint = _untolerated_taint(target, daemonset["spec"]["template"]["spec"])
-    return _node_state(component, target, State.PENDING, taint or f"no pod on this node yet{silent}")
+    return _node_state(component, target, State.PENDING, taint or f"{NO_POD}{silent}")
 
 
 def _untolerated_taint(target: Target, spec: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from gpu_provision.model.cluster import Manifest, ref_of
 from gpu_provision.model.findings import Finding, ProvisionError
 from gpu_provision.model.progress import Evidence, NodeState, State
 from gpu_provision.planning.prune import superseded_pods
-from gpu_provision.planning.states import ClusterState, ComponentNode
+from gpu_provision.planning.states import NO_POD, ClusterState, ComponentNode, daemonset_on
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, STACK_KEPT, is_kept
 from gpu_provision.planning.verdicts import RUNS_IN, STARTUP_TAINT, VALIDATIONS, Verdict, has_startup_taint, verdict_of
 from gpu_provision.reconcile.observer import Memo
@@ -222,6 +222,33 @@ def explain(cluster: KubeClient, outcome: Outcome) -> tuple[Finding, ...]:
     )
 
 
+def add_refusals(
+    cluster: KubeClient, states: Mapping[ComponentNode, NodeState], seen: ClusterState
+) -> Mapping[ComponentNode, NodeState]:
+    """Return the states with why the API server refuses the pods of a DaemonSet; one request for each component."""
+    lacking = {key: state for key, state in states.items() if state.reason.startswith(NO_POD)}
+    first = {state.component: state for state in reversed(lacking.values())}
+    reasons = {name: _refusal(cluster, state, seen) for name, state in islice(first.items(), MAX_LOGS)}
+    return {
+        **states,
+        **{
+            key: replace(state, reason=f"{state.reason}: {why}")
+            for key, state in lacking.items()
+            if (why := reasons.get(state.component))
+        },
+    }
+
+
+def _refusal(cluster: KubeClient, state: NodeState, seen: ClusterState) -> str:
+    """Return why the DaemonSet of a state could create no pod, such as by a quota; empty if it could, or is unknown."""
+    target = next((each for each in seen.context.targets if each.name == state.node), None)
+    daemonset = daemonset_on(target, state.component, seen) if target else None
+    live = seen.observed.members.get(ref_of(daemonset)) if daemonset else None
+    with contextlib.suppress(ProvisionError):
+        return pod_view.creation_failure(cluster.events(live)) if live else ""
+    return ""
+
+
 def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: bool) -> FailedState:
     key = (state.component, state.node)
     failed = (each for each in outcome.result.evidence if not each.passed and (each.component, each.node) == key)
@@ -230,9 +257,10 @@ def _symptom(cluster: KubeClient, outcome: Outcome, state: NodeState, *, read: b
     if log := outcome.crash_logs.get(key):
         return FailedState(state, log.pod, log.lines)
     pod = next((pod for pod in pods_of(state, outcome.cluster_state) if not pod_view.is_ready(pod)), None)
-    if pod is None:
-        return FailedState(state, "", ())
     lines: tuple[str, ...] = ()
+    if pod is None:
+        refusal = _refusal(cluster, state, outcome.cluster_state) if read else ""
+        return FailedState(state, "", (refusal,) if refusal else ())
     container, ended = pod_view.failing_container(pod)
     with contextlib.suppress(ProvisionError):
         lines += pod_view.relevant_events(pod, cluster.events(pod)) if read else ()

@@ -34,7 +34,7 @@ from gpu_provision.model.cluster import (
     ref_of,
 )
 from gpu_provision.model.inventory import Inventory
-from gpu_provision.model.openshift import OpenShiftFacts
+from gpu_provision.model.openshift import OpenShiftFacts, RenderedConfig
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id
 from gpu_provision.planning.diff import differences
@@ -170,7 +170,7 @@ class SituationBuilder:
         self._pools_seen: Mapping[ObjectRef, Manifest] = {}
         self._openshift = reading.context.facts.openshift
         # Reads rendered MachineConfigs by name; without it their sources decide.
-        self.read_rendered: Callable[[Iterable[str]], Mapping[str, frozenset[str]]] = lambda _names: {}
+        self.read_rendered: Callable[[Iterable[str]], Mapping[str, RenderedConfig]] = lambda _names: {}
         self._prepared_for: object = None
         self._context, self.desired = reading.context, reading.desired  # in the end; states have it for now
         self._parts: Mapping[str, NodeObjects] = {}

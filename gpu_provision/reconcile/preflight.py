@@ -92,9 +92,9 @@ def _image_findings(inventory: Inventory, known: RenderContext, read: set[str]) 
 
 
 def _next_image_findings(known: RenderContext) -> Iterator[Finding]:
-    """Yield nodes of OpenShift whose driver image for the release of a running update does not exist."""
+    """Yield nodes of OpenShift whose driver image for the release that they have yet to boot does not exist."""
     openshift, inventory = known.openshift, known.inventory
-    if openshift is None or not openshift.update or not inventory.preflight.registry or inventory.cluster.sandbox:
+    if openshift is None or not inventory.preflight.registry or inventory.cluster.sandbox:
         return
     nodes: dict[tuple[str, str], list[str]] = {}
     for target in known.targets:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +11,7 @@ from gpu_provision.history import store
 from gpu_provision.kube.client import KubeClient, connect
 from gpu_provision.kube.config import resolve_context
 from gpu_provision.kube.lease import LeaderElector
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
 from gpu_provision.model.progress import Event, NodeState
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gpu_provision.reconcile.run import Outcome
 
 _REPORTED_BY_STATES = "GP201"
+_REPORTED_BY_PLAN = codes.NO_DRIVER_TOOLKIT  # with the release, and the command that adds its image
 
 
 class Executor(Protocol):
@@ -184,9 +186,10 @@ class Session:
         if self._explained is None:
             from gpu_provision.reconcile.evidence import explain
 
-            others = (item for item in planned if item.code != _REPORTED_BY_STATES)
+            others = [item for item in planned if item.code != _REPORTED_BY_STATES]
             warnings = filter(None, [outcome.record_problem])
-            self._explained = (*outcome.findings, *explain(self.cluster, outcome), *others, *warnings)
+            found = merge_evidence(explain(self.cluster, outcome), others)
+            self._explained = (*outcome.findings, *found, *warnings)
             if outcome.record.id:
                 details = partial(store.run_details, outcome.plan, outcome.result, self._explained)
                 store.write_local(outcome.record, details)
@@ -195,3 +198,20 @@ class Session:
     def _notify(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
+
+
+def merge_evidence(of_run: Sequence[Finding], of_plan: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings of a run and of its plan; a failure that the plan expected is evidence of its finding."""
+    expected = [each for each in of_run if each.code == _REPORTED_BY_PLAN]
+    if all(each.code != _REPORTED_BY_PLAN for each in of_plan):
+        return (*of_run, *of_plan)
+    evidence = "; ".join(each.evidence for each in expected)
+    return (
+        *(each for each in of_run if each not in expected),
+        *(
+            replace(each, evidence="; ".join(filter(None, (each.evidence, evidence))))
+            if each.code == _REPORTED_BY_PLAN
+            else each
+            for each in of_plan
+        ),
+    )

@@ -18,7 +18,7 @@ from gpu_provision.model.progress import ComponentStatus, Evidence, NodeState, N
 from gpu_provision.planning.states import ClusterState, ComponentNode, cluster_state, evaluate_states
 from gpu_provision.planning.upgrades import DRIVER, state_between_runs
 from gpu_provision.planning.verdicts import RUNS_IN, has_startup_taint, verdict_of
-from gpu_provision.reconcile.evidence import Crashes, verdict_evidence
+from gpu_provision.reconcile.evidence import Crashes, add_refusals, verdict_evidence
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import deadline_tracker
 from gpu_provision.rollout.states import cordoned_by
@@ -164,13 +164,13 @@ _MAX_LOGS = 10
 
 
 def status(cluster: KubeClient, reading: ClusterPlan) -> Status:
-    """Return the result of `gpu-provision status`; reads the logs of a few crashed containers."""
+    """Return the result of `gpu-provision status`; reads the logs of a few crashed containers, and refusals of pods."""
     seen = cluster_state(reading.context, reading.desired, reading.observed)
     raw, crashes = evaluate_states(seen), Crashes(cluster)
     for step in islice(crashes.start_reading(raw, seen), _MAX_LOGS):
         crashes.read_log(step)
     tracked = deadline_tracker(reading).settle(crashes.add_crash_reasons(raw, seen), 0.0)
-    settled = {key: state_between_runs(state) for key, state in tracked.items()}
+    settled = {key: state_between_runs(state) for key, state in add_refusals(cluster, tracked, seen).items()}
     inventory = reading.context.inventory
     return Status(
         inventory=inventory.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -54,8 +54,11 @@ def owned_objects(policy: Manifest) -> list[Manifest]:
     return [{**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}} for item in chart()["owned"]]
 
 
-def install(world: World, nodes: list[str]) -> None:
-    """Create the objects of ``helm install`` and of the operator, and wait until every GPU is allocatable."""
+def install(world: World, nodes: list[str], change: Callable[[Manifest], Manifest] = lambda item: item) -> None:
+    """Create the objects of ``helm install`` and of the operator, and wait until every GPU is allocatable.
+
+    ``change``: what an operator's object is on another platform.
+    """
     data = chart()
     world.submit({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     world.api.create(data["crds"], "helm")
@@ -63,7 +66,7 @@ def install(world: World, nodes: list[str]) -> None:
     world.api.create(nfd.crds(), "helm")  # which every chart of Node Feature Discovery brings along
     world.api.create([*data["helm"], data["policy"]], "helm")
     policy = world.json("clusterpolicy", data["policy"]["metadata"]["name"])
-    world.api.create(owned_objects(policy), "gpu-operator")
+    world.api.create([*map(change, owned_objects(policy))], "gpu-operator")
     labels = {"nvidia.com/gpu.present": "true"} | {f"nvidia.com/gpu.deploy.{name}": "true" for name in _OPERANDS}
     labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-done"
     world.api.label("nodes", *nodes, labels=labels, manager="gpu-operator")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from gpu_provision.adopt.discovery import OperatorInstall
 from gpu_provision.adopt.plan import Adoption, Disposition, RunningDriver
 from gpu_provision.components import labels
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.cluster import Manifest, index_by_ref
 from gpu_provision.model.findings import Severity
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.output import views as view
 from gpu_provision.rollout.states import installation_digest
 from tests.adopt.builders import adoption_of, driver_pod, node, operator_install, policy
@@ -236,3 +238,56 @@ def test_a_driver_that_is_ours_already_is_not_compared(tmp_path: Path) -> None:
     pod = driver_pod()
     pod["metadata"]["labels"][labels.COMPONENT] = "driver"
     assert adoption_of(tmp_path, operator_install(pods=(pod,))).drivers == ()
+
+
+COREOS = "418.94.202503121207-0"
+CONSTRAINTS = ("nvidia-driver", "nvidia-vfio-manager", "nvidia-operator-validator-of-old")
+
+
+def with_driver_toolkit(*, release: str = COREOS) -> OperatorInstall:
+    """Return an installation on OpenShift: the driver's DaemonSet is for a release of CoreOS, and named by it."""
+    name, pod, there = f"nvidia-driver-daemonset-{release}", driver_pod(), operator_install()
+    container = pod["spec"]["containers"][0]
+    container |= {"command": ["ocp_dtk_entrypoint"], "args": ["nv-ctr-run-with-dtk"]}
+    container["image"] = container["image"].replace("-ubuntu24.04", "-rhcos4.18")
+    container["env"].append({"name": "OPENSHIFT_VERSION", "value": "4.18"})
+    pod["spec"]["containers"].append({"name": "openshift-driver-toolkit-ctr", "image": "dtk"})
+    pod["metadata"]["labels"] |= {"app": name, "openshift.driver-toolkit": "true"}
+    owners = next(iter(there.owned.values()))["metadata"]["ownerReferences"]
+    daemon_sets = {ref.name: item for ref, item in there.objects.items() if ref.kind == "DaemonSet"}
+    daemon_sets["nvidia-driver-daemonset"]["metadata"] |= {"name": name, "labels": {"app": name}}
+    staying = daemon_sets["nvidia-mig-manager"]
+    staying["metadata"]["labels"] = {"app": "nvidia-vfio-manager"}
+    staying["spec"]["template"]["spec"]["serviceAccountName"] = "nvidia-vfio-manager"
+    constraints = (
+        {
+            "apiVersion": "security.openshift.io/v1",
+            "kind": "SecurityContextConstraints",
+            "metadata": {"name": each, "uid": f"uid-{each}", "ownerReferences": owners},
+            "allowPrivilegedContainer": True,
+        }
+        for each in CONSTRAINTS
+    )
+    own = node()
+    own["metadata"]["labels"] |= {
+        "feature.node.kubernetes.io/system-os_release.ID": "rhcos",
+        "feature.node.kubernetes.io/system-os_release.VERSION_ID": "4.18",
+        "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION": release,
+    }
+    changed = operator_install(objects=index_by_ref([*there.objects.values(), *constraints]), pods=(pod,), nodes=(own,))
+    openshift = OpenShiftFacts(version="4.18.9", driver_toolkits={COREOS: "dtk"})
+    return replace(changed, facts=replace(changed.facts, openshift=openshift))
+
+
+def test_a_driver_of_the_driver_toolkit_keeps_running(tmp_path: Path) -> None:
+    """Its DaemonSet is named by the release of CoreOS, and so is its label `app`."""
+    done = adoption_of(tmp_path, with_driver_toolkit(), mig_manager={"enabled": False})
+    (driver,) = done.drivers
+    assert (driver.is_kept, driver.differences) == (True, ())
+    assert driver.labels["app"] == "nvidia-driver-daemonset"
+    fates = dispositions(done)
+    assert fates[f"DaemonSet nvidia-driver-daemonset-{COREOS}"] is Disposition.REPLACED
+    assert fates["ClusterRole nvidia-driver"] is Disposition.TAKEN
+    constraints = [fates[f"SecurityContextConstraints {name}"] for name in CONSTRAINTS]
+    assert constraints == [Disposition.TAKEN, Disposition.LEFT, Disposition.REMOVED]
+    assert "MachineConfig" not in {ref.kind for ref in done.created}

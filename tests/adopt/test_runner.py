@@ -88,6 +88,22 @@ def test_revisions_go_before_objects_of_their_namespace(tmp_path: Path) -> None:
     assert (deleted[0], deleted[-2], deleted[-1]) == (REVISION.kind, "Deployment", "ClusterPolicy")
 
 
+def test_a_driver_is_labelled_once_its_daemonset_is_gone(tmp_path: Path) -> None:
+    """A pod that no longer has the labels which its DaemonSet selects would get a successor."""
+    adoption, writes = replace(adoption_of(tmp_path, operator_install()), operators=()), list[str]()
+    for item in adoption.objects:
+        item.live["metadata"]["resourceVersion"] = "1"
+    cluster: Any = SimpleNamespace(
+        merge_patch=lambda ref, *_: writes.append(f"patch {ref.kind} {ref.name}"),
+        patch_labels=lambda ref, *_: writes.append(f"label {ref.kind} {ref.name}"),
+        delete=lambda ref, **words: writes.append(f"{'orphan' if words.get('orphan') else 'delete'} {ref.name}"),
+        get=lambda _: None,
+    )
+    AdoptionRunner(cluster).transfer_ownership(adoption)
+    steps = ["label Node gpu-1", "orphan nvidia-driver-daemonset", "patch Pod driver-gpu-1"]
+    assert [each for each in writes if each in steps] == steps
+
+
 def test_the_wait_for_discovery_asks_nothing_again_and_again(
     tmp_path: Path, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from gpu_provision.components import machine_config, render_manifests
 from gpu_provision.components.machine_config import ROLE, content_digests, identity_of, reboot_effects
 from gpu_provision.components.targets import context
 from gpu_provision.model.cluster import Manifest, RenderContext
-from gpu_provision.model.openshift import MachinePool, OpenShiftFacts
+from gpu_provision.model.openshift import MachinePool, OpenShiftFacts, RenderedConfig
 from gpu_provision.model.openshift_specs import OpenShiftSection
 from tests import data_file
 from tests.components import builders
@@ -31,7 +31,7 @@ def case_context(case: dict[str, Any]) -> RenderContext:
     facts = replace(builders.fleet(), openshift=None if case.get("kubernetes") else openshift)
     known = context(builders.inventory_with(case.get("inventory", {})), facts)
     made = render_manifests(known).get(machine_config.NAME, [])
-    held = frozenset(identity_of(each).digest for each in made)
+    held = RenderedConfig(frozenset(identity_of(each).digest for each in made))
     current = replace(openshift, rendered=dict.fromkeys(case.get("current", ()), held))
     return replace(known, facts=replace(facts, openshift=current)) if "current" in case else known
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpu_provision.diagnostics.pods import cause, crash, failing_container, is_ready, node_of, relevant_events
+from gpu_provision.diagnostics.pods import (
+    cause,
+    crash,
+    creation_failure,
+    failing_container,
+    is_ready,
+    node_of,
+    relevant_events,
+)
 from tests import data_file
 
 CASES: dict[str, dict[str, Any]] = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
@@ -54,6 +62,16 @@ def test_the_latest_event_is_last_and_repeats_are_merged() -> None:
     of_new_kind = {"reason": "Unhealthy", "message": "first\nof two", "eventTime": "2026-11-21T04:00:01.5Z"}
     result = relevant_events(pod(initContainerStatuses=[RUNNING]), [late, of_new_kind, late])
     assert result == ("Unhealthy: first of two", "Unhealthy: late")
+
+
+def test_a_controller_that_creates_no_pod_says_why() -> None:
+    """Unless it has created one since; of two events within one second, the failure counts."""
+    refused = event("FailedCreate", "Error creating: pods is\nforbidden", "2026-11-21T04:00:02Z")
+    words = "FailedCreate: Error creating: pods is forbidden"
+    for time, expected in (("01", words), ("02", words), ("03", "")):
+        created = event("SuccessfulCreate", "Created pod: p", f"2026-11-21T04:00:{time}Z")
+        assert creation_failure([refused, created]) == creation_failure([created, refused]) == expected
+    assert creation_failure([event("SuccessfulDelete", "Deleted pod: p")]) == ""
 
 
 @pytest.mark.parametrize("case", CASES["causes"])

@@ -11,7 +11,14 @@ from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.openshift import needed_resources, read_openshift
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
-from gpu_provision.model.openshift import CURRENT_CONFIG, ClusterProxy, MachinePool, OpenShiftFacts, primary_pool
+from gpu_provision.model.openshift import (
+    CURRENT_CONFIG,
+    ClusterProxy,
+    MachinePool,
+    OpenShiftFacts,
+    RenderedConfig,
+    primary_pool,
+)
 from tests.components import builders
 
 GROUPS = frozenset(
@@ -57,7 +64,10 @@ OBJECTS: dict[str, Manifest] = {
 
 WANTED = {"name": "rendered-gpu-2", "source": [{"name": "00-worker"}, {"name": "99-gpu-gpu-provision"}]}
 MARK = {"path": "/etc/gpu-provision/machine-config-gpu", "contents": {"source": "data:,da9aa632%0A"}}
-RENDERED = {"rendered-gpu-2": [MARK], "rendered-gpu-1": []}
+RENDERED: dict[str, tuple[list[Manifest], str]] = {
+    "rendered-gpu-2": ([MARK], "quay.io/os@sha256:2"),
+    "rendered-gpu-1": ([], "quay.io/os@sha256:1"),
+}
 
 
 def machine_pool(name: str, **fields: Any) -> Manifest:
@@ -93,7 +103,8 @@ class Server:
     def get(self, ref: ObjectRef) -> Manifest | None:
         self._allow(ref.kind)
         if ref.kind == "MachineConfig":
-            return {"spec": {"config": {"storage": {"files": RENDERED[ref.name]}}}} if ref.name in RENDERED else None
+            files, image = RENDERED.get(ref.name, ([], ""))
+            return {"spec": {"osImageURL": image, "config": {"storage": {"files": files}}}} if image else None
         return OBJECTS.get(ref.kind)
 
     def list(self, kind: Kind) -> ObjectList:
@@ -135,7 +146,11 @@ KNOWN = OpenShiftFacts(
         MachinePool(name="master", nodes=("master-0",)),
         MachinePool(name="worker", nodes=("worker-0",)),
     ),
-    rendered={"rendered-gpu-1": frozenset(), "rendered-gpu-2": frozenset({"da9aa632"}), "rendered-gone": frozenset()},
+    rendered={
+        "rendered-gpu-1": RenderedConfig(os_image="quay.io/os@sha256:1"),
+        "rendered-gpu-2": RenderedConfig(frozenset({"da9aa632"}), "quay.io/os@sha256:2"),
+        "rendered-gone": RenderedConfig(),
+    },
 )
 
 
@@ -150,7 +165,7 @@ def test_another_cluster_has_no_facts() -> None:
     assert read(groups=GROUPS - {"config.openshift.io"}) is None
 
 
-UNKNOWN_POOLS: dict[str, Any] = {"pools": (), "rendered": {"rendered-gone": frozenset()}}
+UNKNOWN_POOLS: dict[str, Any] = {"pools": (), "rendered": {"rendered-gone": RenderedConfig()}}
 
 
 @pytest.mark.parametrize(

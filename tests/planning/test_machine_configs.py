@@ -20,6 +20,7 @@ from gpu_provision.model.openshift import (
     DESIRED_CONFIG,
     MachinePool,
     OpenShiftFacts,
+    RenderedConfig,
 )
 from gpu_provision.model.plan import Action
 from gpu_provision.planning.prepare import prepare
@@ -46,7 +47,8 @@ def facts_of(case: Mapping[str, Any], facts: ClusterFacts | None = None) -> Clus
     openshift = OpenShiftFacts(version="4.18.9", pools=(pool(**case["pool"]), *others))
     given = replace(facts or fleet(), openshift=openshift)
     wanted = frozenset(identity_of(each).digest for each in prepare(inventory(), given)[1][machine_config.NAME])
-    rendered = {name: frozenset[str]() for name in case.get("old", ())} | dict.fromkeys(case.get("new", ()), wanted)
+    rendered = dict.fromkeys(case.get("old", ()), RenderedConfig())
+    rendered |= dict.fromkeys(case.get("new", ()), RenderedConfig(wanted))
     given = replace(given, openshift=replace(openshift, rendered=rendered))
     for node, text in case["nodes"].items():
         notes = dict(zip(ANNOTATIONS, text.split(" ", 3), strict=False))

@@ -11,11 +11,14 @@ import pytest
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import Manifest, ObjectRef
 from gpu_provision.model.findings import Finding, ProvisionError
-from gpu_provision.model.progress import NodeState, State
-from gpu_provision.planning.states import ClusterState, ComponentNode
+from gpu_provision.model.history import Record
+from gpu_provision.model.plan import Plan
+from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.planning.states import NO_POD, ClusterState, ComponentNode, evaluate_states
 from gpu_provision.planning.verdicts import parse_verdict
 from gpu_provision.reconcile import evidence
 from gpu_provision.reconcile.evidence import MAX_LOGS, Crashes, Validations
+from gpu_provision.reconcile.run import Outcome
 from gpu_provision.rollout.states import NOT_READY
 from tests.planning.builders import VALIDATED, Stack, shown, validation_pod
 
@@ -186,3 +189,63 @@ def test_a_repeated_validation_is_removed_from_the_record(monkeypatch: pytest.Mo
         reading: Any = SimpleNamespace(context=stack.context, observed=observed, revalidate=revalidate)
         Validations(cast("KubeClient", None), reading).forget_repeated()
     assert written == [{}]
+
+
+REFUSED = {
+    "reason": "FailedCreate",
+    "message": 'Error creating: pods "nvidia-driver-" is forbidden: unable to validate against any security context '
+    'constraint: [provider "anyuid": Forbidden: not usable by user or serviceaccount]',
+}
+
+
+class Events:
+    def __init__(self, *found: Manifest, forbidden: bool = False) -> None:
+        self.found, self.forbidden, self.asked = found, forbidden, list[str]()
+
+    def events(self, item: Manifest) -> tuple[Manifest, ...]:
+        self.asked.append(f"{item['kind']} {item['metadata']['name']}")
+        if self.forbidden:
+            raise ProvisionError(Finding(code="GP303", what="may not list events"))
+        return self.found
+
+
+def without_driver_pods() -> ClusterState:
+    stack = Stack()
+    for node in ("t4-1", "t4-2"):
+        stack.remove(stack.pod("driver", node))
+    return stack.situation
+
+
+def failed_drivers(cluster: Events) -> tuple[Finding, ...]:
+    """Return the findings of a run that has waited for these pods."""
+    seen = without_driver_pods()
+    overdue = (
+        replace(state, state=State.FAILED, reason=f"{state.reason} (not ready after 9 s)")
+        for key, state in evaluate_states(seen).items()
+        if key in {("driver", "t4-1"), ("driver", "t4-2")}
+    )
+    outcome = Outcome(RunResult(states=tuple(overdue)), seen, cast("Plan", None), Record(id="x"))
+    return evidence.explain(cast("KubeClient", cluster), outcome)
+
+
+def test_pods_that_the_api_server_refuses_are_one_finding() -> None:
+    """With the event of their DaemonSet; the pods themselves do not exist."""
+    cluster = Events(REFUSED)
+    (found,) = failed_drivers(cluster)
+    assert found.what == "driver failed on t4-1, t4-2: no SecurityContextConstraints allow its pods"
+    assert 'provider "anyuid": Forbidden' in found.evidence
+    assert "gpu-provision drift" in found.fix
+    assert {*cluster.asked} == {"DaemonSet nvidia-driver-daemonset-ubuntu22.04"}
+    for other in (Events(), Events(forbidden=True)):
+        (found,) = failed_drivers(other)
+        assert found.what == "driver failed on t4-1, t4-2: no pod on this node yet (not ready after 9 s)"
+
+
+def test_status_names_the_refusal_of_pods() -> None:
+    seen, cluster = without_driver_pods(), Events(REFUSED)
+    states = evaluate_states(seen)
+    found = evidence.add_refusals(cast("KubeClient", cluster), states, seen)
+    for node in ("t4-1", "t4-2"):
+        assert found["driver", node].reason == f"{NO_POD}: FailedCreate: {REFUSED['message']}"
+    assert found["driver", "h100-1"] == states["driver", "h100-1"]
+    assert len(cluster.asked) == 1, "one request for all nodes"

@@ -21,7 +21,7 @@ from gpu_provision.kube.openshift import DRIVER_TOOLKIT, FOLLOWED, MACHINE_CONFI
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, ObservedState, ref_of
 from gpu_provision.model.inventory import OperatingSystem
 from gpu_provision.model.monitoring_specs import PrometheusRuleSpec, ServiceMonitorSpec
-from gpu_provision.model.openshift import CONFIG_STATE, CURRENT_CONFIG, DESIRED_CONFIG, OpenShiftFacts
+from gpu_provision.model.openshift import CONFIG_STATE, CURRENT_CONFIG, DESIRED_CONFIG, OpenShiftFacts, RenderedConfig
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.planning.plan import plan
 from gpu_provision.planning.prepare import prepare
@@ -479,10 +479,10 @@ def test_a_run_follows_the_pools_and_reads_each_rendered_config_once() -> None:
     stack = Stack(facts=facts)
     view, asked = SituationBuilder(reading_of(stack)), list[set[str]]()
 
-    def read(names: Iterable[str]) -> dict[str, frozenset[str]]:
+    def read(names: Iterable[str]) -> dict[str, RenderedConfig]:
         asked.append({*names})
         held = frozenset(identity_of(each).digest for each in stack.desired["machine_config"])
-        return {name: held if name == "rendered-2" else frozenset() for name in names}
+        return {name: RenderedConfig(held if name == "rendered-2" else frozenset()) for name in names}
 
     view.read_rendered = read
     for wanted, updated in (("rendered-1", 1), ("rendered-2", 0), ("rendered-2", 0), ("rendered-2", 1)):

@@ -11,7 +11,7 @@ from gpu_provision.model.cluster import ClusterFacts, NodeFacts
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import ImageAvailability, ImageLookup, Preflight
 from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
-from gpu_provision.model.openshift import OpenShiftFacts
+from gpu_provision.model.openshift import CURRENT_CONFIG, MachinePool, OpenShiftFacts, RenderedConfig
 from gpu_provision.model.openshift_specs import OpenShiftSection
 from gpu_provision.reconcile import preflight as engine
 from gpu_provision.reconcile.preflight import PreflightReport, preflight
@@ -158,6 +158,20 @@ def test_an_update_of_openshift_needs_a_driver_image(world: World) -> None:
     assert not found.failed
     assert found.findings[0].evidence == f"{NEXT}: answer of the registry"
     assert world.asked[-1] == (NEXT, "amd64")
+
+
+def test_a_paused_pool_needs_a_driver_image_after_the_update(world: World) -> None:
+    """Its nodes boot the release once it goes on. ClusterVersion shows no update any more."""
+    pool = MachinePool(name="gpu", nodes=("t4-1",), paused=True, rendered="gpu-1", wanted="gpu-2")
+    rendered = {name: RenderedConfig(os_image=f"os:{name}") for name in ("gpu-1", "gpu-2")}
+    world.nodes = (replace(COREOS, annotations={CURRENT_CONFIG: "gpu-1"}),)
+    world.openshift = replace(UPDATING, version="4.18.1", update="", pools=(pool,), rendered=rendered)
+    world.lacking = "rhcos4.18"
+    found = judged(on_coreos())
+    assert codes(found) == [("GP427", "Node t4-1")]
+    assert found.findings[0].fix.endswith("keep gpu paused")
+    world.openshift = replace(world.openshift, rendered={})
+    assert codes(judged(on_coreos())) == []
 
 
 @pytest.mark.parametrize("lacking", ["", "rhcos4.17"])

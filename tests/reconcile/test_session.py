@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from gpu_provision.planning.upgrades import OUTDATED
 from gpu_provision.reconcile.evidence import CrashLog, explain
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.run_thread import RunThread, summary
+from gpu_provision.reconcile.session import merge_evidence
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -61,7 +63,7 @@ def context(*nodes: NodeFacts) -> SimpleNamespace:
 
 
 def outcome_of(*states: NodeState, seen: SimpleNamespace | None = None, **fields: Any) -> Outcome:
-    found = seen or SimpleNamespace(pods={}, context=context())
+    found = seen or SimpleNamespace(pods={}, parts={}, context=context())
     return Outcome(RunResult(states=states), cast("ClusterState", found), cast("Plan", None), Record(id="x"), **fields)
 
 
@@ -211,3 +213,16 @@ def test_a_summary_counts_nodes_and_names_the_first_missing() -> None:
     states = {(state.component, state.node): state for state in found}
     assert summary(states, "gfd") == "1/2 ready; b: ImagePullBackOff"
     assert summary({}, "gfd") == "0/0 ready"
+
+
+NO_TOOLKIT = Finding(code="GP425", what="no Driver Toolkit image", evidence="the ImageStream has no tags", fix="oc tag")
+NO_ENTITLEMENT = Finding(code="GP425", what="driver failed on gpu-0", evidence="RHEL entitlement", fix="see")
+OTHER = Finding(code="GP502", what="the image cannot be pulled")
+
+
+def test_a_failure_that_the_plan_names_is_one_finding() -> None:
+    """The plan has the release and the command; the log of the pod is evidence."""
+    found = merge_evidence((NO_ENTITLEMENT, OTHER), (STAYS, NO_TOOLKIT))
+    assert found == (OTHER, STAYS, replace(NO_TOOLKIT, evidence="the ImageStream has no tags; RHEL entitlement"))
+    assert merge_evidence((OTHER,), (NO_TOOLKIT,)) == (OTHER, NO_TOOLKIT)
+    assert merge_evidence((NO_ENTITLEMENT,), (STAYS,)) == (NO_ENTITLEMENT, STAYS)

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from gpu_provision.sandbox.openshift_releases import RELEASES, OpenShiftRelease
+from tests.answers import Answer
 from tests.scenarios.on_sandbox import SandboxWorld, sandbox_world
 from tests.scenarios.test_operator import Home
 from tests.scenarios.test_removal import Dump, dump
@@ -83,6 +84,16 @@ def remove_tag(world: SandboxWorld, release: OpenShiftRelease) -> None:
     for part, key in (("spec", "name"), ("status", "tag")):
         tags = [tag for tag in stream[part]["tags"] if tag[key] not in {release.rhcos, "latest"}]
         world.api.patch(*words, patch={part: {"tags": tags}}, part="" if part == "spec" else part)
+
+
+def finding(answer: Answer, code: str) -> dict[str, Any]:
+    """Return the only finding with a code; empty without one."""
+    document = answer.document
+    found: list[dict[str, Any]] = [
+        each for each in (*document["errors"], *document["warnings"]) if each["code"] == code
+    ]
+    assert len(found) <= 1
+    return found[0] if found else {}
 
 
 def settled(found: Dump) -> Dump:
@@ -159,20 +170,27 @@ def test_a_release_without_its_toolkit_is_found_beforehand(new_openshift: Make) 
     world.apply(check=True)
     world.api.patch("machineconfigpool", "gpu", patch={"spec": {"paused": True}})
     begin_upgrade(world, NEW)
+    assert "GP427" not in world.plan().text, "the toolkit of the new release is there"
     remove_tag(world, NEW)
+    warning = world.until(lambda: finding(world.cli("preflight", "--json", "-i", str(world.inventory)), "GP427"))
+    assert all(name in warning["what"] for name in GPU_NODES)
+    assert NEW.version in warning["what"]
+    assert warning["fix"].endswith("keep gpu paused")
+    assert "GP427" in world.plan().text
     world.api.patch("machineconfigpool", "gpu", patch={"spec": {"paused": False}})
     world.until(lambda: {kernels(world)[name] for name in GPU_NODES} == {NEW.kernel})
     world.until(lambda: is_updated(world, "gpu"))
     found = world.cli("preflight", "--json", "-i", str(world.inventory))
-    [finding] = [each for each in found.document["errors"] if each["code"] == "GP425"]
-    assert NEW.rhcos in str(finding)
-    assert all(name in str(finding) for name in GPU_NODES)
-    assert f"--image-for=driver-toolkit) driver-toolkit:{NEW.rhcos}" in finding["fix"]
+    error = finding(found, "GP425")
+    assert NEW.rhcos in str(error)
+    assert all(name in str(error) for name in GPU_NODES)
+    assert f"--image-for=driver-toolkit) driver-toolkit:{NEW.rhcos}" in error["fix"]
     world.settings(driver={"timeout": 15})
     failed = world.apply("--json")
     assert failed.code == 1
-    assert "RHEL entitlement may be improperly deployed" in str(failed.document["errors"])
-    assert "GP425" in {each["code"] for each in failed.document["errors"]}
+    [only] = failed.document["errors"]
+    assert (only["code"], only["fix"]) == ("GP425", error["fix"])
+    assert "RHEL entitlement may be improperly deployed" in only["evidence"]
     world.api.delete("imagestream", "-n", "openshift", "driver-toolkit")
     world.until(lambda: world.api.exists("imagestream", "-n", "openshift", "driver-toolkit"))
     world.apply(check=True)
@@ -198,6 +216,42 @@ def test_narrowed_constraints_are_restored(new_openshift: Make) -> None:
     assert "allowPrivilegedContainer: false instead of true  by kubectl-edit" in drift
     world.apply(check=True)
     assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
+
+
+def test_pods_that_no_constraint_allows_are_named(new_openshift: Make) -> None:
+    """With the cluster's own words, by the run and by status. What the removal leaves is said for CoreOS."""
+    world = new_openshift()
+    world.settings(driver={"timeout": 15}, openshift={"machine_config": False})
+    run = world.start(*world.apply_command, "--json", log=world.folder / "run.log")
+    world.until(lambda: world.api.exists("securitycontextconstraints", "nvidia-driver"))
+    edit = {"allowPrivilegedContainer": False}
+    world.api.patch("securitycontextconstraints", "nvidia-driver", patch=edit, manager="kubectl-edit")
+    assert run.wait() == 1
+    told = (world.folder / "run.log").read_text()
+    assert "no SecurityContextConstraints allow its pods" in told
+    assert "provider nvidia-driver: .containers[0].privileged: Invalid value: true" in told
+    assert "unable to validate against any security context constraint" in str(world.status()["components"])
+    removal = world.cli("destroy", "--dry-run", "-i", str(world.inventory)).text
+    assert "oc debug node/NODE" in removal
+    assert "--hosts-only" not in removal
+
+
+def test_validations_repeat_and_earlier_versions_come_back(new_openshift: Make) -> None:
+    """Without a reboot of a node."""
+    world = new_openshift()
+    world.apply(check=True)
+    boots = {name: world.boot(name) for name in GPU_NODES}
+    repeated = world.cli("validate", "--gpus", "--json", "-i", str(world.inventory), check=True)
+    assert {each["node"] for each in repeated.document["evidence"] if each["passed"]} == {*GPU_NODES}
+    world.settings(driver={"version": "580.126.20"})
+    world.apply(check=True)
+    assert {image.rpartition(":")[2] for image, _ in drivers(world).values()} == {"580.126.20-rhcos4.18"}
+    world.cli("rollback", "1", "--yes", "-i", str(world.inventory), check=True)
+    assert {image.rpartition(":")[2] for image, _ in drivers(world).values()} == {"595.91.07-rhcos4.18"}
+    world.settings(driver={"version": "595.91.07"})
+    assert "everything is as declared" in world.plan().text
+    assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
+    assert {name: world.boot(name) for name in GPU_NODES} == boots
 
 
 def test_proxy_and_certificates_reach_the_driver(new_openshift: Make) -> None:
