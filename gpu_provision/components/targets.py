@@ -290,6 +290,7 @@ def _other_systems(context: RenderContext) -> Iterator[Finding]:
 def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
     """Yield nodes that may have a host driver, and get a driver container."""
     names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
+    reads_hosts = context.openshift is None  # CoreOS is left to the Machine Config Operator
     if names and context.facts.version:  # offline no host is read
         yield Finding(
             code="GP410",
@@ -297,7 +298,7 @@ def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
             where=nodes_at(names, MAX_NODES),
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a host driver the container ends, and its manager labels the node so",
-            fix="run without --cluster-only, or label nodes that have one:"
+            fix=f"{'run without --cluster-only, or ' if reads_hosts else ''}label nodes that have one:"
             f" kubectl label node NODE {DEPLOY_DRIVER}={PRE_INSTALLED}",
             severity=Severity.WARNING,
         )
