@@ -141,6 +141,8 @@ class StackRun(Printable):
         done = plan_view.upgrades(self.plan) if self.plan and self.succeeded else []
         took = duration(self.cluster.seconds) if self.cluster else ""
         closing = f"Done: {', '.join(done)}, {took}." if done else ""
+        if self.cluster is None and not (self.hosts.hosts or self.notes):
+            closing = status_view.NO_HOST
         return "\n\n".join(filter(None, (on_hosts, in_cluster, closing)))
 
     def document(self) -> dict[str, Any]:
@@ -196,6 +198,8 @@ class StackRemoval(Printable):
             from gpu_provision.output import views
 
             in_cluster = views.removal_text(self.cluster, self.inventory, style, dry_run=self.dry_run)
+        elif not (self.hosts.hosts or self.notes):
+            in_cluster = status_view.NO_HOST
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
     def document(self) -> dict[str, Any]:

@@ -203,10 +203,13 @@ def _object_differences(then: Mapping[str, Document], now: Mapping[str, Document
 
 
 def _fields(change: Document) -> dict[str, tuple[Any, ...]]:
-    return {
+    """Return the fields of a change; for a MachineConfig also which nodes reboot, and how many at a time."""
+    reboots = "; ".join(change["effects"]) if change["component"] == "machine_config" else ""
+    fields: dict[str, tuple[Any, ...]] = {
         field["path"]: (field["old"], field["new"], f"{display_value(field['old'])} -> {display_value(field['new'])}")
         for field in change["fields"]
     }
+    return {**fields, **({"effect": (reboots,)} if reboots else {})}
 
 
 def _nodes(rollout: Document | None) -> dict[str, tuple[str]]:

@@ -126,18 +126,24 @@ def problems(_spec: DriverSpec, context: RenderContext) -> tuple[Finding, ...]:
     served = [target for target in context.targets if not target.driver.on_host]
     checks = (_without_kernel, _without_network_card, _without_licence)
     own = (finding for check in checks for finding in check(served, context))
-    return (*_of_unknown_system(served), *_without_image(served), *own)
+    return (*_of_unknown_system(served, context), *_without_image(served), *own)
 
 
-def _of_unknown_system(served: Iterable[Target]) -> Iterator[Finding]:
+def _of_unknown_system(served: Iterable[Target], context: RenderContext) -> Iterator[Finding]:
+    on_openshift, is_online = context.openshift is not None, bool(context.facts.version)
+    with_cluster = "" if is_online or not on_openshift else "run the command with access to the cluster, or "
     for pool, names in names_by((target.pool.name, target.name) for target in served if target.os is None):
         nodes, is_one = join_limited(names, MAX_NODES), len(names) == 1
         yield Finding(
             code="GP401",
             what=f"the operating system of {nodes} is not known, so {'it gets' if is_one else 'they get'} no driver",
             where=nodes_at(names, MAX_NODES),
-            evidence="neither Node Feature Discovery nor the Node object names it",
-            fix=f"set pools.{pool}.os, for example to ubuntu22.04",
+            evidence="no cluster was read"
+            if with_cluster
+            else "neither Node Feature Discovery nor the Node object names it",
+            fix=f"{with_cluster}set pools.{pool}.os, for example to {'rhcos4.18' if on_openshift else 'ubuntu22.04'}",
+            # Pools of OpenShift have no system: each node reports its own.
+            severity=Severity.WARNING if with_cluster else Severity.ERROR,
         )
 
 

@@ -38,7 +38,7 @@ _MODULES, _SYSCTLS = "/etc/modules-load.d/gpu-provision.conf", "/etc/sysctl.d/90
 _HEADER = "# Written by a MachineConfig of gpu-provision."
 # RHCOS has a fixed initramfs, so only the command line keeps them away from the start of the kernel on.
 _NO_NOUVEAU = "modprobe.blacklist=nouveau,nova_core,nova_drm"
-_NOT_CARRIED = ("hold_packages", "dev_char_symlinks", "ca_certificates")
+_NOT_CARRIED = ("kernel_headers", "hold_packages", "runtime_imports", "dev_char_symlinks", "proxy", "ca_certificates")
 """Settings that a MachineConfig could not carry, or that another object of the cluster carries."""
 
 
@@ -153,6 +153,15 @@ def _is_reached(pool: MachinePool) -> bool:
     return selector_of(pool.config_selector)({ROLE: pool.name})
 
 
+def is_rolled(target: Target, context: RenderContext) -> bool:
+    """Whether MachineConfigs of a run reboot a node, which other nodes of its pool may be the reason for."""
+    section, openshift = spec(context.inventory), context.openshift
+    if section is None or openshift is None or not context.selection.has_component(NAME):
+        return False
+    pool = openshift.pool_of(target.name)
+    return any(pool in reached_pools(each, openshift) for each in manifests(section, context))
+
+
 def reached_pools(config: Manifest, openshift: OpenShiftFacts) -> tuple[MachinePool, ...]:
     """Return the pools that select a MachineConfig: custom pools select those of the role ``worker`` as well."""
     labels = config["metadata"].get("labels") or {}
@@ -250,7 +259,7 @@ def _nodes_without_pool(context: RenderContext, openshift: OpenShiftFacts) -> It
         return
     yield Finding(
         code=codes.MACHINE_CONFIG_UNREACHED,
-        what="no MachineConfigPool configures these nodes",
+        what="no MachineConfigPool configures these nodes: none selects them, or more than one custom pool does",
         where=nodes_at(lost, MAX_NODES),
         evidence=f"MachineConfigPools: {', '.join(pool.name for pool in openshift.pools) or 'none'}",
         consequence="these nodes would not get host_prerequisites; nothing is changed",
@@ -284,7 +293,7 @@ def _settings_not_carried(settings: Iterable[HostPrerequisites]) -> Iterator[Fin
             what=f"MachineConfigs do not carry host_prerequisites.{', '.join(names)}",
             where="host_prerequisites",
             consequence="the nodes stay as they are in this respect",
-            fix="remove these settings; certificates of the cluster are in the Proxy `cluster` (spec.trustedCA)",
+            fix="remove these settings; proxy and certificates of the cluster are in its Proxy `cluster`",
             severity=Severity.WARNING,
         )
 

@@ -33,6 +33,7 @@ from gpu_provision.model.cluster import (
 from gpu_provision.model.driver_specs import DriverSpec
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import Inventory, NodePool, OperatingSystem
+from gpu_provision.model.openshift import OpenShiftFacts
 from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
 
@@ -74,9 +75,8 @@ def targets(inventory: Inventory, facts: ClusterFacts) -> tuple[Target, ...]:
     observed, read = {node.name: node for node in facts.nodes}, facts.host_drivers
     claimed, for_vms = node_pools(inventory, facts), nodes_for_vms(inventory, facts)
     wanted = ((name, pool) for name, pool in sorted(claimed.items()) if pool.gpu and name not in for_vms)
-    on_openshift = openshift_of(inventory, facts) is not None
-    platform = {"on_openshift": on_openshift, "with_toolkit": on_openshift and inventory.uses_driver_toolkit}
-    return tuple(_target(name, pool, observed.get(name), read.get(name), **platform) for name, pool in wanted)
+    openshift = openshift_of(inventory, facts)
+    return tuple(_target(name, pool, observed.get(name), read.get(name), inventory, openshift) for name, pool in wanted)
 
 
 def nodes_for_vms(inventory: Inventory, facts: ClusterFacts) -> dict[str, str]:
@@ -173,12 +173,18 @@ def dns_label(text: str) -> str:
     return safe if len(safe) <= _LABEL_LENGTH else f"{safe[: _LABEL_LENGTH - 9].rstrip('-.')}-{digest(text, 8)}"
 
 
-def _target(  # noqa: PLR0913 - what is known of a node and its cluster
-    name: str, pool: NodePool, facts: NodeFacts | None, read: str | None, *, on_openshift: bool, with_toolkit: bool
+def _target(  # noqa: PLR0913, PLR0917 - what is known of a node and its cluster
+    name: str,
+    pool: NodePool,
+    facts: NodeFacts | None,
+    read: str | None,
+    inventory: Inventory,
+    openshift: OpenShiftFacts | None,
 ) -> Target:
     os = (observed_os(facts) if facts else None) or pool.os
     version = None if read is None else dns_label(read)  # as a label value
     driver = choose_driver(pool.driver, read=version, labels=facts.labels if facts else {})
+    with_toolkit = openshift is not None and inventory.uses_driver_toolkit
     needs_release = with_toolkit and not pool.driver.use_precompiled and is_coreos(os, facts)
     release = observed_ostree(facts) if needs_release else ""
     group = driver_group(pool, os, driver, observed_kernel(facts), release, needs_release=needs_release)
@@ -189,8 +195,9 @@ def _target(  # noqa: PLR0913 - what is known of a node and its cluster
         facts=facts,
         driver=driver,
         driver_group=group,
-        on_openshift=on_openshift,
+        on_openshift=openshift is not None,
         toolkit_release=release if group else "",
+        lacks_toolkit=bool(openshift and group and release and release not in openshift.driver_toolkits),
     )
 
 
@@ -290,6 +297,7 @@ def _other_systems(context: RenderContext) -> Iterator[Finding]:
 def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
     """Yield nodes that may have a host driver, and get a driver container."""
     names = [target.name for target in context.targets if target.driver.basis is DriverBasis.GUESS]
+    reads_hosts = context.openshift is None  # CoreOS is left to the Machine Config Operator
     if names and context.facts.version:  # offline no host is read
         yield Finding(
             code="GP410",
@@ -297,7 +305,7 @@ def _guessed_drivers(context: RenderContext) -> Iterator[Finding]:
             where=nodes_at(names, MAX_NODES),
             evidence="driver.enabled is auto, their hosts were not read, and no label says whose driver they have",
             consequence="on a node with a host driver the container ends, and its manager labels the node so",
-            fix="run without --cluster-only, or label nodes that have one:"
+            fix=f"{'run without --cluster-only, or ' if reads_hosts else ''}label nodes that have one:"
             f" kubectl label node NODE {DEPLOY_DRIVER}={PRE_INSTALLED}",
             severity=Severity.WARNING,
         )

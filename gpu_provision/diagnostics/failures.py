@@ -201,7 +201,7 @@ def driver_kept_findings(states: Iterable[NodeState], reason: str) -> tuple[Find
             what=f"the driver of {nodes} keeps its previous content",
             where=f"node {nodes}",
             evidence=why,
-            fix="No action needed; a later run upgrades the node once the policy allows it.",
+            fix="No action needed; a later run upgrades the node once this reason is gone.",
             severity=Severity.WARNING,
         )
         if state is State.READY

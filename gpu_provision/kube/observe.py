@@ -58,7 +58,8 @@ _OS_IMAGES: tuple[tuple[str, str], ...] = (
     (r"Amazon Linux (\d+)", "amzn"),
 )
 
-_OSTREE = re.compile(r"Red Hat Enterprise Linux CoreOS (\S+)")
+# Only what a label can hold: DaemonSets of drivers select it.
+_OSTREE = re.compile(r"Red Hat Enterprise Linux CoreOS ([A-Za-z0-9](?:[\w.-]{0,61}[A-Za-z0-9])?)(?:\s|$)", re.ASCII)
 
 
 def node_facts(node: Manifest) -> NodeFacts:

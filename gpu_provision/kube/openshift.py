@@ -180,7 +180,7 @@ def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
         paused=bool(spec.get("paused")),
         nodes=tuple(nodes),
         conditions={each["type"]: each["status"] for each in conditions},
-        messages={each["type"]: each.get("message", "") for each in conditions},
+        messages={each["type"]: " ".join((each.get("message") or "").split()) for each in conditions},
         rendered=rendered.get("name") or "",
         wanted=wanted.get("name") or "",
         sources=tuple(each["name"] for each in rendered.get("source") or ()),

@@ -146,6 +146,7 @@ class Target:
     on_openshift: bool = False
     # Release of Red Hat Enterprise Linux CoreOS whose Driver Toolkit builds its driver; empty if none does.
     toolkit_release: str = ""
+    lacks_toolkit: bool = False  # whether the cluster has no Driver Toolkit image for ``toolkit_release``
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ class MachinePool:
     paused: bool = False
     nodes: tuple[str, ...] = ()  # names of the nodes of which this is the primary pool, sorted
     conditions: Mapping[str, str] = field(default_factory=dict)  # type -> status, such as ``Updated`` -> ``True``
-    messages: Mapping[str, str] = field(default_factory=dict)  # type -> message of the condition
+    messages: Mapping[str, str] = field(default_factory=dict)  # type -> message of the condition, in one line
     rendered: str = ""  # rendered MachineConfig that all nodes have: ``status.configuration.name``
     wanted: str = ""  # rendered MachineConfig that the nodes are to get: ``spec.configuration.name``
     sources: tuple[str, ...] = ()  # MachineConfigs that ``rendered`` was made of

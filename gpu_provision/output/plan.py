@@ -24,6 +24,7 @@ from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first
 SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}
 _DRIVER, _MACHINE_CONFIG = "driver", "machine_config"
+_TOOLKIT = "[openshift-driver-toolkit-ctr]"
 _RECORDS = ("", "-history", "-validations")  # suffixes to the inventory's name
 _FUTURE = {"runs": "run", "restarts": "restart", "undoes": "undo", "removes": "remove", "reboots": "reboot"}
 _FEW = 3  # pods that are named; labels of a node that are counted
@@ -187,8 +188,11 @@ def _created_versions(own: Iterable[Change]) -> dict[str, None]:
 
 
 def _is_own_image(field: FieldChange) -> bool:
-    """Whether a field is a component's image; init containers run the validator or the driver manager."""
-    return ".containers[" in field.path and field.path.endswith(".image")
+    """Whether a field is a component's image.
+
+    Init containers run the validator or the driver manager, and a container beside the driver OpenShift's toolkit.
+    """
+    return ".containers[" in field.path and field.path.endswith(".image") and _TOOLKIT not in field.path
 
 
 def _by_component(pending: Iterable[Change], components: Sequence[str]) -> dict[str, list[Change]]:

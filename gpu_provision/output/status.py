@@ -195,6 +195,10 @@ def run_document(result: RunResult) -> dict[str, Any]:
     return {**fields, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
 
 
+NO_HOST = "No host takes part: host_prerequisites are off, or the hosts are OpenShift's. Nothing was changed."
+"""Text of a run of the host phase alone without a host."""
+
+
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:
     """Return one block per group of equal hosts: sign, names, GPUs, then the changes or the pending changes."""
     blocks = []

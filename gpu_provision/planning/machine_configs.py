@@ -39,7 +39,8 @@ def _progress_of_node(
     notes, name = node.annotations, f"MachineConfigPool {pool.name}"
     current, desired, state = (notes.get(each, "") for each in (CURRENT_CONFIG, DESIRED_CONFIG, CONFIG_STATE))
     if state in _FAILED:
-        return State.FAILED, f"{name} could not configure the node: {notes.get(CONFIG_REASON) or 'no reason'}"
+        reason = " ".join(notes.get(CONFIG_REASON, "").split()) or "no reason"
+        return State.FAILED, f"{name} could not configure the node: {reason}"
     if current != desired or state != _DONE:
         return State.PROGRESSING, f"{name} drains and reboots the node"
     if all(openshift.holds(pool, current, each) for each in wanted):

@@ -8,13 +8,14 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from gpu_provision import components
-from gpu_provision.components import driver, driver_validation, extra_objects, validator
+from gpu_provision.components import driver, driver_validation, extra_objects, machine_config, validator
 from gpu_provision.components.targets import context
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.model.cluster import ClusterFacts, Manifest, ObjectRef, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT, EXISTENCE_UNKNOWN, PART_ONLY, TOO_MANY_NODES
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
+from gpu_provision.model.text import MAX_NODES, join_limited
 from gpu_provision.planning.applyset import label_member, parent
 from gpu_provision.planning.states import Desired
 
@@ -245,11 +246,14 @@ def _left_out_findings(known: RenderContext) -> Iterator[Finding]:
     left_out = [f"components {', '.join(missing)} (--target)"] if missing else []
     left_out += [f"nodes {', '.join(target.name for target in known.others)} (--limit)"] if known.others else []
     if left_out:
+        kept = "nothing of it is changed, removed or validated; objects that serve all nodes are as declared"
+        rolled = [target.name for target in known.others if machine_config.is_rolled(target, known)]
+        reboots = f"; a MachineConfig reboots all nodes of its pool, also {join_limited(rolled, MAX_NODES)}"
         yield Finding(
             code=PART_ONLY,
             what="a part of the inventory is excluded",
             evidence="; ".join(left_out),
-            consequence="nothing of it is changed, removed or validated; objects that serve all nodes are as declared",
+            consequence=f"{kept}{reboots if rolled else ''}",
             fix="run again without --target and --limit",
             severity=Severity.WARNING,
         )

@@ -39,7 +39,8 @@ def deletions(seen: ClusterState) -> Iterator[Change]:
         if not is_in_use(live, seen.context, seen.pods):
             component = component_of(live)
             is_config = component == machine_config.NAME
-            effects = machine_config.reboot_effects(live, seen.context.openshift) if is_config else ()
+            # As the cluster is: nodes reboot, too, for an inventory that declares plain Kubernetes.
+            effects = machine_config.reboot_effects(live, seen.context.facts.openshift) if is_config else ()
             yield Change(component=component, action=Action.DELETE, ref=ref, effects=effects)
 
 

@@ -73,7 +73,13 @@ def has_installed(pod: Manifest, daemonset: Manifest) -> bool:
     return installation_digest(pod) == installation_digest(daemonset["spec"]["template"])
 
 
+LACKS_TOOLKIT = "there is no Driver Toolkit image for its release of CoreOS"
+"""Why a node keeps its driver: another one is likely to fail, as its build would need a Red Hat entitlement."""
+
+
 def _keep_reason(target: Target) -> str:
+    if target.lacks_toolkit:
+        return LACKS_TOOLKIT
     if not target.pool.driver.upgrade_policy.auto_upgrade:
         return "driver.upgrade_policy.auto_upgrade is off"
     left_out = target.facts is not None and target.facts.labels.get(upgrade.SKIP) == "true"

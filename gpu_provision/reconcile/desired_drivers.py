@@ -11,7 +11,7 @@ from gpu_provision.model.cluster import NodeFacts, Target, ref_of
 from gpu_provision.model.inventory import Inventory, RunSelection
 from gpu_provision.planning.rollout_changes import pods_kept_by_labels
 from gpu_provision.planning.states import ClusterState, is_observed
-from gpu_provision.planning.upgrades import has_stale_rollout
+from gpu_provision.planning.upgrades import LACKS_TOOLKIT, has_stale_rollout
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.rollout.budgets import SHARED, domain_of
 from gpu_provision.rollout.observe import DesiredDriver
@@ -54,7 +54,7 @@ def desired_drivers(
             mig_manager=mig_template if mig_manager.wants_geometry(target) else None,
             devices=devices.get(target.name),
             has_device_plugin="device_plugin" in seen.desired,
-            left_out=_exclusion(target.name, seen.context.selection, rebooting),
+            left_out=_exclusion(target, seen.context.selection, rebooting),
             is_template_observed=target.driver_group not in unobserved,
         )
         for target in every
@@ -63,10 +63,10 @@ def desired_drivers(
     }
 
 
-def _exclusion(node: str, part: RunSelection, rebooting: Collection[str]) -> str:
-    if not part.has_node(node):
+def _exclusion(target: Target, part: RunSelection, rebooting: Collection[str]) -> str:
+    if not part.has_node(target.name):
         return LEFT_OUT
-    return AWAITS_CONFIG if node in rebooting else ""
+    return AWAITS_CONFIG if target.name in rebooting else LACKS_TOOLKIT if target.lacks_toolkit else ""
 
 
 def _declared_devices(targets: Iterable[Target], seen: ClusterPlan | ClusterState) -> dict[str, Mapping[str, int]]:

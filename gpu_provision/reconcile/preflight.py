@@ -21,12 +21,13 @@ from gpu_provision.inventory.expectation import expected_of
 from gpu_provision.kube.observe import observe_facts
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import RenderContext
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.hosts import ImageAvailability
 from gpu_provision.model.inventory import Inventory, Node
 from gpu_provision.model.progress import Event
 from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
 from gpu_provision.planning.prepare import inventory_findings
+from gpu_provision.rbac.review import missing_for_reading
 from gpu_provision.reconcile.session import Session
 from gpu_provision.registry import look_up_image
 
@@ -46,7 +47,11 @@ class PreflightReport:
 
 def preflight(inventory: Inventory, *, limit: tuple[str, ...], listen: Callable[[Event], None]) -> PreflightReport:
     """Read and check hosts and cluster without a change. Raises the errors of the cluster and of pyinfra."""
-    facts = observe_facts(Session(inventory).cluster, inventory)
+    cluster = Session(inventory).cluster
+    try:
+        facts = observe_facts(cluster, inventory)
+    except ForbiddenError as refusal:
+        raise missing_for_reading(cluster, inventory, refusal) from refusal
     for_vms = frozenset(nodes_for_vms(inventory, facts))
     hosts = check_hosts(inventory, limit=limit, listen=listen, for_vms=for_vms)
     known = context(inventory, replace(facts, host_drivers=hosts.drivers))

@@ -119,6 +119,16 @@ def test_password_of_sudo_is_asked_for_once_and_not_shown(
     assert "geheim" not in ran.out + ran.err
 
 
+@pytest.mark.parametrize("command", ["apply", "destroy"])
+def test_a_run_that_reaches_no_host_says_so(run: Run, tmp_path: Path, command: str) -> None:
+    """An empty output would look like a success of something."""
+    file, text = tmp_path / "off.yaml", PROD.read_text(encoding="utf-8")
+    file.write_text(
+        text.replace("host_prerequisites:\n", "host_prerequisites:\n  enabled: false\n", 1), encoding="utf-8"
+    )
+    assert run(command, "-y", "-i", file, "--hosts-only").out.startswith("No host takes part: ")
+
+
 def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path: Path) -> None:
     """As text and as a document; every line is where the file says so."""
     file = tmp_path / "absurd.yaml"

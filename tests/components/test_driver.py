@@ -12,7 +12,7 @@ from gpu_provision.components.driver import image_of
 from gpu_provision.model.cluster import ClusterFacts
 from gpu_provision.model.driver_specs import VirtualTopology
 from gpu_provision.model.findings import Severity
-from gpu_provision.model.inventory import Inventory, OperatingSystem
+from gpu_provision.model.inventory import ClusterConfig, Inventory, OperatingSystem
 from tests.components import builders, views
 
 
@@ -94,6 +94,17 @@ def test_a_node_of_unknown_system_gets_no_daemonset() -> None:
     assert (finding.code, finding.severity) == ("GP401", Severity.ERROR)
     assert "t4-1" in finding.what
     assert [image_of(target) for target in known.targets if target.name == "t4-1"] == [""]
+
+
+def test_offline_an_unknown_system_of_openshift_is_a_warning() -> None:
+    """Its pools have no system, as each node reports its own."""
+    pools = {name: replace(pool, os=None) for name, pool in builders.POOLS.items()}
+    declared = replace(builders.inventory(pools=pools), cluster=ClusterConfig(platform="openshift"))
+    found = problems(builders.context(declared))
+    assert {(each.code, each.severity, each.evidence) for each in found} == {
+        ("GP401", Severity.WARNING, "no cluster was read")
+    }
+    assert all("rhcos4.18" in each.fix for each in found)
 
 
 def test_a_system_without_driver_images_is_a_warning() -> None:

@@ -25,6 +25,7 @@ from gpu_provision.hosts.facts.host import HostFacts
 from gpu_provision.model.cluster import ClusterFacts, DriverBasis, DriverChoice, NodeFacts
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.inventory import Gpu, Inventory, NodePool, OperatingSystem
+from gpu_provision.model.openshift import OpenShiftFacts
 from tests import data_file
 from tests.components import builders
 
@@ -202,6 +203,9 @@ def test_nodes_whose_driver_is_a_guess_are_named() -> None:
     assert (finding.code, finding.where, finding.severity) == ("GP410", "Node t4-1", Severity.WARNING)
     assert problems(context(auto_inventory(), replace(facts, version=""))) == ()
     assert problems(context(builders.inventory(), facts)) == ()
+    assert "--cluster-only" in finding.fix
+    (on_openshift,) = problems(context(auto_inventory(), replace(facts, openshift=OpenShiftFacts())))
+    assert "--cluster-only" not in on_openshift.fix, "no run reads a host there"
 
 
 @pytest.mark.parametrize(

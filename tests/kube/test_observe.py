@@ -40,6 +40,12 @@ def test_the_operating_system_is_read_off_its_pretty_name(image: str, tag: str) 
     assert (found.tag if found else "") == tag
 
 
+@pytest.mark.parametrize(("image", "release"), DATA["releases"])
+def test_the_release_of_coreos_is_the_value_of_a_label(image: str, release: str) -> None:
+    """A node reports any text, which a DaemonSet and a command for administrators get."""
+    assert node_facts({"metadata": {"name": "n"}, "status": {"nodeInfo": {"osImage": image}}}).ostree == release
+
+
 @pytest.mark.parametrize("case", DATA["nodes"], ids=itemgetter("name"))
 def test_what_is_read_of_a_node(case: dict[str, Any]) -> None:
     facts = asdict(node_facts(case["node"]))

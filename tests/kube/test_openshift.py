@@ -84,7 +84,7 @@ POOLS = [
             "configuration": {"name": "rendered-gpu-1", "source": [{"name": "00-worker"}, {"name": "99-gpu"}]},
             "conditions": [
                 {"type": "Updated", "status": "False"},
-                {"type": "NodeDegraded", "status": "True", "message": "Node gpu-1 is reporting: disk full"},
+                {"type": "NodeDegraded", "status": "True", "message": "Node gpu-1 is reporting:\n  disk full"},
             ],
             "machineCount": 2,
             "updatedMachineCount": 1,

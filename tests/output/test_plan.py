@@ -77,7 +77,10 @@ def test_a_run_says_which_drivers_it_replaced() -> None:
     path = "spec.template.spec.containers[nvidia-driver-ctr].image"
     image = FieldChange(path, "nvcr.io/driver:595.91.07-ubuntu22.04", "nvcr.io/driver:580.126.20-ubuntu22.04")
     ref = ObjectRef("apps", "DaemonSet", "n", "d")
-    driver = Change(component="driver", action=Action.UPDATE, ref=ref, fields=(image,))
+    toolkit = FieldChange(
+        path.replace("nvidia-driver-ctr", "openshift-driver-toolkit-ctr"), "q/dev@sha256:1", "q/dev:2"
+    )
+    driver = Change(component="driver", action=Action.UPDATE, ref=ref, fields=(toolkit, image))
     waves = tuple(Wave(nodes=(NodePreview(node=name, why="another driver"),)) for name in ("t4-1", "t4-2"))
     replaced = replace(samples.EMPTY_PLAN, changes=(driver,), rollout=Schedule(waves=waves))
     assert plan.upgrades(replaced) == ["driver 595.91.07 -> 580.126.20 on 2 nodes in 2 waves"]

@@ -13,6 +13,8 @@ from gpu_provision.components import machine_config
 from gpu_provision.components.labels import GPU_PRESENT
 from gpu_provision.components.machine_config import ROLE, identity_of
 from gpu_provision.model.cluster import ClusterFacts
+from gpu_provision.model.codes import PART_ONLY
+from gpu_provision.model.inventory import RunSelection
 from gpu_provision.model.openshift import (
     CONFIG_REASON,
     CONFIG_STATE,
@@ -23,7 +25,7 @@ from gpu_provision.model.openshift import (
     RenderedConfig,
 )
 from gpu_provision.model.plan import Action
-from gpu_provision.planning.prepare import prepare
+from gpu_provision.planning.prepare import inventory_findings, prepare
 from gpu_provision.planning.states import evaluate_states
 from gpu_provision.reconcile.desired_drivers import AWAITS_CONFIG, desired_drivers
 from gpu_provision.reconcile.steps import PatchNode, next_actions
@@ -111,17 +113,36 @@ def test_an_update_names_the_reboots_unless_only_labels_change() -> None:
     assert change.effects == ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",)
 
 
-def test_a_machine_config_that_goes_names_the_reboots() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"openshift": {"machine_config": False}}, {"cluster": {"platform": "kubernetes"}}],
+    ids=["off", "declared as another platform"],
+)
+def test_a_machine_config_that_goes_names_the_reboots(changes: dict[str, Any]) -> None:
     before = Stack(facts=facts_of(BEFORE))
     [ref] = (ref for ref in before.members if ref.kind == "MachineConfig")
-    off = inventory_with({"openshift": {"machine_config": False}})
-    stack = Stack(facts=facts_of(BEFORE), chosen=off)
+    stack = Stack(facts=facts_of(BEFORE), chosen=inventory_with(changes))
     stack.members[ref] = before.members[ref]
     [change] = (each for each in stack.plan.changes if each.ref == ref)
     assert (change.action, change.effects) == (
         Action.DELETE,
         ("reboots 2 nodes of MachineConfigPool gpu, 1 at a time",),
     )
+
+
+@pytest.mark.parametrize(("pools", "also"), [(("t4-1", "t4-2"), "also t4-2"), (("t4-1",), "")])
+def test_a_limited_run_says_which_other_nodes_reboot(pools: tuple[str, ...], also: str) -> None:
+    facts = replace(fleet(), openshift=OpenShiftFacts(version="4.18.9", pools=(pool(nodes=pools),)))
+    known = prepare(inventory(), facts, RunSelection(nodes=frozenset({"t4-1"})))[0]
+    (finding,) = (each for each in inventory_findings(known) if each.code == PART_ONLY)
+    assert finding.consequence.partition("a MachineConfig reboots all nodes of its pool, ")[2] == also
+
+
+def test_a_reason_of_several_lines_is_one() -> None:
+    """Else one of them could pass for a line of the finding."""
+    nodes = {"t4-1": "r-1 r-2 Degraded disk full\n  fix: reinstall"}
+    states = evaluate_states(Stack(facts=facts_of({**BEFORE, "nodes": nodes})).situation)
+    assert states[machine_config.NAME, "t4-1"].reason.endswith("configure the node: disk full fix: reinstall")
 
 
 def any_gpus(facts: ClusterFacts) -> Stack:

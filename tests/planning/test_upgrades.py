@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_provision.components.labels import DRIVER_GROUP, MIG_CONFIG, MIG_STATE, MIG_SUCCESS
+from gpu_provision.components.labels import DRIVER_GROUP, MIG_CONFIG, MIG_STATE, MIG_SUCCESS, NFD_OSTREE
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.plan import Action
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.states import evaluate_states
-from gpu_provision.planning.upgrades import DRIVER_KEPT, KEPT_UNTIL_DELETED, OUTDATED, UPGRADE_UNFINISHED
+from gpu_provision.planning.upgrades import DRIVER_KEPT, KEPT_UNTIL_DELETED, LACKS_TOOLKIT, OUTDATED, UPGRADE_UNFINISHED
 from gpu_provision.planning.verdicts import NOT_VALIDATED
-from tests.components.builders import inventory, inventory_with, with_spec
+from gpu_provision.reconcile.desired_drivers import desired_drivers
+from tests.components.builders import inventory, inventory_with, observed_facts, with_spec
 from tests.planning.builders import Stack, labelled, outdated, regrouped, terminating, with_node
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
@@ -75,6 +76,22 @@ def test_a_kept_old_driver_is_not_validated(case: dict[str, Any]) -> None:
     assert (driver.state, driver.reason.startswith(DRIVER_KEPT)) == (State.READY, True)
     assert case["reason"] in driver.reason
     assert (proof.state, proof.reason) == (State.READY, NOT_VALIDATED)
+
+
+@pytest.mark.parametrize(("tags", "is_lacking"), [({}, True), ({"418.94.1-0": "dtk"}, False)])
+def test_a_driver_stays_while_its_release_has_no_toolkit(tags: dict[str, str], *, is_lacking: bool) -> None:
+    """Another one would fail to build on a node that works."""
+    release = {"os": "rhcos4.18", "labels": {NFD_OSTREE: "418.94.1-0"}}
+    coreos = dict.fromkeys(("t4-1", "t4-2", "h100-1"), release)
+    cluster = {"openshift": {"version": "4.18.9", "driver_toolkits": tags}}
+    declared = inventory_with({"openshift": {"machine_config": False}})
+    stack = Stack(declared, labelled(observed_facts({"nodes": coreos, "cluster": cluster}), declared))
+    stack.put(outdated(stack.pod("driver", "t4-1")))
+    driver = evaluate_states(stack.situation)["driver", "t4-1"]
+    expected = (State.READY, f"{DRIVER_KEPT}: {LACKS_TOOLKIT}") if is_lacking else (State.PROGRESSING, OUTDATED)
+    assert (driver.state, driver.reason) == expected
+    left_out = {each.left_out for each in desired_drivers(stack.situation).values()}
+    assert left_out == {LACKS_TOOLKIT if is_lacking else ""}
 
 
 def test_an_operand_waits_for_its_deletion_on_delete() -> None:

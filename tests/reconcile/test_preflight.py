@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from gpu_provision.hosts.result import HostOutcome, HostsResult
 from gpu_provision.model.cluster import ClusterFacts, NodeFacts
-from gpu_provision.model.findings import Finding, Severity
+from gpu_provision.model.findings import Finding, ForbiddenError, Severity
 from gpu_provision.model.hosts import ImageAvailability, ImageLookup, Preflight
 from gpu_provision.model.inventory import ClusterConfig, Inventory, Node, OperatingSystem
 from gpu_provision.model.openshift import CURRENT_CONFIG, MachinePool, OpenShiftFacts, RenderedConfig
@@ -93,6 +94,18 @@ def test_a_host_that_cannot_be_read_is_an_ignorable_error(world: World) -> None:
     assert found.findings[0].evidence == "connection refused"
     assert world.asked == [("nvcr.io/nvidia/driver:595.91.07-ubuntu22.04", "amd64")]
     assert not judged(stack(ignore=("GP655",))).failed
+
+
+def test_all_missing_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a plan: an administrator is asked once."""
+    told = ForbiddenError(Finding(code="GP310", what="a user lacks 2 permissions"))
+    refused = ForbiddenError(Finding(code="GP303", what="GET nodes"))
+    monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
+    monkeypatch.setattr(engine, "observe_facts", Mock(side_effect=refused))
+    monkeypatch.setattr(engine, "missing_for_reading", lambda *given: told if given[2] is refused else refused)
+    with pytest.raises(ForbiddenError) as raised:
+        judged(stack())
+    assert raised.value is told
 
 
 def test_findings_of_hosts_stay_as_they_are(world: World) -> None:

@@ -197,6 +197,19 @@ def test_a_release_without_its_toolkit_is_found_beforehand(new_openshift: Make) 
     assert {toolkit for _, toolkit in drivers(world).values()} == {NEW.toolkit_image}
 
 
+def test_drivers_that_run_stay_if_their_toolkit_goes(new_openshift: Make) -> None:
+    """Such as after an edit of the ImageStream; else a run would replace a driver that works by one that fails."""
+    world = new_openshift()
+    world.apply(check=True)
+    before = {pod["metadata"]["uid"] for pod in world.driver_pods()}
+    remove_tag(world, OLD)
+    assert "skipped: gpu-0, gpu-1: there is no Driver Toolkit image" in world.plan().text
+    failed = world.apply("--json")
+    assert (failed.code, [each["code"] for each in failed.document["errors"]]) == (1, ["GP425"])
+    assert {pod["metadata"]["uid"] for pod in world.driver_pods()} == before
+    assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
+
+
 def test_narrowed_constraints_are_restored(new_openshift: Make) -> None:
     """The cluster refuses the driver's pods with its own words; drift names who did it, and the next run repairs it."""
     world = new_openshift()
