@@ -142,6 +142,12 @@ ADDRESSES = ("http_proxy", "https_proxy")
 ANY = "*"
 """In a path: every entry of a list or mapping."""
 
+_WITH_PREREQUISITES: tuple[KeyPath, ...] = ((), ("pools", ANY), ("nodes", ANY))
+_ONLY_OF_HOSTS = (
+    *("kernel_headers", "hold_packages", "runtime_imports", "dev_char_symlinks", "persistence_mode", "proxy"),
+    *("ca_certificates", "reboot", "max_parallel_reboots", "reboot_timeout", "drain"),
+)
+
 _ELSEWHERE: frozenset[KeyPath] = frozenset(
     {
         ("name",),  # metadata.name
@@ -149,18 +155,17 @@ _ELSEWHERE: frozenset[KeyPath] = frozenset(
         ("cluster", "context"),
         ("cluster", "sandbox"),
         ("proxy", "credentials_file"),  # a file on the user's machine
-        ("host_prerequisites",),  # the controller does not connect to hosts
         ("preflight",),
         ("operator", "metrics"),  # who installs the controller decides
         ("connect",),
         ("helper_pod",),
         ("ssh",),
         ("pools", ANY, "connect"),
-        ("pools", ANY, "host_prerequisites"),
         ("nodes", ANY, "address"),
         ("nodes", ANY, "connect"),
         ("nodes", ANY, "ssh"),
-        ("nodes", ANY, "host_prerequisites"),
+        # The controller does not connect to hosts; on OpenShift, MachineConfigs carry the others.
+        *((*holder, "host_prerequisites", key) for holder in _WITH_PREREQUISITES for key in _ONLY_OF_HOSTS),
     }
 )
 

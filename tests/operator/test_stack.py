@@ -59,9 +59,22 @@ def test_spec_leaves_out_hosts_and_connections() -> None:
     """The list of omitted keys is complete."""
     _, left = spec_of(data_of(Path(__file__).parents[1] / "inventory/good/complete.yaml"))
     kinds = {path.rsplit(".", 1)[-1] for path in left}
-    expected = {"name", "kubeconfig", "context", "address", "ssh", "connect", "helper_pod", "host_prerequisites"}
-    assert kinds == expected | {"preflight", "metrics"}
+    expected = {"name", "kubeconfig", "context", "address", "ssh", "connect", "helper_pod", "preflight", "metrics"}
+    expected |= {"ca_certificates", "dev_char_symlinks", "drain", "hold_packages", "kernel_headers", "proxy", "reboot"}
+    assert kinds == expected | {"max_parallel_reboots", "persistence_mode", "reboot_timeout", "runtime_imports"}
     assert {"cluster.kubeconfig", "nodes[0].ssh", "pools.gpu.connect"} & set(left)
+
+
+def test_machine_configs_of_a_stack_are_those_of_its_inventory(tmp_path: Path) -> None:
+    """Otherwise the move to the operator would reboot the nodes of OpenShift."""
+    file = tmp_path / "openshift.yaml"
+    text = (Path(__file__).parents[2] / "inventories/openshift.yaml").read_text()
+    file.write_text(text.replace("  # kernel_arguments: ", "  kernel_arguments: "))
+    found, _ = inventory_of(stored_stack(file))
+    assert found is not None
+    (config,) = (item for item in render(found) if item["kind"] == "MachineConfig")
+    assert "intel_iommu=on" in config["spec"]["kernelArguments"]
+    assert config in render(load(file))
 
 
 @pytest.mark.parametrize(
