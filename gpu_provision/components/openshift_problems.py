@@ -48,6 +48,8 @@ def _platform(context: RenderContext) -> Iterator[Finding]:
         where, what = "openshift", "the inventory has settings of OpenShift, and the cluster is none"
         fix = "remove the section openshift"
     if what:
+        # A run with the wrong platform would remove what the right one needs, also the MachineConfigs, by reboots.
+        severity = Severity.ERROR if where == "cluster.platform" else Severity.WARNING
         served = "serves" if found is not None else "does not serve"
         yield Finding(
             code=codes.OTHER_PLATFORM,
@@ -55,7 +57,7 @@ def _platform(context: RenderContext) -> Iterator[Finding]:
             where=where,
             evidence=f"the API server {served} the group config.openshift.io",
             fix=f"{fix}; or check which cluster the kubeconfig's context names",
-            severity=Severity.ERROR if declared == OPENSHIFT else Severity.WARNING,
+            severity=severity,
         )
 
 

@@ -39,7 +39,7 @@ def test_a_cluster_with_all_toolkits_has_no_finding() -> None:
         ({"cluster": {"platform": "openshift"}}, False, "cluster.platform", "error"),
         ({"cluster": {"platform": "openshift"}, "openshift": {}}, False, "cluster.platform", "error"),
         ({"openshift": {"use_ocp_driver_toolkit": True}}, False, "openshift", "warning"),
-        ({"cluster": {"platform": "kubernetes"}}, True, "cluster.platform", "warning"),
+        ({"cluster": {"platform": "kubernetes"}}, True, "cluster.platform", "error"),
     ],
 )
 def test_another_platform_is_one_finding(

@@ -98,14 +98,14 @@ def test_a_host_that_cannot_be_read_is_an_ignorable_error(world: World) -> None:
 
 def test_all_missing_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a plan: an administrator is asked once."""
-    told = ForbiddenError(Finding(code="GP310", what="a user lacks 2 permissions"))
+    expected = ForbiddenError(Finding(code="GP310", what="a user lacks 2 permissions"))
     refused = ForbiddenError(Finding(code="GP303", what="GET nodes"))
     monkeypatch.setattr(engine, "Session", lambda _: type("Session", (), {"cluster": None}))
     monkeypatch.setattr(engine, "observe_facts", Mock(side_effect=refused))
-    monkeypatch.setattr(engine, "missing_for_reading", lambda *given: told if given[2] is refused else refused)
+    monkeypatch.setattr(engine, "missing_for_reading", lambda *given: expected if given[2] is refused else refused)
     with pytest.raises(ForbiddenError) as raised:
         judged(stack())
-    assert raised.value is told
+    assert raised.value is expected
 
 
 def test_findings_of_hosts_stay_as_they_are(world: World) -> None:
