@@ -96,7 +96,7 @@ def test_tries_count_upwards_and_tell_each_time(cluster: Cluster, wrong: Object,
         found = main_of(event.object)
         counts.append(found.get("restartCount", 0))
         seen.add(found.get("state", {}).get("waiting", {}).get("reason", ""))
-        return seen >= ways and (counts[-1] == 3 or "image" in wrong)
+        return seen >= ways and (counts[-1] >= 3 or "image" in wrong)  # a busy kubelet may skip a count
 
     cluster.history("Pod", since, is_enough)
     assert counts == sorted(counts)
