@@ -26,6 +26,7 @@ from gpu_provision.inventory.yaml_parser import parse
 from gpu_provision.model.driver_specs import MODULE_SECTIONS
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.history import Record
+from gpu_provision.model.hosts import HostPrerequisites
 from gpu_provision.model.inventory import Inventory
 
 Data = dict[str, Any]
@@ -312,10 +313,16 @@ def _replace_spans(text: str, changes: Mapping[tuple[int, int], str]) -> str:
 
 
 def declares_same(one: Record, other: Record, now: Inventory) -> bool:
-    """Whether two runs declared the same; what cannot be read today is the same as its own text alone."""
+    """Whether two runs declared the same, apart from hosts; what cannot be read today is the same as its own text."""
     if one.text == other.text:
         return True
     first, second = (restore_for_comparison(each.text, now, name=f"run {each.number}") for each in (one, other))
     if first is None or second is None:
         return False
-    return replace(first, text="", digest="") == replace(second, text="", digest="")
+    return _without_hosts(first) == _without_hosts(second)
+
+
+def _without_hosts(inventory: Inventory) -> Inventory:
+    pools = {name: replace(pool, host_prerequisites=HostPrerequisites()) for name, pool in inventory.pools.items()}
+    nodes = tuple(replace(node, host_prerequisites=None) for node in inventory.nodes)
+    return replace(inventory, pools=pools, nodes=nodes, text="", digest="")

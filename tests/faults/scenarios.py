@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from gpu_provision.diagnostics.pods import is_ready
 from tests.faults.proxy import Proxy
 from tests.scenarios.test_hand_over import Both
 from tests.scenarios.test_operator import NEW, OLD, OPERANDS
@@ -135,9 +136,10 @@ def _break_what_it_repairs(stack: Stack, run: subprocess.Popen[str]) -> None:
 
     def is_whole() -> bool:
         exporter = world.json(*_EXPORTER) if world.api.exists(*_EXPORTER) else {}
-        is_ready = exporter.get("status", {}).get("numberReady") == _GPU_NODES
-        is_own = is_ready and _FOREIGN_IMAGE not in str(exporter["spec"])
-        return is_own and stack.condition("Ready", stack.name)["status"] == "True"
+        if not exporter or exporter["status"].get("observedGeneration") != exporter["metadata"]["generation"]:
+            return False
+        is_own = _FOREIGN_IMAGE not in str(exporter["spec"])
+        return is_own and _has_its_pods(world) and stack.condition("Ready", stack.name)["status"] == "True"
 
     until(is_whole)
     world.api.delete(*_EXPORTER)
@@ -145,6 +147,12 @@ def _break_what_it_repairs(stack: Stack, run: subprocess.Popen[str]) -> None:
     if run.poll() is None:
         world.api.set_image(*_EXPORTER, image=_FOREIGN_IMAGE)
         until(is_whole)
+
+
+def _has_its_pods(world: World) -> bool:
+    """Whether each GPU node has a ready pod of the exporter, with its own image, and none is being replaced."""
+    pods = world.pods("nvidia-dcgm-exporter")
+    return len(pods) == _GPU_NODES and _FOREIGN_IMAGE not in str(pods) and all(map(is_ready, pods))
 
 
 def destroy(stack: Stack) -> Outcome:

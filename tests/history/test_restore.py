@@ -261,7 +261,7 @@ def test_a_record_names_no_file_to_read(tmp_path: Path) -> None:
 FILES = (CHECKOUT / "inventories/sandbox.yaml", CHECKOUT / "inventories/prod.yaml")
 PRESENT = load(FILES[0])
 RUN = Record(id="a", number=1, text=redact(PRESENT.text))
-HOSTS = "host_prerequisites: {persistence_mode: false}\n"
+HOSTS = "host_prerequisites: {persistence_mode: false, sysctls: {vm.max_map_count: 262144}}\n"
 DRIVER = 'driver: {version: "580.126.20"}\n'
 
 
