@@ -163,11 +163,10 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
     with RequestPool(cluster) as pool:
         version = pool.submit(cluster.version)
         listing = pool.submit(cluster.list, NODE, keep=trim)
-        groups = pool.submit(served_groups, cluster)
+        serving = pool.submit(_read_served, cluster)
         told, nodes = version.result(), listing.result()
         found = tuple(node_facts(node) for node in nodes.items)
-        served = groups.result()
-        resources = _resources(cluster, served)
+        served, resources = serving.result()
         needed = needed_resources(inventory, ClusterFacts(nodes=found)) if CONFIG_GROUP in served else ()
         openshift = read_openshift(cluster, served, found, needed)
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
@@ -193,11 +192,16 @@ def served_groups(cluster: KubeClient) -> frozenset[str]:
     return frozenset(group["name"] for group in cluster.get_path("/apis").get("groups") or ())
 
 
-def _resources(cluster: KubeClient, groups: frozenset[str]) -> frozenset[str]:
-    """Return which resources of others, and of the controller, the server has: no request where it has none."""
+def _read_served(cluster: KubeClient) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the API groups that the server has, and its resources of others, and of the controller.
+
+    A group that the server does not have costs no request.
+    """
+    groups = served_groups(cluster)
     monitoring, stacks = _MONITORING.partition("/")[0], GPU_STACKS.partition(".")[2]
     monitors = cluster.served_resources(_MONITORING) if monitoring in groups else ()
-    return frozenset((*(f"{name}.{monitoring}" for name in monitors), *((GPU_STACKS,) if stacks in groups else ())))
+    own = (GPU_STACKS,) if stacks in groups else ()
+    return groups, frozenset((*(f"{name}.{monitoring}" for name in monitors), *own))
 
 
 def find_absent(

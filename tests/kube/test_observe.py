@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
@@ -145,6 +146,25 @@ def test_config_maps_that_the_inventory_names_are_read(cluster: KubeClient, *, e
     facts = observe_facts(cluster, in_default(with_spec("dcgm_exporter", metrics_config=name)))
     assert facts.config_maps == ({name: {"dcgm-metrics.csv": "A"}} if exists else {})
     assert facts.version.startswith("v1.")
+
+
+def test_the_monitoring_api_does_not_wait_for_nodes(cluster: KubeClient) -> None:
+    """The list of a thousand nodes takes a while, and a request that waits for it lengthens each plan."""
+    reading: Any = copy.copy(cluster)
+    asked = threading.Event()
+
+    def list_nodes(*words: Any, **options: Any) -> ObjectList:
+        assert asked.wait(timeout=5), "the list of nodes was over before the monitoring API was asked"
+        return cluster.list(*words, **options)
+
+    def served_resources(_: str) -> frozenset[str]:
+        asked.set()
+        return frozenset({"servicemonitors"})
+
+    reading.list = list_nodes
+    reading.served_resources = served_resources
+    reading.get_path = lambda _: {"groups": [{"name": "monitoring.coreos.com"}]}
+    assert observe_facts(reading, in_default(inventory())).resources == {"servicemonitors.monitoring.coreos.com"}
 
 
 def test_only_a_keyed_digest_of_a_secret_is_kept(cluster: KubeClient) -> None:
