@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, Object
+from gpu_provision.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, ApiError, Object
 from gpu_provision.sandbox.controllers.manager import (
     OWNED,
     ControllerManager,
@@ -23,6 +23,7 @@ _REVISION = "deployment.kubernetes.io/revision"
 _DESIRED = "deployment.kubernetes.io/desired-replicas"
 _MAXIMUM = "deployment.kubernetes.io/max-replicas"
 _NOT_COPIED = frozenset({"kubectl.kubernetes.io/last-applied-configuration", _REVISION, _DESIRED, _MAXIMUM})
+_FAILURE = "ReplicaFailure"
 _HISTORY = 10
 _BURST = 500
 
@@ -139,6 +140,11 @@ def build_conditions(deployment: Object, new: Object | None, counted: Mapping[st
     return [one if one in present else {**one, **updated} for one in result]
 
 
+def failures(sets: Sequence[Object]) -> list[dict[str, Any]]:
+    """Return the conditions of ReplicaSets that could not create or delete a pod."""
+    return [one for each in sets for one in objects.status(each).get("conditions") or () if one["type"] == _FAILURE]
+
+
 class Deployments(QueueController[Key]):
     """Keeps every Deployment's ReplicaSets and status."""
 
@@ -178,10 +184,11 @@ class Deployments(QueueController[Key]):
         old = [one for one in by_age if one is not new]
         new = await self._advance(deployment, new, old)
         counted = count_status(new, old)
+        own = [one for one in build_conditions(deployment, new, counted) if one["type"] != _FAILURE]
         wanted = {
             **counted,
             "observedGeneration": deployment["metadata"].get("generation"),
-            "conditions": build_conditions(deployment, new, counted),
+            "conditions": [*own, *failures([*([new] if new else []), *old])[:1]],
         }
         await self.cluster.write_status(DEPLOYMENTS, deployment, wanted)
         limit = deployment["spec"].get("revisionHistoryLimit")
@@ -286,18 +293,21 @@ class ReplicaSets(QueueController[Key]):
         if replica_set is None:
             return
         pods = [pod for pod in await claim_objects(self.cluster, replica_set, PODS) if objects.is_active(pod)]
+        missing, refusal = replicas(replica_set) - len(pods), None
         try:
             if not objects.is_deleting(replica_set):
-                missing = replicas(replica_set) - len(pods)
                 body = objects.pod_from_template(replica_set["spec"]["template"], replica_set)
                 await gather_all([self.create_pod(replica_set, body) for _ in range(min(missing, _BURST))])
                 surplus = choose_surplus(pods, max(-missing, 0))
                 await gather_all([self.delete_pod(replica_set, pod) for pod in surplus])
+        except ApiError as error:
+            refusal = error
+            raise
         finally:
-            await self._write_status(replica_set)
+            await self._write_status(replica_set, refusal, "FailedCreate" if missing > 0 else "FailedDelete")
 
-    async def _write_status(self, replica_set: Object) -> None:
-        """Write the status; zeros that the API omits are None."""
+    async def _write_status(self, replica_set: Object, refusal: ApiError | None, reason: str) -> None:
+        """Write the status; zeros that the API omits are None. The first refusal stays until a sync succeeds."""
         owned = self.cluster.informer(PODS).by_index(OWNED, objects.uid(replica_set))
         pods = [pod for pod in owned if objects.is_active(pod)]
         ready = sum(map(objects.is_ready, pods))
@@ -308,5 +318,11 @@ class ReplicaSets(QueueController[Key]):
             "readyReplicas": ready or None,
             "availableReplicas": ready or None,
             "observedGeneration": replica_set["metadata"].get("generation"),
+            "conditions": (failures([replica_set]) or [_failure(reason, refusal.message)]) if refusal else None,
         }
         await self.cluster.write_status(REPLICA_SETS, replica_set, counted)
+
+
+def _failure(reason: str, message: str) -> dict[str, Any]:
+    [condition] = objects.set_condition([], ConditionUpdate(_FAILURE, "True", reason, message), objects.now())
+    return condition

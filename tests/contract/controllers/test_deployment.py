@@ -89,6 +89,18 @@ def test_conditions_say_available_and_how_it_got_there(cluster: Cluster) -> None
     assert _told(deployment, "Progressing") == ("True", "NewReplicaSetAvailable", told)
 
 
+def test_a_condition_says_why_no_pod_can_be_created(cluster: Cluster) -> None:
+    """In the words of the refusal, as long as it lasts; its event is on the ReplicaSet."""
+    cluster.create("Deployment", "web", spec=workload("web", pod_spec(serviceAccountName="absent"), replicas=1))
+    refused = cluster.await_("Deployment", "web", lambda one: _told(one, "ReplicaFailure")[0])
+    status, reason, message = _told(refused, "ReplicaFailure")
+    assert (status, reason) == ("True", "FailedCreate")
+    assert re.match(r'pods "web-[a-z0-9-]+" is forbidden: error looking up service account .* not found$', message)
+    assert "Error creating: pods" in cluster.await_event("FailedCreate", f"web-{_hash_of(cluster)}")["message"]
+    cluster.create("ServiceAccount", "absent")
+    assert not condition(await_available(cluster, 1), "ReplicaFailure")
+
+
 def test_a_rollout_keeps_all_replicas_available(cluster: Cluster) -> None:
     """25 % of two may be missing: rounded down, none; and 25 % may be too many: rounded up, one."""
     cluster.create("Deployment", "web", spec=workload("web", replicas=2))
