@@ -20,6 +20,8 @@ _TROUBLE = re.compile(
 )
 _ERROR = re.compile(r"error|failed|could not|cannot|unable to|not found", re.IGNORECASE)
 _OVERDUE = re.compile(r" \(not ready after \d+ s\)$")
+# Refuses pods of any component alike; the rest of its words are about one pod.
+_REFUSER = re.compile(r'is forbidden: (exceeded quota: [^,]+|violates PodSecurity "[^"]+")')
 _MAX_NODES = 8
 
 
@@ -88,6 +90,7 @@ def failure_findings(failed: Iterable[FailedState], followers: Iterable[NodeStat
     for (component, remedy, unknown), group in by_component.items():
         # Equal lines of a known cause, without the waiting time, are one cause for all components.
         words = _relevant_line(group[0].lines) or _OVERDUE.sub("", group[0].state.reason)
+        words = found[1] if (found := _REFUSER.search(words)) else words
         key = ("", remedy, words) if remedy.cause else (component, remedy, unknown)
         by_cause.setdefault(key, []).extend(group)
     followed = _group_followers(followers, [*by_cause.values()])

@@ -191,6 +191,16 @@ def creation_failure(events: Iterable[Manifest]) -> str:
     return f"{_NOT_CREATED}: {' '.join(last.get('message', '').split())}" if last.get("reason") == _NOT_CREATED else ""
 
 
+def replica_failure(deployment: Manifest) -> str:
+    """Return why a Deployment's ReplicaSet could create no pod, in the form of `creation_failure`; empty if it could.
+
+    The event is on the ReplicaSet; its condition is on both.
+    """
+    conditions = (deployment.get("status") or {}).get("conditions") or ()
+    failed = (each for each in conditions if each["type"] == "ReplicaFailure" and each["status"] == "True")
+    return next((_join(each["reason"], " ".join(each.get("message", "").split())) for each in failed), "")
+
+
 def _time(event: Manifest) -> str:
     """Events of old and new kinds keep their time in different fields."""
     series = (event.get("series") or {}).get("lastObservedTime")

@@ -218,17 +218,25 @@ def shared_problem(manifest: Manifest, seen: ClusterState) -> str:
     status = live.get("status", {})
     match manifest["kind"]:
         case "Deployment":
-            if not is_observed(live):
-                return f"{ref} is not observed yet"
-            available = min(status.get("availableReplicas", 0), status.get("updatedReplicas", 0))
-            wanted = live["spec"].get("replicas", 1)
-            return "" if available >= wanted else f"{ref}: {available} of {wanted} replicas available"
+            return _deployment_problem(live)
         case "CustomResourceDefinition":
             conditions = status.get("conditions") or ()  # null on a definition that is seconds old
             established = any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
             return "" if established else f"{ref} is not established"
         case _:
             return ""
+
+
+def _deployment_problem(live: Manifest) -> str:
+    ref, status = ref_of(live), live.get("status", {})
+    if not is_observed(live):
+        return f"{ref} is not observed yet"
+    available = min(status.get("availableReplicas", 0), status.get("updatedReplicas", 0))
+    wanted = live["spec"].get("replicas", 1)
+    if available >= wanted:
+        return ""
+    parts = f"{ref}: {available} of {wanted} replicas available", pod_view.replica_failure(live)
+    return "; ".join(filter(None, parts))
 
 
 def _discovery_problem(seen: ClusterState) -> str:

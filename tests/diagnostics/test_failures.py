@@ -93,6 +93,19 @@ def test_one_cause_in_several_components_is_one_finding() -> None:
     assert "team=ml" in third.evidence
 
 
+@pytest.mark.parametrize("why", ["exceeded quota: q, requested: pods={}", 'violates PodSecurity "baseline:latest": {}'])
+def test_a_refusal_of_pods_of_several_components_is_one_finding(why: str) -> None:
+    """With the name of the quota or level; numbers and fields are those of one pod."""
+    deployment = f'Deployment nfd/master: 0 of 1 replicas available; FailedCreate: pods "m-1" is forbidden: {why}'
+    daemonset = f'FailedCreate: Error creating: pods "driver-" is forbidden: {why}'
+    symptoms = [failed("nfd", "", deployment.format(1)), failed("driver", "a", "no pod", daemonset.format(2))]
+    (finding,) = failure_findings(symptoms)
+    assert finding.what == "nfd, driver failed on a: the API server refuses its pods"
+    assert why.format(1) in finding.evidence
+    other = failed("gfd", "a", "no pod", daemonset.replace("q,", "r,").replace("baseline", "restricted"))
+    assert len(failure_findings([*symptoms, other])) == 2
+
+
 def test_the_end_of_a_container_comes_with_its_cause() -> None:
     line = "ERROR: The kernel module failed to build for kernel 5.15.0-1."
     assert describe_exit("nvidia-driver-ctr: exit 1", ("Installing", line, "Unmounting")) == (

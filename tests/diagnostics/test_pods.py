@@ -15,6 +15,7 @@ from gpu_provision.diagnostics.pods import (
     is_ready,
     node_of,
     relevant_events,
+    replica_failure,
 )
 from tests import data_file
 
@@ -72,6 +73,14 @@ def test_a_controller_that_creates_no_pod_says_why() -> None:
         created = event("SuccessfulCreate", "Created pod: p", f"2026-11-21T04:00:{time}Z")
         assert creation_failure([refused, created]) == creation_failure([created, refused]) == expected
     assert creation_failure([event("SuccessfulDelete", "Deleted pod: p")]) == ""
+
+
+def test_a_deployment_says_why_its_replica_set_creates_no_pod() -> None:
+    failure = {"type": "ReplicaFailure", "reason": "FailedCreate", "message": "pods is\nforbidden"}
+    for status, expected in (("True", "FailedCreate: pods is forbidden"), ("False", "")):
+        conditions = [{"type": "Available", "status": "True"}, {**failure, "status": status}]
+        assert replica_failure({"status": {"conditions": conditions}}) == expected
+    assert replica_failure({"status": {"conditions": None}}) == replica_failure({}) == ""
 
 
 @pytest.mark.parametrize("case", CASES["causes"])

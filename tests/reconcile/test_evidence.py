@@ -241,6 +241,24 @@ def test_pods_that_the_api_server_refuses_are_one_finding() -> None:
         assert found.what == "driver failed on t4-1, t4-2: no pod on this node yet (not ready after 9 s)"
 
 
+def test_a_deployment_whose_pods_are_refused_is_explained() -> None:
+    """By its condition, without a request; status has the same words."""
+    stack = Stack()
+    ref = next(ref for ref in stack.members if ref.kind == "Deployment")
+    refusal = {"type": "ReplicaFailure", "status": "True", **REFUSED}
+    stack.members[ref] = {**stack.members[ref], "status": {"observedGeneration": 1, "conditions": [refusal]}}
+    seen, cluster = stack.situation, Events()
+    known = evaluate_states(seen)["nfd", ""]
+    assert known.reason == f"{ref}: 0 of 1 replicas available; FailedCreate: {REFUSED['message']}"
+    overdue = replace(known, state=State.FAILED, reason=f"{known.reason} (not ready after 9 s)")
+    outcome = Outcome(RunResult(states=(overdue,)), seen, cast("Plan", None), Record(id="x"))
+    (found,) = evidence.explain(cast("KubeClient", cluster), outcome)
+    assert found.what == "nfd failed: no SecurityContextConstraints allow its pods"
+    assert 'provider "anyuid": Forbidden' in found.evidence
+    assert "gpu-provision drift" in found.fix
+    assert not cluster.asked
+
+
 def test_status_names_the_refusal_of_pods() -> None:
     seen, cluster = without_driver_pods(), Events(REFUSED)
     states = evaluate_states(seen)
