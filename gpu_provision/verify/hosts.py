@@ -18,6 +18,7 @@ from gpu_provision.kube.node_shell import NodeShell, open_shell
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, ForbiddenError, ProvisionError, UnreachableError
 from gpu_provision.model.inventory import Inventory
+from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.sandbox import hosts as simulated
 
 _ALWAYS = {
@@ -96,13 +97,19 @@ def host_of(inventory: Inventory, node: str) -> Host:
     """Return the host of a node, which answers. Raises SkippedHostError, UnreachableError."""
     data = {own["gpu_node"]: own for _, own in groups(inventory)["nodes"][0]}.get(node)
     if data is None:
-        message = "its host phase is off, or no SSH settings stand under nodes"
-        raise SkippedHostError(message)
+        raise SkippedHostError(_without_host_phase(inventory))
     host = Host(_backend(inventory, node, data))
     answer = host.run("true")
     if answer.failed:
         raise _unreachable(node, answer.stderr)
     return host
+
+
+def _without_host_phase(inventory: Inventory) -> str:
+    if inventory.cluster.platform != OPENSHIFT:
+        return "its host_prerequisites are off"
+    command = f"gpu-provision status -i {shlex.quote(inventory.path)}"
+    return f"the Machine Config Operator prepares the hosts of OpenShift; {command} shows their MachineConfigs"
 
 
 def _backend(inventory: Inventory, node: str, data: Mapping[str, Any]) -> BaseBackend:

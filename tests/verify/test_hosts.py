@@ -73,6 +73,22 @@ def test_bastions_are_those_of_the_host_phase(over_ssh: Path, fake_ssh: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        (
+            "cluster: {context: prod, platform: openshift}",
+            "Machine Config Operator prepares .* gpu-provision status -i",
+        ),
+        ("cluster: {context: prod}\nhost_prerequisites: {enabled: false}", "^its host_prerequisites are off$"),
+    ],
+)
+def test_a_host_without_a_host_phase_is_skipped_with_the_reason(over_ssh: Path, declared: str, why: str) -> None:
+    over_ssh.write_text(over_ssh.read_text().replace("cluster: {context: prod}", declared))
+    with pytest.raises(SkippedHostError, match=why):
+        host_of(load(over_ssh), "gpu-1")
+
+
+@pytest.mark.parametrize(
     ("answer", "why"),
     [
         ("echo 'ssh: connect to host: No route to host' >&2; exit 255", "No route to host"),
