@@ -14,8 +14,9 @@ from gpu_provision.api.selection import Words, select_components, select_nodes
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, ObservedState
-from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError, UsageError
+from gpu_provision.model.findings import Finding, ForbiddenError, RunFailedError, Severity, UsageError
 from gpu_provision.model.inventory import Inventory, RunSelection
+from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.model.plan import DestroyResult, Plan
 from gpu_provision.model.progress import Event, RunResult, State
 from gpu_provision.output.findings import has_errors
@@ -68,6 +69,12 @@ class _Job:
         """Whether the host phase takes part, and is on for any node."""
         return self.hosts and any(map(self.inventory.has_host_phase, self.inventory.nodes))
 
+    @property
+    def missing_hosts(self) -> tuple[Finding, ...]:
+        """A warning if the host phase takes part alone, and has no host."""
+        is_alone = self.hosts and not self.cluster
+        return (_no_host_finding(self.inventory),) if is_alone and not self.has_hosts else ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyJob(_Job):
@@ -82,7 +89,8 @@ class ApplyJob(_Job):
 
     def plan(self, listen: Listen, *, offline: bool = False) -> StackPlan:
         """Return what `carry_out` would change; nothing is written."""
-        part, in_cluster = self._selection(), Plan(**self._empty_cluster_fields(), components=(), changes=())
+        part, without = self._selection(), self._empty_cluster_fields()
+        in_cluster = Plan(**without, components=(), changes=(), findings=self.missing_hosts)
         on_hosts = NO_HOSTS if offline else self._prepare(listen, dry_run=True)
         if self.cluster and offline:
             context, desired = prepare(self.inventory, ClusterFacts(), part)
@@ -118,7 +126,7 @@ class ApplyJob(_Job):
         prepared(on_hosts)
         run = StackRun(inventory=self.inventory.name, hosts=on_hosts, notes=self.extra_findings, command=self.command)
         if not self.cluster:
-            return replace(run, notes=(*run.notes, *self._record_host_run(on_hosts)))
+            return replace(run, notes=(*run.notes, *self.missing_hosts, *self._record_host_run(on_hosts)))
         if on_hosts.failed:
             from gpu_provision.nodes.workloads import vm_findings
 
@@ -146,7 +154,8 @@ class ApplyJob(_Job):
         on_hosts = self._prepare(listen, dry_run=True)
         if self.cluster:
             return StackDrift(hosts=on_hosts, cluster=self._read_drift(on_hosts))
-        return StackDrift(hosts=on_hosts, cluster=Drift(**self._empty_cluster_fields(), differences=()))
+        without = Drift(**self._empty_cluster_fields(), differences=(), findings=self.missing_hosts)
+        return StackDrift(hosts=on_hosts, cluster=without)
 
     def _selection(self) -> RunSelection:
         """Return the selected nodes and components. Raises UsageError, before the first connection to a host."""
@@ -238,6 +247,20 @@ class ApplyJob(_Job):
         return read_drift(self._session(on_hosts))
 
 
+def _no_host_finding(inventory: Inventory) -> Finding:
+    why, fix = "host_prerequisites are off", "turn host_prerequisites on, or leave --hosts-only out"
+    if inventory.cluster.platform == OPENSHIFT:
+        why = "the Machine Config Operator of OpenShift prepares the hosts"
+        fix = "without --hosts-only, gpu-provision plan and destroy --dry-run name the MachineConfigs and the reboots"
+    return Finding(
+        code=codes.NO_HOST,
+        what=f"no host takes part: {why}",
+        where="host_prerequisites",
+        fix=fix,
+        severity=Severity.WARNING,
+    )
+
+
 def _cluster_skipped(on_hosts: HostsResult) -> Finding:
     return Finding(
         code=codes.HOST_FAILED,
@@ -259,7 +282,10 @@ class DestroyJob(_Job):
         """Return the changes of `carry_out`, and the findings that block it; read-only."""
         in_cluster = self._destroy(listen, dry_run=True) if self.cluster else None
         on_hosts = self._tear_down(listen, dry_run=True)
-        return StackRemoval(inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster)
+        notes = self.missing_hosts
+        return StackRemoval(
+            inventory=self.inventory.name, dry_run=True, hosts=on_hosts, cluster=in_cluster, notes=notes
+        )
 
     def carry_out(
         self, listen: Listen, *, removed: Callable[[DestroyResult | None], None] = ignore_event
@@ -286,7 +312,7 @@ class DestroyJob(_Job):
         removed(in_cluster)
         removal = StackRemoval(inventory=self.inventory.name, dry_run=False, cluster=in_cluster)
         if in_cluster is None or not has_errors(in_cluster.findings):
-            return replace(removal, hosts=self._tear_down(listen, dry_run=False))
+            return replace(removal, hosts=self._tear_down(listen, dry_run=False), notes=self.missing_hosts)
         return replace(removal, notes=(hosts_skipped_finding(),) if self.has_hosts else ())
 
     def _tear_down(self, listen: Listen, *, dry_run: bool) -> HostsResult:

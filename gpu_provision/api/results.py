@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from gpu_provision.hosts.checks.findings import drop_reported_by_cluster
 from gpu_provision.hosts.result import NO_HOSTS, HostsResult
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, RunFailedError
 from gpu_provision.model.plan import Change, DestroyResult, Plan
 from gpu_provision.model.progress import Evidence, RunResult
@@ -141,7 +142,7 @@ class StackRun(Printable):
         done = plan_view.upgrades(self.plan) if self.plan and self.succeeded else []
         took = duration(self.cluster.seconds) if self.cluster else ""
         closing = f"Done: {', '.join(done)}, {took}." if done else ""
-        if self.cluster is None and not (self.hosts.hosts or self.notes):
+        if self.cluster is None and _is_without_hosts(self):
             closing = status_view.NO_HOST
         return "\n\n".join(filter(None, (on_hosts, in_cluster, closing)))
 
@@ -198,7 +199,7 @@ class StackRemoval(Printable):
             from gpu_provision.output import views
 
             in_cluster = views.removal_text(self.cluster, self.inventory, style, dry_run=self.dry_run)
-        elif not (self.hosts.hosts or self.notes):
+        elif _is_without_hosts(self):
             in_cluster = status_view.NO_HOST
         return "\n\n".join(filter(None, (on_hosts, in_cluster)))
 
@@ -209,6 +210,11 @@ class StackRemoval(Printable):
         own = views.removal_document(self.cluster or DestroyResult(cluster="not asked"), self.inventory)
         parts = {"inventory": self.inventory, "dry_run": self.dry_run, "hosts": status_view.hosts_document(self.hosts)}
         return document("destroy", self.findings, **parts, **own)
+
+
+def _is_without_hosts(result: StackRun | StackRemoval) -> bool:
+    """Whether the hosts took part alone, and there were none."""
+    return not result.hosts.hosts and all(each.code == codes.NO_HOST for each in result.notes)
 
 
 _Result = TypeVar("_Result", StackRun, StackRemoval, RunResult, DestroyResult)

@@ -118,6 +118,8 @@ class StackDrift(Printable):
 
     def text(self, style: Style = PLAIN) -> str:
         """Return what ``gpu-provision drift`` prints on stdout: one line if nothing differs."""
+        if any(each.code == codes.NO_HOST for each in self.findings):
+            return status_view.NO_HOST
         changed = self.hosts.changed
         hosts = status_view.hosts_text(HostsResult(hosts=changed), style, done=False)
         return views.drift_text(self.cluster, style, hosts=hosts, changed_hosts=len(changed))

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from gpu_provision.hosts.result import HostsResult
+from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import NOT_IN_INVENTORY, Action, Change, Departure, FieldChange, Plan, ResourceChange
 from gpu_provision.output import findings as findings_view
@@ -43,6 +44,8 @@ def text(plan: Plan, style: Style = PLAIN, *, on_hosts: HostsResult | None = Non
     hosts = status_view.hosts_text(on_hosts, style, done=False) if on_hosts else ""
     changed = on_hosts.changed if on_hosts else ()
     last = closing(plan, hosts=len(changed), reboots=sum(map(status_view.is_rebooted, changed)))
+    if any(each.code == codes.NO_HOST for each in plan.findings):
+        last = status_view.NO_HOST
     body = [*_parts(plan, style, hosts), _obstacles(plan.findings, style), style.bold(last)]
     return wrap("\n\n".join(filter(None, body)), style.columns)
 

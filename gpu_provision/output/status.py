@@ -195,8 +195,8 @@ def run_document(result: RunResult) -> dict[str, Any]:
     return {**fields, "seconds": round(result.seconds, 3), "succeeded": has_succeeded(result), "states": states}
 
 
-NO_HOST = "No host takes part: host_prerequisites are off, or the hosts are OpenShift's. Nothing was changed."
-"""Text of a run of the host phase alone without a host."""
+NO_HOST = "No host takes part. Nothing was changed."
+"""Text of a command for the host phase alone without a host; the finding `codes.NO_HOST` has the reason."""
 
 
 def hosts_text(result: HostsResult, style: Style = PLAIN, *, done: bool = True) -> str:

@@ -119,14 +119,28 @@ def test_password_of_sudo_is_asked_for_once_and_not_shown(
     assert "geheim" not in ran.out + ran.err
 
 
-@pytest.mark.parametrize("command", ["apply", "destroy"])
-def test_a_run_that_reaches_no_host_says_so(run: Run, tmp_path: Path, command: str) -> None:
-    """An empty output would look like a success of something."""
+NO_HOST_PHASE = {
+    "host_prerequisites are off": ("host_prerequisites:\n", "host_prerequisites:\n  enabled: false\n"),
+    "Machine Config Operator": ("cluster:\n", "cluster:\n  platform: openshift\n"),
+}
+
+
+@pytest.mark.parametrize("why", NO_HOST_PHASE)
+@pytest.mark.parametrize(
+    "command", ["plan --detailed-exitcode", "apply -y", "destroy -y", "destroy --dry-run", "drift"]
+)
+def test_a_run_that_reaches_no_host_says_why(run: Run, tmp_path: Path, command: str, why: str) -> None:
+    """An empty output, or "everything is as declared", would look like a success of something."""
     file, text = tmp_path / "off.yaml", PROD.read_text(encoding="utf-8")
-    file.write_text(
-        text.replace("host_prerequisites:\n", "host_prerequisites:\n  enabled: false\n", 1), encoding="utf-8"
-    )
-    assert run(command, "-y", "-i", file, "--hosts-only").out.startswith("No host takes part: ")
+    file.write_text(text.replace(*NO_HOST_PHASE[why], 1), encoding="utf-8")
+    told = run(*command.split(), "-i", file, "--hosts-only")
+    assert told.code == ExitCode.OK
+    assert told.out.splitlines()[-1] == "No host takes part. Nothing was changed."
+    text = " ".join(f"{told.out} {told.err}".split())
+    assert (text.count("GP617"), why in text) == (1, True)
+    [warning] = run(*command.split(), "-i", file, "--hosts-only", "--json").document["warnings"]
+    assert (warning["code"], why in warning["what"]) == ("GP617", True)
+    assert ("gpu-provision plan" in warning["fix"]) == ("Operator" in why)
 
 
 def test_an_absurd_inventory_gets_twenty_findings_and_a_count(run: Run, tmp_path: Path) -> None:
