@@ -7,7 +7,7 @@ into a rendered MachineConfig, whose name each node shows once it has it (docs o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -192,7 +192,7 @@ def problems(_spec: OpenShiftSection, context: RenderContext) -> tuple[Finding, 
         *(_unreached_pool(pool, context) for pool, _ in settings if not _is_reached(pool)),
         *_nodes_without_pool(context, context.openshift),
         *(_different_settings(pool, own) for pool, own in settings if len(own) > 1),
-        *_settings_not_carried([own[0] for _, own in settings]),
+        *_settings_not_carried(context, context.openshift),
     )
 
 
@@ -284,10 +284,10 @@ def _differs(one: HostPrerequisites, other: HostPrerequisites, name: str) -> boo
     return bool(getattr(one, name) != getattr(other, name))
 
 
-def _settings_not_carried(settings: Iterable[HostPrerequisites]) -> Iterator[Finding]:
-    default = HostPrerequisites()
-    names = [name for name in _NOT_CARRIED if any(getattr(each, name) != getattr(default, name) for each in settings)]
-    if names:
+def _settings_not_carried(context: RenderContext, openshift: OpenShiftFacts) -> Iterator[Finding]:
+    in_pools = (each for each in (*context.targets, *context.others) if openshift.pool_of(each.name))
+    ignored = {name for target in in_pools for name in _ignored_settings(target, context.inventory)}
+    if names := [name for name in _NOT_CARRIED if name in ignored]:
         yield Finding(
             code=codes.HOST_SETTING_IGNORED,
             what=f"MachineConfigs do not carry host_prerequisites.{', '.join(names)}",
@@ -296,6 +296,15 @@ def _settings_not_carried(settings: Iterable[HostPrerequisites]) -> Iterator[Fin
             fix="remove these settings; proxy and certificates of the cluster are in its Proxy `cluster`",
             severity=Severity.WARNING,
         )
+
+
+def _ignored_settings(target: Target, inventory: Inventory) -> Iterator[str]:
+    """Yield the host prerequisites of a node that have no effect; the inventory's `proxy` is the driver's as well."""
+    own, env, default = prerequisites_of(target, inventory), target.pool.driver.env, HostPrerequisites()
+    if target.driver_group and all(env.get(name) == value for name, value in own.proxy.items()):
+        default = replace(default, proxy=own.proxy)
+    if own.enabled:
+        yield from (name for name in _NOT_CARRIED if getattr(own, name) != getattr(default, name))
 
 
 def _arguments_elsewhere(context: RenderContext) -> Iterator[Finding]:
