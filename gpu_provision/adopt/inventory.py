@@ -74,6 +74,7 @@ def derive_inventory(
     one, a pool selects every node that has a GPU.
     """
     release = release or release_of(source)
+    source = _with_platform(source, install) if install else source
     main = _without_driver(source) if source.drivers else source
     settings = carried_settings(main, release)
     platform = settings.pop("cluster", {})
@@ -132,13 +133,17 @@ def _add_cluster_facts(settings: Mapping[str, Any], install: OperatorInstall) ->
 
 def settings_of_install(install: OperatorInstall) -> OperatorSettings:
     """Return the settings of a cluster's ClusterPolicy and NVIDIADriver resources."""
-    found = _settings_of_live(POLICY, install.policy or {})
+    found = _with_platform(_settings_of_live(POLICY, install.policy or {}), install)
     found.version_texts = (*_chart_texts(install), *found.version_texts)
     found.namespace = install.namespace
-    if install.facts.openshift:
-        put_value(found.spec, ("platform", "openshift"), True)  # noqa: FBT003 - a value of the chart
     found.drivers = [_settings_of_live(DRIVER, driver) for driver in install.drivers]
     return found
+
+
+def _with_platform(source: OperatorSettings, install: OperatorInstall) -> OperatorSettings:
+    """Return the settings with the platform of the cluster, as the chart's values have it; none stay none."""
+    platform = {"platform": {"openshift": install.facts.openshift is not None}}
+    return replace(source, spec={**source.spec, **platform}) if source.spec else source
 
 
 def _settings_of_live(kind: str, item: Manifest) -> OperatorSettings:

@@ -36,6 +36,7 @@ class UnsupportedSetting(NamedTuple):
 
 def unsupported_settings(source: OperatorSettings) -> Iterator[UnsupportedSetting]:
     """Yield the settings that an inventory lacks, and that are neither defaults nor without effect."""
+    yield from _driver_toolkit_off(source)
     for path, value in leaves(source.spec):
         if path and not reference.setting_of(".".join(path)) and not _is_pool_key(source.kind, path):
             row = _row_of(source.kind, path)
@@ -44,6 +45,17 @@ def unsupported_settings(source: OperatorSettings) -> Iterator[UnsupportedSettin
             elif not (row.quiet or _is_default(path, value) or _is_off(row, source.spec)):
                 meaning = row.reason or _explain_unknown(source.kind, path)
                 yield UnsupportedSetting(path, _shown(path, value), meaning, row.needed)
+
+
+def _driver_toolkit_off(source: OperatorSettings) -> Iterator[UnsupportedSetting]:
+    """Yield the switch of the Driver Toolkit if it is off, and the source does not tell the platform."""
+    path = ("operator", "use_ocp_driver_toolkit")
+    if source.kind == POLICY and value_at(source.spec, ".".join(path)) is False and "platform" not in source.spec:
+        meaning = (
+            "A ClusterPolicy does not tell its platform: with --cluster the cluster tells it; on OpenShift, set "
+            "`openshift.use_ocp_driver_toolkit: false`."
+        )
+        yield UnsupportedSetting(path, "false", meaning, is_needed=False)
 
 
 def _row_of(kind: str, path: Path) -> ReferenceRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpu_provision.adopt.pools import HAS_GPU
 from gpu_provision.adopt.sources import read_files
 from gpu_provision.inventory import check
 from gpu_provision.model.findings import InvalidInventoryError, Severity
+from gpu_provision.model.openshift import OpenShiftFacts
 from tests.adopt.builders import OF_THE_CHART, node, operator_install
 from tests.data_file import document
 
@@ -50,6 +52,25 @@ def test_the_charts_own_values_are_the_inventorys(tmp_path: Path) -> None:
     file = tmp_path / "gpu.yaml"
     file.write_text(draft.text, encoding="utf-8")
     assert check(file).errors == ()
+
+
+_FILES = {
+    "policy.yaml": "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nspec: {operator: {use_ocp_driver_toolkit: false}}",
+    "values.yaml": "{platform: {openshift: true}, operator: {use_ocp_driver_toolkit: false}}",
+}
+
+
+@pytest.mark.parametrize("name", _FILES)
+@pytest.mark.parametrize("on_openshift", [True, False])
+def test_the_platform_of_a_cluster_wins_over_that_of_a_file(tmp_path: Path, name: str, *, on_openshift: bool) -> None:
+    """Only a ClusterPolicy turns the driver toolkit off; elsewhere there is no section of OpenShift."""
+    cluster = operator_install()
+    cluster = replace(cluster, facts=replace(cluster.facts, openshift=OpenShiftFacts() if on_openshift else None))
+    draft = derived(*written(tmp_path, {name: _FILES[name]}), install=cluster)
+    assert draft.data["cluster"].get("platform") == ("openshift" if on_openshift else None)
+    is_off = on_openshift and name == "policy.yaml"
+    assert draft.data.get("openshift") == ({"use_ocp_driver_toolkit": False} if is_off else None)
+    assert draft.unsupported == []
 
 
 @pytest.mark.parametrize("case", DATA["carried"], ids=lambda case: str(case["id"]))

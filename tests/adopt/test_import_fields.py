@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gpu_provision.adopt.settings import put_value, value_at
 from gpu_provision.adopt.sources import read_files
 from gpu_provision.api.options import render
 from gpu_provision.inventory import load
+from gpu_provision.model.openshift import OpenShiftFacts
 from tests.adopt.builders import operator_install
 from tests.data_file import document
 from tools.parity import FieldCoverage, status_of
@@ -63,7 +65,10 @@ def derived(folder: Path, kind: str, fields: Mapping[str, Any]) -> Draft:
     resource = {"apiVersion": KINDS[kind], "kind": kind, "metadata": {"name": "any"}, "spec": spec}
     file.write_text(yaml.safe_dump(resource), encoding="utf-8")
     source, _ = read_files([str(file)])
-    return derive_inventory(source, name="gpu", cluster={}, release="26.7.0", install=operator_install())
+    install = operator_install()
+    if "platform.openshift" in fields:  # no field of a resource: the cluster tells it
+        install = replace(install, facts=replace(install.facts, openshift=OpenShiftFacts()))
+    return derive_inventory(source, name="gpu", cluster={}, release="26.7.0", install=install)
 
 
 @cache
