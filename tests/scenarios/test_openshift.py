@@ -77,6 +77,12 @@ def is_updated(world: SandboxWorld, pool: str) -> bool:
     return any((each["type"], each["status"]) == ("Updated", "True") for each in conditions)
 
 
+def is_rolling(world: SandboxWorld) -> bool:
+    """Whether the Machine Config Operator works on a node."""
+    notes = [node["metadata"].get("annotations", {}) for node in world.json("nodes")["items"]]
+    return "Working" in {each.get("machineconfiguration.openshift.io/state") for each in notes}
+
+
 def remove_tag(world: SandboxWorld, release: OpenShiftRelease) -> None:
     """Take the Driver Toolkit of a release from the image stream."""
     words = ("imagestream", "-n", "openshift", "driver-toolkit")
@@ -144,6 +150,22 @@ def test_the_first_run_the_second_and_the_removal(new_openshift: Make) -> None:
     assert "Nothing of the stack is left" in removed.text
     world.until(lambda: is_updated(world, "gpu"))
     assert settled(dump(world)) == before
+
+
+@pytest.mark.real  # for the time it takes
+def test_a_run_outlives_the_end_of_the_api_server(new_openshift: Make) -> None:
+    """During the roll of a MachineConfig, and once drivers start; the next run has nothing to do."""
+    world = new_openshift()
+    run = world.start(*world.apply_command, log=world.folder / "run.log")
+    for is_reached in (is_rolling, SandboxWorld.driver_pods):
+        world.until(lambda is_reached=is_reached: is_reached(world))
+        assert run.poll() is None, "the run was to be in the middle"
+        world.kill_server()
+        world.start_server()
+    assert run.wait() == 0, (world.folder / "run.log").read_text()
+    assert is_updated(world, "gpu")
+    assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
+    assert world.apply("--json", check=True).document["changed"] == 0
 
 
 def test_an_update_of_the_cluster_is_a_rollout_like_any_other(new_openshift: Make) -> None:
