@@ -31,7 +31,7 @@ from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.model.openshift_specs import OPENSHIFT
-from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
+from gpu_provision.planning.applyset import STACK, group_kind, kinds_of, member_selector
 from gpu_provision.rollout.states import writer_of
 
 _OS_ID, _OS_VERSION = (
@@ -116,6 +116,8 @@ def ready_message(node: Manifest) -> str:
 
 
 NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
+CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 _MONITORING = "monitoring.coreos.com/v1"
 GPU_STACKS = "gpustacks.gpu-provision.io"
 
@@ -172,8 +174,8 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
         openshift = read_openshift(cluster, served, found, needed)
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
         # Read here: a pool that is left waits for its threads, and Ctrl-C does not reach them any more.
-        config_maps = [*pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)]
-        secrets = [*pool.map(lambda name: get(_input(inventory, "Secret", name)), secret_names)]
+        config_maps = [*pool.map(lambda name: get(_input(inventory, CONFIG_MAP, name)), names)]
+        secrets = [*pool.map(lambda name: get(_input(inventory, SECRET, name)), secret_names)]
     if listed is not None:
         listed[NODE] = nodes
     return ClusterFacts(
@@ -209,8 +211,8 @@ def find_absent(
     """
     refs = frozenset(wanted)
     found: dict[ObjectRef, bool | None] = {
-        **{_input(inventory, "ConfigMap", name): name in facts.config_maps for name in named_config_maps(inventory)},
-        **{_input(inventory, "Secret", name): name in facts.secrets for name in named_secrets(inventory)},
+        **{_input(inventory, CONFIG_MAP, name): name in facts.config_maps for name in named_config_maps(inventory)},
+        **{_input(inventory, SECRET, name): name in facts.secrets for name in named_secrets(inventory)},
     }
 
     def exists(ref: ObjectRef) -> bool | None:
@@ -262,8 +264,8 @@ def named_secrets(inventory: Inventory) -> frozenset[str]:
     return frozenset(filter(None, (each.licensing_config for each in drivers)))
 
 
-def _input(inventory: Inventory, kind: str, name: str) -> ObjectRef:
-    return ObjectRef("v1", kind, inventory.cluster.namespace, name)
+def _input(inventory: Inventory, kind: Kind, name: str) -> ObjectRef:
+    return ObjectRef(*kind, inventory.cluster.namespace, name)
 
 
 def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
@@ -279,7 +281,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     ``parent`` is the stack's own ConfigMap, which names the kinds of earlier runs.
     """
     listed, refs = {} if listed is None else listed, frozenset(wanted)
-    mark = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    mark = member_selector(inventory)
     top, pods, passed, held = None, ObjectList([], _FROM_NOW), dict[tuple[str, str], str](), LockState(None, "")
     with RequestPool(cluster) as pool:
         namespaces = cluster.list(NAMESPACE).items
@@ -349,7 +351,7 @@ ValidationVerdicts = Mapping[tuple[str, str], str]
 
 def validations_ref(inventory: Inventory) -> ObjectRef:
     """Return the ConfigMap that holds the stack's records."""
-    return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, f"{inventory.name}-validations")
+    return ObjectRef(*CONFIG_MAP, inventory.cluster.namespace, f"{inventory.name}-validations")
 
 
 def read_validations(cluster: KubeClient, inventory: Inventory) -> dict[tuple[str, str], str]:
