@@ -12,7 +12,6 @@ from typing import Any
 
 from gpu_provision.components import labels, pods
 from gpu_provision.model.cluster import RenderContext, Target
-from gpu_provision.model.inventory import NodePool
 
 ENTRYPOINT = "ocp_dtk_entrypoint"
 """Program of the images of driver, nvidia-fs and gdrdrv that takes part in the build."""
@@ -79,7 +78,7 @@ def container(target: Target, context: RenderContext, driver_image: str) -> dict
         "RHCOS_VERSION": target.toolkit_release,
         "NVIDIA_VISIBLE_DEVICES": "void",
         **({} if image else {"RHCOS_IMAGE_MISSING": "true"}),
-        **_modules(target.pool),
+        **{f"{name.upper()}_ENABLED": "true" for name in target.pool.module_builders},
     }
     return pods.container(
         CONTAINER,
@@ -92,7 +91,3 @@ def container(target: Target, context: RenderContext, driver_image: str) -> dict
         resources=dict(spec.resources),
         volumeMounts=_MOUNTS,
     )
-
-
-def _modules(pool: NodePool) -> dict[str, str]:
-    return {f"{name.upper()}_ENABLED": "true" for name in pool.module_builders}

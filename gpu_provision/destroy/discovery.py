@@ -9,6 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
+from gpu_provision.components.machine_config import MACHINE_CONFIG
 from gpu_provision.components.targets import is_coreos, node_pools
 from gpu_provision.destroy.nodes import StackIdentity, labelled_nodes, running_operator
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy
@@ -17,7 +18,7 @@ from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.observe import CONFIG_MAP, NODE, POD, ResourceClaims, earlier_kinds, member_kinds, node_facts
-from gpu_provision.kube.openshift import MACHINE_CONFIG, MACHINE_CONFIG_POOL, machine_pools
+from gpu_provision.kube.openshift import MACHINE_CONFIG_POOL, machine_pools
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref, ref_of

@@ -19,11 +19,13 @@ import msgspec
 from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import GPU, read_devices
 from gpu_provision.components.labels import NOT_VALIDATED
+from gpu_provision.components.machine_config import MACHINE_CONFIG
+from gpu_provision.components.security_constraints import CONSTRAINTS
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
-from gpu_provision.kube.openshift import CONFIG_GROUP, MACHINE_CONFIG, needed_resources, read_openshift
+from gpu_provision.kube.openshift import CONFIG_GROUP, needed_resources, read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
@@ -137,7 +139,7 @@ MEMBER_KINDS = frozenset(
 """Kinds of which the components of a stack have objects."""
 
 
-OPENSHIFT_KINDS = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints"), MACHINE_CONFIG})
+OPENSHIFT_KINDS = frozenset({CONSTRAINTS, MACHINE_CONFIG})
 """Kinds of which they have objects on OpenShift alone."""
 
 _KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
