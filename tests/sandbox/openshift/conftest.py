@@ -15,7 +15,8 @@ from gpu_provision.sandbox.apiserver.registry import Registry, WriteOptions
 from gpu_provision.sandbox.apiserver.resources import RequestInfo
 from gpu_provision.sandbox.apiserver.server import bootstrap, ensure
 from gpu_provision.sandbox.apiserver.store import Store
-from gpu_provision.sandbox.fleet import Fleet, OpenShiftSpec, Timings, load_fleet
+from gpu_provision.sandbox.fleet import Fleet, OpenShiftSpec, Timings
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.machine_config import MACHINE_CONFIGS, POOLS, ROLE
 from gpu_provision.sandbox.openshift.profile import build_profile
 from gpu_provision.sandbox.openshift_releases import RELEASES

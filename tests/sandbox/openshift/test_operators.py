@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFIG_MAPS, DISRUPTION_BUDGETS, NODES, PODS, Object
-from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.machine_config import CURRENT, DESIRED, MACHINE_CONFIGS, POOLS, STATE
 from gpu_provision.sandbox.openshift.cluster_version_operator import CLUSTER_VERSIONS, IMAGE_STREAMS
 from gpu_provision.sandbox.openshift.network_operator import PROXIES, SYSTEM_BUNDLE
