@@ -36,14 +36,33 @@ from gpu_provision.model.openshift_specs import OPENSHIFT
 from gpu_provision.planning.applyset import STACK, group_kind, kinds_of, member_selector
 from gpu_provision.rollout.states import writer_of
 
-_OS_ID, _OS_VERSION = (
-    "feature.node.kubernetes.io/system-os_release.ID",
-    "feature.node.kubernetes.io/system-os_release.VERSION_ID",
-)
-
-
+NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
+CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+GPU_STACKS = "gpustacks.gpu-provision.io"
+_MONITORING = "monitoring.coreos.com/v1"
 _MICROK8S = "microk8s.io/cluster"
 
+MEMBER_KINDS = frozenset(
+    Kind(api_version, kind)
+    for api_version, kinds in {
+        CRD.api_version: CRD.kind,
+        "apps/v1": "DaemonSet Deployment",
+        _MONITORING: "PrometheusRule ServiceMonitor",
+        "node.k8s.io/v1": "RuntimeClass",
+        "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
+        "v1": "ConfigMap Namespace Service ServiceAccount",
+    }.items()
+    for kind in kinds.split()
+)
+"""Kinds of which the components of a stack have objects."""
+
+OPENSHIFT_KINDS = frozenset({CONSTRAINTS, MACHINE_CONFIG})
+"""Kinds of which they have objects on OpenShift alone."""
+
+_KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
+_FROM_NOW = "0"  # a watch from this version begins with all that there is
+ListedObjects = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 # How status.nodeInfo.osImage (PRETTY_NAME of /etc/os-release) begins, and the ID that goes with it.
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
@@ -70,7 +89,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     info = status.get("nodeInfo", {})
     runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
     found = metadata.get("labels") or {}
-    named = found.get(_OS_ID, ""), found.get(_OS_VERSION, "")
+    named = found.get(labels.NFD_OS_ID, ""), found.get(labels.NFD_OS_VERSION, "")
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
     devices = read_devices(status.get("allocatable", {}))
@@ -117,34 +136,6 @@ def ready_message(node: Manifest) -> str:
     return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
 
 
-NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
-CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-_MONITORING = "monitoring.coreos.com/v1"
-GPU_STACKS = "gpustacks.gpu-provision.io"
-
-
-MEMBER_KINDS = frozenset(
-    Kind(api_version, kind)
-    for api_version, kinds in {
-        "apiextensions.k8s.io/v1": "CustomResourceDefinition",
-        "apps/v1": "DaemonSet Deployment",
-        "monitoring.coreos.com/v1": "PrometheusRule ServiceMonitor",
-        "node.k8s.io/v1": "RuntimeClass",
-        "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
-        "v1": "ConfigMap Namespace Service ServiceAccount",
-    }.items()
-    for kind in kinds.split()
-)
-"""Kinds of which the components of a stack have objects."""
-
-
-OPENSHIFT_KINDS = frozenset({CONSTRAINTS, MACHINE_CONFIG})
-"""Kinds of which they have objects on OpenShift alone."""
-
-_KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
-
-
 def member_kinds(inventory: Inventory) -> frozenset[Kind]:
     """Return the kinds of which a stack can have objects: those of components, and of ``extra_objects``."""
     of_platform = OPENSHIFT_KINDS if inventory.cluster.platform == OPENSHIFT else frozenset[Kind]()
@@ -155,10 +146,6 @@ def earlier_kinds(parent: Manifest) -> frozenset[Kind]:
     """Return the kinds of earlier runs of a stack that its parent names."""
     named = kinds_of(parent)
     return frozenset(kind for kind in _KNOWN_KINDS if group_kind(kind) in named)
-
-
-_FROM_NOW = "0"  # a watch from this version begins with all that there is
-ListedObjects = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 
 def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjects | None = None) -> ClusterFacts:
@@ -387,8 +374,10 @@ def validations_manifest(inventory: Inventory, passed: ValidationVerdicts) -> Ma
     return {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata, "data": data}
 
 
-VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1", "resource.k8s.io/v1alpha3")
-"""Of ResourceClaims, the newest first; in all of them an allocation names the driver in the same place."""
+# The newest first; in all of them an allocation names the driver in the same place.
+_CLAIMS = tuple(
+    Kind(f"resource.k8s.io/{version}", "ResourceClaim") for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")
+)
 
 
 class ResourceClaims:
@@ -412,8 +401,9 @@ class ResourceClaims:
             self._known |= named
             self._found = None
             with suppress(ForbiddenError):
-                version = next(
-                    (each for each in VERSIONS if "resourceclaims" in self._cluster.served_resources(each)), ""
+                served = (
+                    kind for kind in _CLAIMS if "resourceclaims" in self._cluster.served_resources(kind.api_version)
                 )
-                self._found = tuple(self._cluster.list(Kind(version, "ResourceClaim")).items) if version else None
+                kind = next(served, None)
+                self._found = tuple(self._cluster.list(kind).items) if kind else None
         return self._found
