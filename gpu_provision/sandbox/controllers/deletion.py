@@ -290,9 +290,7 @@ class Namespaces(QueueController[str]):
             await gather_all([self.cluster.delete(resource, obj) for obj in found if not objects.is_deleting(obj)])
         content = await self._content(key, list(content))
         if content:
-            conditions: list[dict[str, Any]] = objects.status(namespace).get("conditions") or []
-            for condition in build_conditions(content):
-                conditions = objects.set_condition(conditions, condition, objects.now())
+            conditions = objects.set_conditions(namespace, objects.now(), *build_conditions(content))
             await self.cluster.write_status(NAMESPACES, namespace, {"conditions": conditions})
             self.queue.add_after(key, _LOOK_AGAIN_SECONDS)
             return

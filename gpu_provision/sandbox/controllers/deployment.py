@@ -134,7 +134,7 @@ def build_conditions(deployment: Object, new: Object | None, counted: Mapping[st
     if new and all((counted[key] or 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas")):
         message = f"{title} has successfully progressed."
         progressing = ConditionUpdate("Progressing", "True", "NewReplicaSetAvailable", message)
-    result = objects.set_condition(objects.set_condition(present, available, moment), progressing, moment)
+    result = objects.set_conditions(deployment, moment, available, progressing)
     updated = {"lastUpdateTime": objects.format_time(moment)}
     return [one if one in present else {**one, **updated} for one in result]
 
