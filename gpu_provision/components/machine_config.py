@@ -66,18 +66,13 @@ def manifests(_spec: OpenShiftSection, context: RenderContext) -> list[Manifest]
 
 
 def _machine_config(pool: str, content: Mapping[str, Any]) -> Manifest:
-    name = config_name(pool)
+    name = f"99-{pool}-gpu-provision"  # those of users begin with 99, too, and merge in the order of names
     marker = _file(f"{_MARKER}{pool}", digest([name, content]))
     ignition = content["config"]
     files = [*ignition.get("storage", {}).get("files", ()), marker]
     return manifest(
         MACHINE_CONFIG, name, labels={ROLE: pool}, spec={**content, "config": {**ignition, "storage": {"files": files}}}
     )
-
-
-def config_name(pool: str) -> str:
-    """Return the name of a pool's MachineConfig; those of users begin with 99, too, and merge in order of names."""
-    return f"99-{pool}-gpu-provision"
 
 
 def machine_config_spec(settings: HostPrerequisites) -> dict[str, Any]:
@@ -168,9 +163,9 @@ def reached_pools(config: Manifest, openshift: OpenShiftFacts) -> tuple[MachineP
     return tuple(pool for pool in openshift.pools if selector_of(pool.config_selector)(labels))
 
 
-def reboot_effects(config: Manifest, openshift: OpenShiftFacts | None) -> tuple[str, ...]:
-    """Return which nodes reboot when a MachineConfig is written or deleted, a sentence for each pool."""
-    pools = reached_pools(config, openshift) if openshift else ()
+def reboot_effects(item: Manifest, openshift: OpenShiftFacts | None) -> tuple[str, ...]:
+    """Return which nodes reboot when an object is written or deleted: none, if it is no MachineConfig."""
+    pools = reached_pools(item, openshift) if openshift and item["kind"] == MACHINE_CONFIG.kind else ()
     reached = ((pool, pluralize(len(pool.nodes), "node")) for pool in pools if pool.nodes)
     return tuple(
         f"reboots {nodes} of MachineConfigPool {pool.name}, {pool.max_unavailable} at a time" for pool, nodes in reached

@@ -108,9 +108,8 @@ def _no_release(names: list[str], what: str, *, evidence: str, fix: str, severit
 
 def _missing_toolkits(served: Iterable[Target], openshift: OpenShiftFacts) -> Iterator[Finding]:
     """Yield releases of CoreOS without a Driver Toolkit image."""
-    built = ((target.toolkit_release, target.name) for target in served if target.toolkit_release)
     tags = sorted(openshift.driver_toolkits)
-    for release, names in names_by(each for each in built if each[0] not in openshift.driver_toolkits):
+    for release, names in names_by((each.toolkit_release, each.name) for each in served if each.lacks_toolkit):
         image = f"oc adm release info {openshift.version or 'VERSION'} --image-for=driver-toolkit"
         yield Finding(
             code=codes.NO_DRIVER_TOOLKIT,

@@ -44,7 +44,7 @@ def _role_of(binding: Manifest) -> tuple[str, str]:
 def _secure(
     item: Manifest, accounts: Mapping[tuple[str, str], str], pods: Sequence[Mapping[str, Any]]
 ) -> Iterator[Manifest]:
-    """Yield an object, and the constraints of an account; those of validations need no more than the validator."""
+    """Yield an object, and after a ServiceAccount its constraints; a validation needs no more than the validator."""
     metadata = item["metadata"]
     if item["kind"] == "Role" and PRIVILEGED in item["rules"]:
         own = use_constraints(accounts[metadata["namespace"], metadata["name"]])

@@ -1,6 +1,6 @@
-"""Reads what OpenShift's own API tells of a cluster: version, proxy, Driver Toolkit images, MachineConfigPools.
+"""Reads the objects of an OpenShift cluster: version, proxy, Driver Toolkit images, MachineConfigPools.
 
-A right that is missing ends no reading: `OpenShiftFacts.unreadable` has its resource, for what depends on it.
+A missing permission does not end the reading: `OpenShiftFacts.unreadable` has the resource, and findings name it.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _progress_of_node(
     return State.PROGRESSING, f"waits for its turn: {_progress(pool, wanted, openshift)}"
 
 
-def rollout_state(configs: Iterable[Manifest], openshift: OpenShiftFacts) -> NodeState:
+def rollout_state(configs: Sequence[Manifest], openshift: OpenShiftFacts) -> NodeState:
     """Return how far all pools are; failed once none of the unfinished ones goes on."""
     unfinished = [
         (pool, wanted)
@@ -78,11 +78,10 @@ def possible_configs(context: RenderContext) -> list[Manifest]:
 
 
 def _configs_by_pool(
-    configs: Iterable[Manifest], openshift: OpenShiftFacts
+    configs: Sequence[Manifest], openshift: OpenShiftFacts
 ) -> Iterator[tuple[MachinePool, list[ConfigIdentity]]]:
-    known = [*configs]
     for pool in openshift.pools:
-        if own := [identity_of(each) for each in known if pool in reached_pools(each, openshift)]:
+        if own := [identity_of(each) for each in configs if pool in reached_pools(each, openshift)]:
             yield pool, own
 
 
