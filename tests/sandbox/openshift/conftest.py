@@ -53,6 +53,16 @@ def openshift() -> Iterator[OpenShift]:
     made.store.close()
 
 
+def use_binding(constraint: str) -> Object:
+    """Return the RoleBinding that lets the default account use a constraint."""
+    group = "rbac.authorization.k8s.io"
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": f"system:openshift:scc:{constraint}"}
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+    metadata = {"name": constraint, "namespace": "default"}
+    kind = {"apiVersion": f"{group}/v1", "kind": "RoleBinding"}
+    return {**kind, "metadata": metadata, "roleRef": role, "subjects": [subject]}
+
+
 def machine_config(name: str, *, role: str = "worker", files: dict[str, str] | None = None, **spec: Any) -> Object:
     """Return a MachineConfig; ``files`` are texts by path."""
     written = [{"path": path, "contents": {"source": f"data:,{text}"}} for path, text in (files or {}).items()]

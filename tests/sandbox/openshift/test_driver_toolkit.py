@@ -10,7 +10,7 @@ import pytest
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFIG_MAPS, NODE_FEATURES, PODS, Object
 from tests.sandbox.lab import Simulate
-from tests.sandbox.openshift.conftest import NEW, OLD, OpenShiftLab, fleet, machine_config
+from tests.sandbox.openshift.conftest import NEW, OLD, OpenShiftLab, fleet, machine_config, use_binding
 
 DRIVER, TOOLKIT = "nvidia-driver-ctr", "openshift-driver-toolkit-ctr"
 SHARED = {"name": "shared", "mountPath": "/mnt/shared-nvidia-driver-toolkit"}
@@ -38,11 +38,7 @@ def driver_pod(
 
 async def start(lab: OpenShiftLab, pod: Object) -> None:
     """Let the default account use the constraint ``privileged``, keep nouveau away, and run the pod."""
-    rbac = "rbac.authorization.k8s.io"
-    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:openshift:scc:privileged"}
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
-    binding = {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "roleRef": role, "subjects": [subject]}
-    await lab.create({**binding, "metadata": {"name": "privileged", "namespace": "default"}})
+    await lab.create(use_binding("privileged"))
     lab.machines["gpu-0"].state.blocked = ["nouveau"]
     await lab.api.create(PODS, pod, "default")
 
@@ -221,11 +217,7 @@ def test_who_labels_the_build_of_rhcos(
         await lab.create({**kind, "metadata": {"name": crd}, "spec": spec})
         config = {"nfd-worker.conf": json.dumps({"sources": {"custom": rules}})}
         await lab.api.create(CONFIG_MAPS, {"metadata": {"name": "conf"}, "data": config}, "default")
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
-        role |= {"name": "system:openshift:scc:hostmount-anyuid"}
-        subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
-        binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "roleRef": role}
-        await lab.create({**binding, "metadata": {"name": "x", "namespace": "default"}, "subjects": [subject]})
+        await lab.create(use_binding("hostmount-anyuid"))
         await lab.api.create(PODS, {"metadata": metadata, "spec": pod}, "default")
 
         async def published() -> Object | None:
