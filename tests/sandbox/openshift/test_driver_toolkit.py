@@ -9,6 +9,7 @@ import pytest
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFIG_MAPS, NODE_FEATURES, PODS, Object
+from tests.sandbox.kubelet.conftest import stack
 from tests.sandbox.lab import Simulate
 from tests.sandbox.openshift.conftest import NEW, OLD, OpenShiftLab, fleet, machine_config, use_binding
 
@@ -194,12 +195,8 @@ def test_who_labels_the_build_of_rhcos(
     simulate: Simulate, image: str, rules: list[dict[str, Any]], labels: set[str]
 ) -> None:
     """Only OpenShift's own Node Feature Discovery does so by itself."""
-    prefix, crd = "feature.node.kubernetes.io/system-os_release.", "nodefeatures.nfd.k8s-sigs.io"
-    names = {"kind": "NodeFeature", "plural": "nodefeatures"}
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
-    spec = {"group": "nfd.k8s-sigs.io", "scope": "Namespaced", "names": names, "versions": [version]}
-    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    prefix = "feature.node.kubernetes.io/system-os_release."
+    [definition] = (each for each in stack() if each["kind"] == "CustomResourceDefinition")
     node_name = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     mounts = {"/etc/kubernetes/node-feature-discovery": "conf", "/host-etc/os-release": "os"}
     worker = {
@@ -214,7 +211,7 @@ def test_who_labels_the_build_of_rhcos(
     metadata = {"name": "nfd", "annotations": {"openshift.io/required-scc": "hostmount-anyuid"}}
 
     async def scenario(lab: OpenShiftLab) -> None:
-        await lab.create({**kind, "metadata": {"name": crd}, "spec": spec})
+        await lab.create(definition)
         config = {"nfd-worker.conf": json.dumps({"sources": {"custom": rules}})}
         await lab.api.create(CONFIG_MAPS, {"metadata": {"name": "conf"}, "data": config}, "default")
         await lab.create(use_binding("hostmount-anyuid"))
