@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, ApiError, Object
+from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, TOO_MANY_REQUESTS, Object, ignoring
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.controllers.node_lifecycle import index_by_node
 from gpu_provision.sandbox.fleet import Timings
@@ -33,7 +33,6 @@ from gpu_provision.sandbox.machine_config import (
 )
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
-_TOO_MANY_REQUESTS = 429
 _STAYING = {"DaemonSet", "Node"}  # owners of pods that a drain does not evict
 
 
@@ -230,9 +229,6 @@ class Drains(QueueController[Key]):
         for pod in pods:
             if objects.is_deleting(pod):
                 continue
-            try:
+            with ignoring(NOT_FOUND, TOO_MANY_REQUESTS):
                 await self.cluster.api.evict(objects.name(pod), objects.namespace(pod))
-            except ApiError as refusal:
-                if refusal.code not in {NOT_FOUND, _TOO_MANY_REQUESTS}:
-                    raise
         return not pods
