@@ -26,9 +26,10 @@ from gpu_provision.model.findings import (
     attached_findings,
     escape_control_characters,
 )
+from gpu_provision.model.text import pluralize
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import PLAIN, Style, escape_for_terminal, pluralize, wants_color
+from gpu_provision.output.text import PLAIN, Style, escape_for_terminal, wants_color
 
 if TYPE_CHECKING:
     from gpu_provision.model.inventory import Inventory

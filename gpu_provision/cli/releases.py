@@ -12,8 +12,9 @@ from gpu_provision.api.selection import find_release
 from gpu_provision.cli import options
 from gpu_provision.cli.output import Output
 from gpu_provision.model.operand_specs import Image
+from gpu_provision.model.text import pluralize
 from gpu_provision.output.findings import document
-from gpu_provision.output.text import PLAIN, Style, pluralize, table
+from gpu_provision.output.text import PLAIN, Style, table
 from gpu_provision.releases import Release, ReleaseDifference
 
 _LISTED = ("driver", "toolkit", "device_plugin", "mig_manager", "dcgm_exporter", "nfd")  # columns of the list

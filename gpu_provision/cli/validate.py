@@ -14,10 +14,10 @@ from gpu_provision.cli.output import Output, report_write_errors
 from gpu_provision.model import codes
 from gpu_provision.model.codes import ExitCode
 from gpu_provision.model.findings import Finding, UsageError
+from gpu_provision.model.text import pluralize
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import object_text
 from gpu_provision.output.findings import document, output_schema
-from gpu_provision.output.text import pluralize
 from gpu_provision.rbac.roles import RbacSubject
 
 

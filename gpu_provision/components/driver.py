@@ -251,7 +251,7 @@ def _daemon_set(group: str, target: Target, context: RenderContext) -> Manifest:
     kernel = observed_kernel(target.facts) if spec.use_precompiled else ""
     of_kernel = {_PRECOMPILED_KERNEL: _sanitize_kernel(kernel)} if kernel else {}
     marks = {_PRECOMPILED: "true" if kernel else "false", **of_kernel, labels.COMPONENT_OF_APP: "nvidia-driver"}
-    marks |= driver_toolkit.pod_labels(target, context)
+    marks |= driver_toolkit.pod_labels(target)
     return operands.daemon_set(
         context,
         f"{_APP}-{group}",
@@ -284,14 +284,14 @@ def _pod(target: Target, context: RenderContext) -> dict[str, Any]:
     volumes = [_HOST_OFED if has_ofed and each["name"] == _OFED else each for each in _VOLUMES]
     of_cluster = openshift.settings_of(target, context)
     volumes += [*inputs.volumes, *of_cluster.volumes]
-    manager, driver = _manager(spec), _driver(target, image, inputs.mounts, of_cluster, context)
+    manager, driver = _manager(spec), _driver(target, image, inputs.mounts, of_cluster)
     parts = {"parameters": inputs.parameters, "sources": inputs.sources}
-    missing = driver_toolkit.missing_environment(target, context)
+    missing = driver_toolkit.missing_environment(target)
     side_cars = [*driver_side_cars.containers(target, image, **parts, variables=missing)]
     builders = [manager, driver]
     if target.toolkit_release:
         volumes.append(driver_toolkit.VOLUME)
-        side_cars.append(toolkit := driver_toolkit.container(target, context, image))
+        side_cars.append(toolkit := driver_toolkit.container(target, image))
         builders.append(toolkit)
     # All skip the installation if this digest is installed already: a restart then stops no workload.
     fields = ("image", "command", "args", "env", "volumeMounts")
@@ -342,11 +342,7 @@ def _manager(spec: DriverSpec) -> dict[str, Any]:
 
 
 def _driver(
-    target: Target,
-    image: str,
-    inputs: list[dict[str, Any]],
-    of_cluster: openshift.ClusterSettings,
-    context: RenderContext,
+    target: Target, image: str, inputs: list[dict[str, Any]], of_cluster: openshift.ClusterSettings
 ) -> dict[str, Any]:
     pool, spec = target.pool, target.pool.driver
     command, args, shared = ["nvidia-driver"], ["init"], list[dict[str, Any]]()
@@ -361,7 +357,7 @@ def _driver(
         **open_modules,
         **driver_side_cars.module_environment(pool),
         **of_cluster.environment,
-        **driver_toolkit.missing_environment(target, context),
+        **driver_toolkit.missing_environment(target),
     }
     probe = {camel_case(each.name): getattr(spec.startup_probe, each.name) for each in settings_of(StartupProbe)}
     files = [f"{operands.VALIDATIONS}/{name}" for name in (".driver-ctr-ready", ".driver-daemons-status")]

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_provision.components import labels, pods
-from gpu_provision.model.cluster import RenderContext, Target
-from gpu_provision.model.inventory import NodePool
+from gpu_provision.model.cluster import Target
 
 ENTRYPOINT = "ocp_dtk_entrypoint"
 """Program of the images of driver, nvidia-fs and gdrdrv that takes part in the build."""
@@ -43,17 +42,11 @@ _MOUNTS = [
 ]
 
 
-def toolkit_image(target: Target, context: RenderContext) -> str:
-    """Return the Driver Toolkit image of a node's release; empty if the ImageStream has no such tag."""
-    openshift = context.openshift
-    return openshift.driver_toolkits.get(target.toolkit_release, "") if openshift else ""
-
-
-def pod_labels(target: Target, context: RenderContext) -> dict[str, str]:
+def pod_labels(target: Target) -> dict[str, str]:
     """Return the labels of the DaemonSet and its pods; none without a Driver Toolkit."""
     if not target.toolkit_release:
         return {}
-    missing = {} if toolkit_image(target, context) else {"openshift.driver-toolkit.rhcos-image-missing": "true"}
+    missing = {"openshift.driver-toolkit.rhcos-image-missing": "true"} if target.lacks_toolkit else {}
     return {"openshift.driver-toolkit": "true", "openshift.driver-toolkit.rhcos": target.toolkit_release, **missing}
 
 
@@ -62,29 +55,28 @@ def node_labels(target: Target) -> dict[str, str]:
     return {labels.NFD_OSTREE: target.toolkit_release} if target.toolkit_release else {}
 
 
-def missing_environment(target: Target, context: RenderContext) -> dict[str, str]:
+def missing_environment(target: Target) -> dict[str, str]:
     """Return the variables with which the driver container builds by itself, since its release has no toolkit image.
 
     Such a build needs a Red Hat entitlement on the node.
     """
-    if not target.toolkit_release or toolkit_image(target, context):
-        return {}
-    return {"RHCOS_IMAGE_MISSING": "true", "RHCOS_VERSION": target.toolkit_release}
+    missing = {"RHCOS_IMAGE_MISSING": "true", "RHCOS_VERSION": target.toolkit_release}
+    return missing if target.lacks_toolkit else {}
 
 
-def container(target: Target, context: RenderContext, driver_image: str) -> dict[str, Any]:
+def container(target: Target, driver_image: str) -> dict[str, Any]:
     """Return the container that builds; without a toolkit image it runs that of the driver, and builds nothing."""
-    spec, image = target.pool.driver, toolkit_image(target, context)
+    spec = target.pool.driver
     declared = {
         "RHCOS_VERSION": target.toolkit_release,
         "NVIDIA_VISIBLE_DEVICES": "void",
-        **({} if image else {"RHCOS_IMAGE_MISSING": "true"}),
-        **_modules(target.pool),
+        **missing_environment(target),
+        **{f"{name.upper()}_ENABLED": "true" for name in target.pool.module_builders},
     }
     return pods.container(
         CONTAINER,
         spec,
-        image=image or driver_image,
+        image=target.toolkit_image or driver_image,
         imagePullPolicy="IfNotPresent",
         **pods.shell(_SCRIPT),
         env=pods.environment(declared),
@@ -92,7 +84,3 @@ def container(target: Target, context: RenderContext, driver_image: str) -> dict
         resources=dict(spec.resources),
         volumeMounts=_MOUNTS,
     )
-
-
-def _modules(pool: NodePool) -> dict[str, str]:
-    return {f"{name.upper()}_ENABLED": "true" for name in pool.module_builders}

@@ -13,20 +13,20 @@ from urllib.parse import quote
 
 from gpu_provision.components.objects import digest, manifest
 from gpu_provision.model import codes
-from gpu_provision.model.cluster import Manifest, RenderContext, Target
+from gpu_provision.model.cluster import Kind, Manifest, RenderContext, Target
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.hosts import HostPrerequisites, unit_limits
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.label_selectors import selector_of
 from gpu_provision.model.openshift import ConfigIdentity, MachinePool, OpenShiftFacts
 from gpu_provision.model.openshift_specs import KUBERNETES, OpenShiftSection
-from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at
+from gpu_provision.model.text import MAX_NODES, join_limited, nodes_at, pluralize
 
 NAME = "machine_config"
 TITLE = "MachineConfigs"
 REQUIRES: tuple[str, ...] = ()
 
-_KIND = ("machineconfiguration.openshift.io/v1", "MachineConfig")
+MACHINE_CONFIG = Kind("machineconfiguration.openshift.io/v1", "MachineConfig")
 ROLE = "machineconfiguration.openshift.io/role"
 _IGNITION = "3.2.0"  # read by OpenShift 4.7 and later
 _EMPTY = {"config": {"ignition": {"version": _IGNITION}}}
@@ -43,13 +43,13 @@ _NOT_CARRIED = ("kernel_headers", "hold_packages", "runtime_imports", "dev_char_
 
 
 def spec(inventory: Inventory) -> OpenShiftSection | None:
-    """Return the section of OpenShift; None if MachineConfigs are off. `is_needed` knows the platform."""
+    """Return the section of OpenShift; None if MachineConfigs are off, or the inventory declares Kubernetes."""
     section = inventory.openshift or OpenShiftSection()
     return section if section.machine_config and inventory.cluster.platform != KUBERNETES else None
 
 
 def has_machine_configs(inventory: Inventory) -> bool:
-    """Whether an inventory declares what MachineConfigs carry, if the cluster is an OpenShift cluster."""
+    """Whether an inventory has host prerequisites that MachineConfigs carry on an OpenShift cluster."""
     pools = (pool for pool in inventory.pools.values() if pool.gpu)
     return spec(inventory) is not None and any(pool.host_prerequisites.enabled for pool in pools)
 
@@ -66,18 +66,13 @@ def manifests(_spec: OpenShiftSection, context: RenderContext) -> list[Manifest]
 
 
 def _machine_config(pool: str, content: Mapping[str, Any]) -> Manifest:
-    name = config_name(pool)
+    name = f"99-{pool}-gpu-provision"  # those of users begin with 99, too, and merge in the order of names
     marker = _file(f"{_MARKER}{pool}", digest([name, content]))
     ignition = content["config"]
     files = [*ignition.get("storage", {}).get("files", ()), marker]
     return manifest(
-        _KIND, name, labels={ROLE: pool}, spec={**content, "config": {**ignition, "storage": {"files": files}}}
+        MACHINE_CONFIG, name, labels={ROLE: pool}, spec={**content, "config": {**ignition, "storage": {"files": files}}}
     )
-
-
-def config_name(pool: str) -> str:
-    """Return the name of a pool's MachineConfig; those of users begin with 99, too, and merge in order of names."""
-    return f"99-{pool}-gpu-provision"
 
 
 def machine_config_spec(settings: HostPrerequisites) -> dict[str, Any]:
@@ -154,7 +149,7 @@ def _is_reached(pool: MachinePool) -> bool:
 
 
 def is_rolled(target: Target, context: RenderContext) -> bool:
-    """Whether MachineConfigs of a run reboot a node, which other nodes of its pool may be the reason for."""
+    """Whether a run rolls a MachineConfig out to a node: one of its pool, also for the other nodes of the pool."""
     section, openshift = spec(context.inventory), context.openshift
     if section is None or openshift is None or not context.selection.has_component(NAME):
         return False
@@ -168,18 +163,13 @@ def reached_pools(config: Manifest, openshift: OpenShiftFacts) -> tuple[MachineP
     return tuple(pool for pool in openshift.pools if selector_of(pool.config_selector)(labels))
 
 
-def reboot_effects(config: Manifest, openshift: OpenShiftFacts | None) -> tuple[str, ...]:
-    """Return which nodes reboot when a MachineConfig is written or deleted, a sentence for each pool."""
-    pools = reached_pools(config, openshift) if openshift else ()
+def reboot_effects(item: Manifest, openshift: OpenShiftFacts | None) -> tuple[str, ...]:
+    """Return which nodes reboot when an object is written or deleted: none, if it is no MachineConfig."""
+    pools = reached_pools(item, openshift) if openshift and item["kind"] == MACHINE_CONFIG.kind else ()
+    reached = ((pool, pluralize(len(pool.nodes), "node")) for pool in pools if pool.nodes)
     return tuple(
-        f"reboots {_count_nodes(len(pool.nodes))} of MachineConfigPool {pool.name}, {pool.max_unavailable} at a time"
-        for pool in pools
-        if pool.nodes
+        f"reboots {nodes} of MachineConfigPool {pool.name}, {pool.max_unavailable} at a time" for pool, nodes in reached
     )
-
-
-def _count_nodes(number: int) -> str:
-    return f"{number} nodes" if number != 1 else "1 node"
 
 
 def problems(_spec: OpenShiftSection, context: RenderContext) -> tuple[Finding, ...]:
@@ -201,7 +191,7 @@ def _stuck_pools(context: RenderContext, openshift: OpenShiftFacts) -> Iterator[
     wanted = manifests(OpenShiftSection(), context)
     for pool in openshift.pools:
         lacking = (each for each in wanted if not openshift.holds(pool, pool.rendered, identity_of(each)))
-        if (pool.paused or pool.degraded) and any(pool in reached_pools(each, openshift) for each in lacking):
+        if pool.stuck_reason and any(pool in reached_pools(each, openshift) for each in lacking):
             yield pool
 
 
@@ -215,7 +205,7 @@ def _stuck_pool(pool: MachinePool) -> Finding:
     resume = f'oc patch machineconfigpool {name} --type merge -p \'{{"spec":{{"paused":false}}}}\''
     return Finding(
         code=codes.MACHINE_POOL_STUCK,
-        what=f"MachineConfigPool {name} {stuck_reason(pool)}",
+        what=f"MachineConfigPool {name} {pool.stuck_reason}",
         where=f"MachineConfigPool {name}",
         evidence=join_limited(pool.nodes, MAX_NODES),
         consequence="its nodes would not get the MachineConfig, and their drivers would wait; nothing is changed",
@@ -223,16 +213,6 @@ def _stuck_pool(pool: MachinePool) -> Finding:
         if pool.paused
         else f"oc describe machineconfigpool {name} names the node and the reason; repair it and run again",
     )
-
-
-def stuck_reason(pool: MachinePool) -> str:
-    """Return why a pool rolls nothing out; empty if it does."""
-    if pool.paused:
-        return "is paused"
-    if not pool.degraded:
-        return ""
-    found = (pool.messages.get(each, "") for each in ("RenderDegraded", "NodeDegraded", "Degraded"))
-    return f"is degraded: {next(filter(None, found), 'no message')}"
 
 
 def _unreached_pool(pool: MachinePool, context: RenderContext) -> Finding:
@@ -269,7 +249,11 @@ def _nodes_without_pool(context: RenderContext, openshift: OpenShiftFacts) -> It
 
 def _different_settings(pool: MachinePool, settings: Sequence[HostPrerequisites]) -> Finding:
     first, *others = settings
-    names = [each.name for each in fields(first) if any(_differs(first, other, each.name) for other in others)]
+    names = [
+        each.name
+        for each in fields(first)
+        if any(getattr(other, each.name) != getattr(first, each.name) for other in others)
+    ]
     return Finding(
         code=codes.MACHINE_POOL_SHARED,
         what=f"nodes of MachineConfigPool {pool.name} have different host_prerequisites",
@@ -278,10 +262,6 @@ def _different_settings(pool: MachinePool, settings: Sequence[HostPrerequisites]
         consequence="all nodes of a pool have one configuration; nothing is changed",
         fix="declare the same host_prerequisites for them, or make a MachineConfigPool for each kind of nodes",
     )
-
-
-def _differs(one: HostPrerequisites, other: HostPrerequisites, name: str) -> bool:
-    return bool(getattr(one, name) != getattr(other, name))
 
 
 def _settings_not_carried(context: RenderContext, openshift: OpenShiftFacts) -> Iterator[Finding]:

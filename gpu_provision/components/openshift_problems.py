@@ -18,7 +18,8 @@ from gpu_provision.model.text import MAX_NODES, join_limited, names_by, nodes_at
 
 _IMAGE_STREAM = "ImageStream openshift/driver-toolkit"
 _MAX_TAGS = 5
-_LAST_COREOS = (4, 18)  # the last OpenShift whose CoreOS has an ID of its own
+_LAST_COREOS = (4, 18)  # the last OpenShift whose CoreOS has an ID of its own; the next one is the system below
+_RHEL = OperatingSystem("rhel", "9.6")
 
 
 def problems(context: RenderContext) -> Iterator[Finding]:
@@ -74,7 +75,6 @@ def _unknown_releases(served: Iterable[Target], context: RenderContext) -> Itera
         if each.name not in unknown and not has_own_discovery and has_nfd_labels(each.labels)
         if NFD_OSTREE not in each.labels
     ]
-    by_discovery = "use the Node Feature Discovery of OpenShift, or set nfd.enabled: true"
     if unknown:
         yield _no_release(
             unknown,
@@ -90,7 +90,7 @@ def _unknown_releases(served: Iterable[Target], context: RenderContext) -> Itera
             unlabelled,
             "has no label, so the driver's pods do not run there",
             evidence=f"Node Feature Discovery sets no label {NFD_OSTREE}",
-            fix=by_discovery,
+            fix="use the Node Feature Discovery of OpenShift, or set nfd.enabled: true",
             severity=Severity.ERROR,
         )
 
@@ -108,9 +108,8 @@ def _no_release(names: list[str], what: str, *, evidence: str, fix: str, severit
 
 def _missing_toolkits(served: Iterable[Target], openshift: OpenShiftFacts) -> Iterator[Finding]:
     """Yield releases of CoreOS without a Driver Toolkit image."""
-    built = ((target.toolkit_release, target.name) for target in served if target.toolkit_release)
     tags = sorted(openshift.driver_toolkits)
-    for release, names in names_by(each for each in built if each[0] not in openshift.driver_toolkits):
+    for release, names in names_by((each.toolkit_release, each.name) for each in served if each.lacks_toolkit):
         image = f"oc adm release info {openshift.version or 'VERSION'} --image-for=driver-toolkit"
         yield Finding(
             code=codes.NO_DRIVER_TOOLKIT,
@@ -223,6 +222,3 @@ def next_system(target: Target, openshift: OpenShiftFacts) -> OperatingSystem | 
     version = int(found[1]), int(found[2])
     after = OperatingSystem(COREOS, f"{version[0]}.{version[1]}") if version <= _LAST_COREOS else _RHEL
     return None if after.tag == target.os.tag else after
-
-
-_RHEL = OperatingSystem("rhel", "9.6")

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpu_provision.components.objects import rule
-from gpu_provision.model.cluster import Manifest
+from gpu_provision.model.cluster import Kind, Manifest
 
-CONSTRAINTS = ("security.openshift.io/v1", "SecurityContextConstraints")
+CONSTRAINTS = Kind("security.openshift.io/v1", "SecurityContextConstraints")
 
 _PROFILES = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined"}
 _ANY, _NON_ROOT, _OF_NAMESPACE = {"type": "RunAsAny"}, {"type": "MustRunAsNonRoot"}, {"type": "MustRunAs"}
@@ -20,7 +20,7 @@ _ANY, _NON_ROOT, _OF_NAMESPACE = {"type": "RunAsAny"}, {"type": "MustRunAsNonRoo
 
 def use_constraints(name: str) -> dict[str, Any]:
     """Return the rule that lets an account use one object of this kind."""
-    return rule(CONSTRAINTS[0].partition("/")[0], ["securitycontextconstraints"], ["use"], names=[name])
+    return rule(CONSTRAINTS.api_version.partition("/")[0], ["securitycontextconstraints"], ["use"], names=[name])
 
 
 PRIVILEGED = use_constraints("privileged")
@@ -44,7 +44,7 @@ def _role_of(binding: Manifest) -> tuple[str, str]:
 def _secure(
     item: Manifest, accounts: Mapping[tuple[str, str], str], pods: Sequence[Mapping[str, Any]]
 ) -> Iterator[Manifest]:
-    """Yield an object, and the constraints of an account; those of validations need no more than the validator."""
+    """Yield an object, and after a ServiceAccount its constraints; a validation needs no more than the validator."""
     metadata = item["metadata"]
     if item["kind"] == "Role" and PRIVILEGED in item["rules"]:
         own = use_constraints(accounts[metadata["namespace"], metadata["name"]])
@@ -91,7 +91,7 @@ def constraints(name: str, pods: Sequence[Mapping[str, Any]]) -> Manifest:
         "supplementalGroups": _ANY,
         "volumes": sorted(kinds) or ["none"],
     }
-    return {"apiVersion": CONSTRAINTS[0], "kind": CONSTRAINTS[1], "metadata": {"name": name}, **body}
+    return {"apiVersion": CONSTRAINTS.api_version, "kind": CONSTRAINTS.kind, "metadata": {"name": name}, **body}
 
 
 def _profile(profile: Mapping[str, str]) -> str:

@@ -188,6 +188,7 @@ def _target(  # noqa: PLR0913, PLR0917 - what is known of a node and its cluster
     needs_release = with_toolkit and not pool.driver.use_precompiled and is_coreos(os, facts)
     release = observed_ostree(facts) if needs_release else ""
     group = driver_group(pool, os, driver, observed_kernel(facts), release, needs_release=needs_release)
+    built = release if group else ""
     return Target(
         name=name,
         pool=pool,
@@ -196,8 +197,8 @@ def _target(  # noqa: PLR0913, PLR0917 - what is known of a node and its cluster
         driver=driver,
         driver_group=group,
         on_openshift=openshift is not None,
-        toolkit_release=release if group else "",
-        lacks_toolkit=bool(openshift and group and release and release not in openshift.driver_toolkits),
+        toolkit_release=built,
+        toolkit_image=openshift.driver_toolkits.get(built, "") if openshift else "",
     )
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gpu_provision.components import labels, nfd, validator
+from gpu_provision.components.machine_config import MACHINE_CONFIG
 from gpu_provision.components.targets import is_coreos, node_pools
 from gpu_provision.destroy.nodes import StackIdentity, labelled_nodes, running_operator
 from gpu_provision.destroy.plan import DestroyPlan, StackObjects, plan_destroy
@@ -16,8 +17,8 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.observe import NODE, POD, ResourceClaims, earlier_kinds, member_kinds, node_facts
-from gpu_provision.kube.openshift import MACHINE_CONFIG, MACHINE_CONFIG_POOL, machine_pools
+from gpu_provision.kube.observe import CONFIG_MAP, NODE, POD, ResourceClaims, earlier_kinds, member_kinds, node_facts
+from gpu_provision.kube.openshift import MACHINE_CONFIG_POOL, machine_pools
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref, ref_of
@@ -27,7 +28,7 @@ from gpu_provision.planning.applyset import PART_OF, SET_ID, STACK, applyset_id,
 from gpu_provision.planning.managed_fields import other_managers
 
 _PARALLEL = 12
-_CONFIG_MAP, _LEASE = Kind("v1", "ConfigMap"), Kind("coordination.k8s.io/v1", "Lease")
+_LEASE = Kind("coordination.k8s.io/v1", "Lease")
 _GFD_FEATURES = "nvidia-features-for-"
 
 # Objects that every namespace has.
@@ -107,7 +108,7 @@ def _read_objects(cluster: KubeClient, inventory: Inventory, *, crds: bool, know
         nodes = pool.submit(cluster.list, NODE)
         pods = pool.submit(cluster.list, POD)
         features = pool.submit(cluster.list, nfd.NODE_FEATURE)
-        own = pool.submit(cluster.list, _CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
+        own = pool.submit(cluster.list, CONFIG_MAP, label_selector=f"{labels.MANAGED_BY}=gpu-provision")
         lease = pool.submit(cluster.get, lock.lock_ref(inventory))
         of_stack = member_kinds(inventory).union(*map(earlier_kinds, _own_parents(own.result().items, set_id)))
         lists = pool.map(lambda kind: cluster.list(kind, label_selector=f"{PART_OF}={set_id}").items, of_stack)

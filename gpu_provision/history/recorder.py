@@ -39,6 +39,7 @@ from gpu_provision.model.history import OF_RESOURCE, Ending, History, Record
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.plan import Plan
 from gpu_provision.model.progress import NodeState, RunResult, State
+from gpu_provision.model.text import pluralize
 from gpu_provision.planning.states import Desired
 
 HOSTS = "hosts"  # as Record.only: what a run with --hosts-only looked after
@@ -218,7 +219,7 @@ def record_host_only_run(inventory: Inventory, hosts: int, *, failure: str = "",
 
 
 def _host_count_text(hosts: int) -> str:
-    return f"changed {hosts} host{'' if hosts == 1 else 's'}"
+    return f"changed {pluralize(hosts, 'host')}"
 
 
 def _cluster_with_stack(inventory: Inventory) -> KubeClient | None:

@@ -37,6 +37,12 @@ class Scope(NamedTuple):
         return {key: value for key, value in self._asdict().items() if key != "kind"}
 
 
+def scope_of_object(ref: ObjectRef) -> Scope:
+    """Return the scope of one object."""
+    place = f",metadata.namespace={ref.namespace}" if ref.namespace else ""
+    return Scope(ref.type, field_selector=f"metadata.name={ref.name}{place}")
+
+
 @dataclass(slots=True, eq=False)
 class _ScopeCache:
     """The copies of one scope, and how its watch goes."""

@@ -19,11 +19,13 @@ import msgspec
 from gpu_provision.components import labels
 from gpu_provision.components.gpu_resources import GPU, read_devices
 from gpu_provision.components.labels import NOT_VALIDATED
+from gpu_provision.components.machine_config import MACHINE_CONFIG
+from gpu_provision.components.security_constraints import CONSTRAINTS
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient, ObjectList, path_to
 from gpu_provision.kube.errors import NotFoundError
 from gpu_provision.kube.lock import LockState
-from gpu_provision.kube.openshift import CONFIG_GROUP, MACHINE_CONFIG, needed_resources, read_openshift
+from gpu_provision.kube.openshift import CONFIG_GROUP, needed_resources, read_openshift
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef, ObservedState, ref_of
@@ -31,17 +33,36 @@ from gpu_provision.model.extra_objects import EXTRA_KINDS
 from gpu_provision.model.findings import ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.model.openshift_specs import OPENSHIFT
-from gpu_provision.planning.applyset import PART_OF, STACK, applyset_id, group_kind, kinds_of
+from gpu_provision.planning.applyset import STACK, group_kind, kinds_of, member_selector
 from gpu_provision.rollout.states import writer_of
 
-_OS_ID, _OS_VERSION = (
-    "feature.node.kubernetes.io/system-os_release.ID",
-    "feature.node.kubernetes.io/system-os_release.VERSION_ID",
-)
-
-
+NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
+CONFIG_MAP, SECRET = Kind("v1", "ConfigMap"), Kind("v1", "Secret")
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+GPU_STACKS = "gpustacks.gpu-provision.io"
+_MONITORING = "monitoring.coreos.com/v1"
 _MICROK8S = "microk8s.io/cluster"
 
+MEMBER_KINDS = frozenset(
+    Kind(api_version, kind)
+    for api_version, kinds in {
+        CRD.api_version: CRD.kind,
+        "apps/v1": "DaemonSet Deployment",
+        _MONITORING: "PrometheusRule ServiceMonitor",
+        "node.k8s.io/v1": "RuntimeClass",
+        "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
+        "v1": "ConfigMap Namespace Service ServiceAccount",
+    }.items()
+    for kind in kinds.split()
+)
+"""Kinds of which the components of a stack have objects."""
+
+OPENSHIFT_KINDS = frozenset({CONSTRAINTS, MACHINE_CONFIG})
+"""Kinds of which they have objects on OpenShift alone."""
+
+_KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
+_FROM_NOW = "0"  # a watch from this version begins with all that there is
+ListedObjects = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 # How status.nodeInfo.osImage (PRETTY_NAME of /etc/os-release) begins, and the ID that goes with it.
 _OS_IMAGES: tuple[tuple[str, str], ...] = (
@@ -68,7 +89,7 @@ def node_facts(node: Manifest) -> NodeFacts:
     info = status.get("nodeInfo", {})
     runtime, _, runtime_version = info.get("containerRuntimeVersion", "").partition("://")
     found = metadata.get("labels") or {}
-    named = found.get(_OS_ID, ""), found.get(_OS_VERSION, "")
+    named = found.get(labels.NFD_OS_ID, ""), found.get(labels.NFD_OS_VERSION, "")
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
     cordoned_by, cordoned_at = writer_of(metadata) if unschedulable else ("", "")
     devices = read_devices(status.get("allocatable", {}))
@@ -115,32 +136,6 @@ def ready_message(node: Manifest) -> str:
     return next((str(each.get("message", "")) for each in conditions if each["type"] == "Ready"), "")
 
 
-NODE, POD, NAMESPACE = Kind("v1", "Node"), Kind("v1", "Pod"), Kind("v1", "Namespace")
-_MONITORING = "monitoring.coreos.com/v1"
-GPU_STACKS = "gpustacks.gpu-provision.io"
-
-
-MEMBER_KINDS = frozenset(
-    Kind(api_version, kind)
-    for api_version, kinds in {
-        "apiextensions.k8s.io/v1": "CustomResourceDefinition",
-        "apps/v1": "DaemonSet Deployment",
-        "monitoring.coreos.com/v1": "PrometheusRule ServiceMonitor",
-        "node.k8s.io/v1": "RuntimeClass",
-        "rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding Role RoleBinding",
-        "v1": "ConfigMap Namespace Service ServiceAccount",
-    }.items()
-    for kind in kinds.split()
-)
-"""Kinds of which the components of a stack have objects."""
-
-
-OPENSHIFT_KINDS = frozenset({Kind("security.openshift.io/v1", "SecurityContextConstraints"), MACHINE_CONFIG})
-"""Kinds of which they have objects on OpenShift alone."""
-
-_KNOWN_KINDS = MEMBER_KINDS.union(EXTRA_KINDS, OPENSHIFT_KINDS)
-
-
 def member_kinds(inventory: Inventory) -> frozenset[Kind]:
     """Return the kinds of which a stack can have objects: those of components, and of ``extra_objects``."""
     of_platform = OPENSHIFT_KINDS if inventory.cluster.platform == OPENSHIFT else frozenset[Kind]()
@@ -151,10 +146,6 @@ def earlier_kinds(parent: Manifest) -> frozenset[Kind]:
     """Return the kinds of earlier runs of a stack that its parent names."""
     named = kinds_of(parent)
     return frozenset(kind for kind in _KNOWN_KINDS if group_kind(kind) in named)
-
-
-_FROM_NOW = "0"  # a watch from this version begins with all that there is
-ListedObjects = dict[Kind, ObjectList]  # what was listed of kinds that a run follows: it goes on from there
 
 
 def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjects | None = None) -> ClusterFacts:
@@ -171,8 +162,8 @@ def observe_facts(cluster: KubeClient, inventory: Inventory, listed: ListedObjec
         openshift = read_openshift(cluster, served, found, needed)
         names, secret_names = sorted(named_config_maps(inventory)), sorted(named_secrets(inventory))
         # Read here: a pool that is left waits for its threads, and Ctrl-C does not reach them any more.
-        config_maps = [*pool.map(lambda name: get(_input(inventory, "ConfigMap", name)), names)]
-        secrets = [*pool.map(lambda name: get(_input(inventory, "Secret", name)), secret_names)]
+        config_maps = [*pool.map(lambda name: get(_input(inventory, CONFIG_MAP, name)), names)]
+        secrets = [*pool.map(lambda name: get(_input(inventory, SECRET, name)), secret_names)]
     if listed is not None:
         listed[NODE] = nodes
     return ClusterFacts(
@@ -213,8 +204,8 @@ def find_absent(
     """
     refs = frozenset(wanted)
     found: dict[ObjectRef, bool | None] = {
-        **{_input(inventory, "ConfigMap", name): name in facts.config_maps for name in named_config_maps(inventory)},
-        **{_input(inventory, "Secret", name): name in facts.secrets for name in named_secrets(inventory)},
+        **{_input(inventory, CONFIG_MAP, name): name in facts.config_maps for name in named_config_maps(inventory)},
+        **{_input(inventory, SECRET, name): name in facts.secrets for name in named_secrets(inventory)},
     }
 
     def exists(ref: ObjectRef) -> bool | None:
@@ -266,8 +257,8 @@ def named_secrets(inventory: Inventory) -> frozenset[str]:
     return frozenset(filter(None, (each.licensing_config for each in drivers)))
 
 
-def _input(inventory: Inventory, kind: str, name: str) -> ObjectRef:
-    return ObjectRef("v1", kind, inventory.cluster.namespace, name)
+def _input(inventory: Inventory, kind: Kind, name: str) -> ObjectRef:
+    return ObjectRef(*kind, inventory.cluster.namespace, name)
 
 
 def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
@@ -283,7 +274,7 @@ def observe(  # noqa: PLR0913, PLR0917 - what a reading is about
     ``parent`` is the stack's own ConfigMap, which names the kinds of earlier runs.
     """
     listed, refs = {} if listed is None else listed, frozenset(wanted)
-    mark = f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
+    mark = member_selector(inventory)
     top, pods, passed, held = None, ObjectList([], _FROM_NOW), dict[tuple[str, str], str](), LockState(None, "")
     with RequestPool(cluster) as pool:
         namespaces = cluster.list(NAMESPACE).items
@@ -353,7 +344,7 @@ ValidationVerdicts = Mapping[tuple[str, str], str]
 
 def validations_ref(inventory: Inventory) -> ObjectRef:
     """Return the ConfigMap that holds the stack's records."""
-    return ObjectRef("v1", "ConfigMap", inventory.cluster.namespace, f"{inventory.name}-validations")
+    return ObjectRef(*CONFIG_MAP, inventory.cluster.namespace, f"{inventory.name}-validations")
 
 
 def read_validations(cluster: KubeClient, inventory: Inventory) -> dict[tuple[str, str], str]:
@@ -387,8 +378,10 @@ def validations_manifest(inventory: Inventory, passed: ValidationVerdicts) -> Ma
     return {"apiVersion": ref.api_version, "kind": ref.kind, "metadata": metadata, "data": data}
 
 
-VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1", "resource.k8s.io/v1alpha3")
-"""Of ResourceClaims, the newest first; in all of them an allocation names the driver in the same place."""
+# The newest first; in all of them an allocation names the driver in the same place.
+_CLAIMS = tuple(
+    Kind(f"resource.k8s.io/{version}", "ResourceClaim") for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")
+)
 
 
 class ResourceClaims:
@@ -412,8 +405,9 @@ class ResourceClaims:
             self._known |= named
             self._found = None
             with suppress(ForbiddenError):
-                version = next(
-                    (each for each in VERSIONS if "resourceclaims" in self._cluster.served_resources(each)), ""
+                served = (
+                    kind for kind in _CLAIMS if "resourceclaims" in self._cluster.served_resources(kind.api_version)
                 )
-                self._found = tuple(self._cluster.list(Kind(version, "ResourceClaim")).items) if version else None
+                kind = next(served, None)
+                self._found = tuple(self._cluster.list(kind).items) if kind else None
         return self._found

@@ -1,6 +1,6 @@
-"""Reads what OpenShift's own API tells of a cluster: version, proxy, Driver Toolkit images, MachineConfigPools.
+"""Reads the objects of an OpenShift cluster: version, proxy, Driver Toolkit images, MachineConfigPools.
 
-A right that is missing ends no reading: `OpenShiftFacts.unreadable` has its resource, for what depends on it.
+A missing permission does not end the reading: `OpenShiftFacts.unreadable` has the resource, and findings name it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from gpu_provision.components.machine_config import content_digests, has_machine_configs
+from gpu_provision.components.machine_config import MACHINE_CONFIG, content_digests, has_machine_configs
 from gpu_provision.components.targets import targets
 from gpu_provision.kube.client import KINDS, KubeClient
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, NodeFacts, ObjectRef
@@ -37,9 +37,9 @@ DRIVER_TOOLKIT = ObjectRef("image.openshift.io/v1", "ImageStream", "openshift", 
 FOLLOWED = (CLUSTER_VERSION, PROXY, DRIVER_TOOLKIT)
 """Objects on which drivers depend, so that a change of one makes a reading outdated."""
 
-MACHINE_CONFIG, MACHINE_CONFIG_POOL = (
-    Kind("machineconfiguration.openshift.io/v1", kind) for kind in ("MachineConfig", "MachineConfigPool")
-)
+MACHINE_CONFIG_POOL = Kind(MACHINE_CONFIG.api_version, "MachineConfigPool")
+_DEGRADED = ("RenderDegraded", "NodeDegraded", "Degraded")
+"""Conditions of a pool; the message of the first one that has a message is the most precise."""
 
 
 def read_openshift(
@@ -83,8 +83,7 @@ def platform_facts(found: Mapping[ObjectRef, Manifest]) -> OpenShiftFacts:
 
 def followed_objects(openshift: OpenShiftFacts | None) -> tuple[ObjectRef, ...]:
     """Return the objects of `FOLLOWED` that are there to be read; none on plain Kubernetes."""
-    readable = (ref for ref in FOLLOWED if openshift and _resource(ref.type) not in openshift.unreadable)
-    return tuple(readable)
+    return tuple(ref for ref in FOLLOWED if openshift and _resource(ref.type) not in openshift.unreadable)
 
 
 def needed_resources(inventory: Inventory, facts: ClusterFacts) -> frozenset[str]:
@@ -173,14 +172,12 @@ def machine_pools(found: Iterable[Manifest], nodes: Iterable[NodeFacts]) -> tupl
 
 def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    conditions, rendered = status.get("conditions") or (), status.get("configuration") or {}
-    wanted = spec.get("configuration") or {}
+    rendered, wanted = status.get("configuration") or {}, spec.get("configuration") or {}
     return MachinePool(
         name=name,
         paused=bool(spec.get("paused")),
         nodes=tuple(nodes),
-        conditions={each["type"]: each["status"] for each in conditions},
-        messages={each["type"]: " ".join((each.get("message") or "").split()) for each in conditions},
+        degraded=_degraded(status.get("conditions") or ()),
         rendered=rendered.get("name") or "",
         wanted=wanted.get("name") or "",
         sources=tuple(each["name"] for each in rendered.get("source") or ()),
@@ -189,5 +186,13 @@ def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
         max_unavailable=spec.get("maxUnavailable") or 1,
         machines=status.get("machineCount") or 0,
         updated=status.get("updatedMachineCount") or 0,
-        degraded_machines=status.get("degradedMachineCount") or 0,
     )
+
+
+def _degraded(conditions: Iterable[Mapping[str, str]]) -> str:
+    """Return why a pool is degraded, in one line; empty if it is not."""
+    found = {each["type"]: each for each in conditions if each["type"] in _DEGRADED}
+    if all(each["status"] != "True" for each in found.values()):
+        return ""
+    messages = (" ".join(found[kind].get("message", "").split()) for kind in _DEGRADED if kind in found)
+    return next(filter(None, messages), "no message")

@@ -146,7 +146,12 @@ class Target:
     on_openshift: bool = False
     # Release of Red Hat Enterprise Linux CoreOS whose Driver Toolkit builds its driver; empty if none does.
     toolkit_release: str = ""
-    lacks_toolkit: bool = False  # whether the cluster has no Driver Toolkit image for ``toolkit_release``
+    toolkit_image: str = ""  # Driver Toolkit image of that release; empty if the ImageStream has no such tag
+
+    @property
+    def lacks_toolkit(self) -> bool:
+        """Whether the cluster has no Driver Toolkit image for ``toolkit_release``."""
+        return bool(self.toolkit_release and not self.toolkit_image)
 
     @property
     def labels(self) -> Mapping[str, str]:

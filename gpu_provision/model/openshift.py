@@ -35,8 +35,7 @@ class MachinePool:
     name: str
     paused: bool = False
     nodes: tuple[str, ...] = ()  # names of the nodes of which this is the primary pool, sorted
-    conditions: Mapping[str, str] = field(default_factory=dict)  # type -> status, such as ``Updated`` -> ``True``
-    messages: Mapping[str, str] = field(default_factory=dict)  # type -> message of the condition, in one line
+    degraded: str = ""  # why a node could not be configured, or the configuration not be rendered; empty if neither
     rendered: str = ""  # rendered MachineConfig that all nodes have: ``status.configuration.name``
     wanted: str = ""  # rendered MachineConfig that the nodes are to get: ``spec.configuration.name``
     sources: tuple[str, ...] = ()  # MachineConfigs that ``rendered`` was made of
@@ -46,16 +45,11 @@ class MachinePool:
     max_unavailable: int | str = 1
     machines: int = 0  # ``status.machineCount``
     updated: int = 0  # ``status.updatedMachineCount``
-    degraded_machines: int = 0  # ``status.degradedMachineCount``
-
-    def has_condition(self, name: str) -> bool:
-        """Whether a condition is True."""
-        return self.conditions.get(name) == "True"
 
     @property
-    def degraded(self) -> bool:
-        """Whether the Machine Config Operator could not configure a node, or could not render the configuration."""
-        return any(map(self.has_condition, ("Degraded", "NodeDegraded", "RenderDegraded")))
+    def stuck_reason(self) -> str:
+        """Why the pool rolls nothing out; empty if it does."""
+        return "is paused" if self.paused else f"is degraded: {self.degraded}" if self.degraded else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +60,6 @@ class ClusterProxy:
     https: str = ""
     no_proxy: str = ""
     trusted_ca: str = ""  # ConfigMap of ``openshift-config`` with certificates of the proxy: ``spec.trustedCA.name``
-
-    @property
-    def is_set(self) -> bool:
-        """Whether requests go through a proxy, or have its certificates."""
-        return bool(self.http or self.https or self.trusted_ca)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,11 @@ def join_limited(items: Iterable[str], limit: int, separator: str = ", ") -> str
     return separator.join(every[:limit]) + more
 
 
+def pluralize(number: int, noun: str) -> str:
+    """Return ``1 node`` or ``2 nodes``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def join_or(words: Iterable[str]) -> str:
     """Return the words as a list for people: ``a, b or c``."""
     *head, last = words

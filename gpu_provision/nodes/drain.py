@@ -17,7 +17,8 @@ from gpu_provision.components.labels import CORDONED
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef, ref_of
+from gpu_provision.kube.observe import POD
+from gpu_provision.model.cluster import Manifest, NodeFacts, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, InvalidError, RunFailedError, UnreachableError
 from gpu_provision.model.hosts import Drain
 from gpu_provision.planning.drain_rules import (
@@ -81,7 +82,6 @@ def _change(cluster: KubeClient, name: str, change: Callable[[Manifest], Change 
                 raise
 
 
-POD = Kind("v1", "Pod")
 _RETRY_SECONDS = 2.0  # what frees a budget happens on other nodes, which are not watched
 OnProgress = Callable[[str], None]
 

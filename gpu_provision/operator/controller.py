@@ -13,7 +13,7 @@ from importlib.metadata import version
 from gpu_provision.destroy.discovery import DestroyOptions, discover
 from gpu_provision.destroy.runner import DestroyRunner
 from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.informer import InformerCache, Scope
+from gpu_provision.kube.informer import InformerCache, Scope, scope_of_object
 from gpu_provision.kube.lease import LEADER, LeaderElector
 from gpu_provision.kube.observe import NODE
 from gpu_provision.kube.trim import trim
@@ -37,7 +37,6 @@ from gpu_provision.operator.stack import (
 )
 from gpu_provision.operator.status import Reason, StackProblem, add_later_problem, problem_of
 from gpu_provision.operator.telemetry import ControllerMetrics, EventSink, StackEvent, StatusWriter
-from gpu_provision.reconcile.observer import scope_of_object
 from gpu_provision.reconcile.session import Session
 
 Retarget = Callable[[Inventory], Inventory]  # sets the inventory's cluster to the controller's own

@@ -10,12 +10,11 @@ import yaml
 from gpu_provision.components.objects import is_at_least
 from gpu_provision.inventory.document import KeyPath
 from gpu_provision.inventory.json_schema import ANY, is_about_cluster, resolve_ref, schema
-from gpu_provision.model.cluster import Kind, Manifest
+from gpu_provision.model.cluster import Manifest
 from gpu_provision.operator.stack import GROUP, PLURAL
 
 Schema = dict[str, Any]
 
-DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 CRD_NAME = f"{PLURAL}.{GROUP}"
 MAX_PROBLEMS = 50  # nodes named in a status, which has to stay small in a cluster of 5,000
 

@@ -12,8 +12,8 @@ from gpu_provision.components.extra_objects import absent_kind_finding
 from gpu_provision.destroy import discovery
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError
-from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NAMESPACE, POD, served_groups
+from gpu_provision.kube.informer import InformerCache, Scope, scope_of_object
+from gpu_provision.kube.observe import CRD, NAMESPACE, POD, served_groups
 from gpu_provision.kube.openshift import CONFIG_GROUP
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ref_of
@@ -22,7 +22,7 @@ from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.openshift_specs import KUBERNETES, OPENSHIFT
 from gpu_provision.model.text import join_limited
 from gpu_provision.operator import manifests
-from gpu_provision.operator.crd import CRD_NAME, DEFINITION, LABELS, RULES_KEY, definition
+from gpu_provision.operator.crd import CRD_NAME, LABELS, RULES_KEY, definition
 from gpu_provision.operator.gitops import warn_if_declared_elsewhere
 from gpu_provision.operator.manifests import InstallOptions
 from gpu_provision.operator.stack import (
@@ -36,7 +36,6 @@ from gpu_provision.operator.stack import (
 from gpu_provision.operator.status import condition_of
 from gpu_provision.planning.diff import differences
 from gpu_provision.rbac.roles import ALWAYS_THERE
-from gpu_provision.reconcile.observer import scope_of_object
 
 MANAGER = "gpu-provision-operator"  # field manager, distinct from a stack's: both write to some namespaces
 
@@ -97,7 +96,7 @@ def install(  # noqa: PLR0913 - objects and options
             after = cluster.apply(item, take_back=take_over, manager=MANAGER).object
             if before is None or before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
                 written.append(ref)
-        if ref.type == DEFINITION:
+        if ref.type == CRD:
             _await_object(cluster, ref, _is_established, until, say)
     if shape.image:
         deployment = ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
@@ -247,7 +246,7 @@ def uninstall(
     await_end(Scope(POD, _LABEL_SELECTOR), "the controller's pods", f"kubectl -n {CONTROLLER_NAMESPACE} get pods")
     rights = _list_labelled(cluster, _RBAC_KINDS)
     homes = {item["metadata"]["namespace"] for item in rights if item["kind"] == "Role"} | {CONTROLLER_NAMESPACE}
-    crd = ObjectRef(*DEFINITION, "", CRD_NAME)
+    crd = ObjectRef(*CRD, "", CRD_NAME)
     deleted += _delete(cluster, [*rights, *filter(None, map(cluster.get, (lease_of(None), crd)))])
     await_end(scope_of_object(crd), str(crd), f"kubectl get crd {CRD_NAME} -o yaml shows what holds it")
     warnings = [finding for stack in stacks for finding in warn_if_declared_elsewhere(stack, "destroy")]
@@ -295,7 +294,7 @@ def skew_findings(cluster: KubeClient, controller: str, lease: str) -> tuple[Fin
         findings.append(other_controller)
     live = None
     with contextlib.suppress(ForbiddenError):  # a role that reads stacks need not read their definition
-        live = cluster.get(ObjectRef(*DEFINITION, "", CRD_NAME))
+        live = cluster.get(ObjectRef(*CRD, "", CRD_NAME))
     # Both forms are current: the API server decides about CEL rules.
     changes = min((differences(definition(rules=rules), live) for rules in (True, False)), key=len) if live else ()
     if changes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gpu_provision.history import rollback
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.informer import InformerCache, Scope
+from gpu_provision.kube.informer import InformerCache, Scope, scope_of_object
 from gpu_provision.kube.lease import LEADER, holder_identity, lease_version
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
@@ -32,7 +32,7 @@ from gpu_provision.operator.stack import KEEP, ON_DELETE, STACK, is_released, le
 from gpu_provision.operator.status import Reason, StackEvaluation, StackPhase, evaluate_status, failed_components
 from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.rbac import review
-from gpu_provision.reconcile.observer import Observation, StackObserver, scope_of_object, watched_scopes
+from gpu_provision.reconcile.observer import Observation, StackObserver, watched_scopes
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.run import Outcome
 from gpu_provision.reconcile.states import ProgressReporter, with_steps

@@ -15,12 +15,13 @@ from gpu_provision.hosts.result import HostsResult
 from gpu_provision.model import codes
 from gpu_provision.model.findings import Finding, Severity
 from gpu_provision.model.plan import NOT_IN_INVENTORY, Action, Change, Departure, FieldChange, Plan, ResourceChange
+from gpu_provision.model.text import pluralize
 from gpu_provision.output import findings as findings_view
 from gpu_provision.output import rollout as rollout_view
 from gpu_provision.output import status as status_view
 from gpu_provision.output.findings import to_json_value
 from gpu_provision.output.object_text import field_document, field_line, image_version, is_downgrade, visible_fields
-from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first, pluralize, ranges, wrap
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, join_first, ranges, wrap
 
 SIGNS = {Action.CREATE: ("+", "green"), Action.UPDATE: ("~", "yellow"), Action.DELETE: ("-", "red")}
 _OBSTACLES = {Severity.ERROR: ("blocked by", "red"), Severity.WARNING: ("to know", "yellow")}

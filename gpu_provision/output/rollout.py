@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import Any
 
 from gpu_provision.model.plan import Eviction, NodePreview, Schedule, Wave
+from gpu_provision.model.text import pluralize
 from gpu_provision.output.findings import to_json_value
-from gpu_provision.output.text import PLAIN, Style, group_by, ordered_ranges, pluralize, ranges
+from gpu_provision.output.text import PLAIN, Style, group_by, ordered_ranges, ranges
 
 _MAX_NAMES = 12  # lines of one kind
 _FEW = 6  # waves with a line each

@@ -17,8 +17,9 @@ from gpu_provision.model.progress import (
     State,
     Status,
 )
+from gpu_provision.model.text import pluralize
 from gpu_provision.output.findings import has_errors, to_json_value
-from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, ranges, table
 
 _WORSE = (State.READY, State.PENDING, State.PROGRESSING, State.LEAVING, State.BLOCKED, State.FAILED)
 _MAX_REASON = 160

@@ -97,11 +97,6 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -
     return screen.table(headers, rows, style)
 
 
-def pluralize(number: int, noun: str) -> str:
-    """Return ``1 node`` or ``2 nodes``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Return items by key, in their order."""
     groups: dict[Key, list[Item]] = {}

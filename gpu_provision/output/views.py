@@ -11,11 +11,12 @@ from gpu_provision.adopt.plan import Adoption, Disposition
 from gpu_provision.model.cluster import ref_of
 from gpu_provision.model.findings import Severity
 from gpu_provision.model.plan import Action, DestroyResult, Difference, Drift, FieldDrift, Origin, Plan
+from gpu_provision.model.text import pluralize
 from gpu_provision.output.findings import finding_text, has_errors, merge_findings, to_json_value
 from gpu_provision.output.object_text import HIDDEN, display_value, field_document, field_line, field_value, is_secret
 from gpu_provision.output.plan import change_document, changes, resource_document, resource_text
 from gpu_provision.output.status import not_installed
-from gpu_provision.output.text import PLAIN, Style, group_by, indent, pluralize, ranges, table, wrap
+from gpu_provision.output.text import PLAIN, Style, group_by, indent, ranges, table, wrap
 from gpu_provision.verify.run import Check, CheckOutcome, Verification
 
 if TYPE_CHECKING:

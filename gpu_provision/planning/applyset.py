@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from gpu_provision.components import labels
 from gpu_provision.components.objects import digest
 from gpu_provision.model.cluster import Kind, Manifest, ObjectRef
+from gpu_provision.model.inventory import Inventory
 
 STACK, PART_OF = labels.STACK, labels.APPLYSET_PART_OF
 SET_ID = "applyset.kubernetes.io/id"
@@ -28,6 +29,11 @@ def applyset_id(stack: str, namespace: str) -> str:
     identity = f"{stack}.{namespace}.ConfigMap."
     text = base64.urlsafe_b64encode(hashlib.sha256(identity.encode()).digest()).rstrip(b"=").decode()
     return f"applyset-{text}-v1"
+
+
+def member_selector(inventory: Inventory) -> str:
+    """Return the label selector of the members of a stack's ApplySet."""
+    return f"{PART_OF}={applyset_id(inventory.name, inventory.cluster.namespace)}"
 
 
 def parent(stack: str, namespace: str, members: Iterable[ObjectRef]) -> Manifest:

@@ -15,7 +15,7 @@ from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest
 from gpu_provision.model.findings import Finding
 from gpu_provision.model.hosts import Drain
-from gpu_provision.model.text import join_limited
+from gpu_provision.model.text import join_limited, pluralize
 
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of a mirror pod, which shows a static pod
 _TEMPLATE_HASH = "pod-template-hash"
@@ -105,7 +105,7 @@ def not_drained_finding(node: str, seconds: int, left: DrainPlan, refusals: Mapp
     waiting = [f"{describe_pod(pod)}: {refusals.get(pod['metadata']['uid'], 'still ending')}" for pod in left.leaving]
     return Finding(
         code=codes.NOT_DRAINED,
-        what=f"{len(waiting)} pod{'' if len(waiting) == 1 else 's'} did not leave the node within {seconds} s",
+        what=f"{pluralize(len(waiting), 'pod')} did not leave the node within {seconds} s",
         where=node,
         evidence=join_limited(waiting, MAX_NAMED),
         fix="have more replicas run elsewhere, or give it more time: drain: {timeout_seconds: ...}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpu_provision.components import machine_config, targets
 from gpu_provision.components.labels import NFD_GPU, has_nfd_labels
-from gpu_provision.components.machine_config import NAME, identity_of, reached_pools, stuck_reason
+from gpu_provision.components.machine_config import NAME, identity_of, reached_pools
 from gpu_provision.model.cluster import Manifest, NodeFacts, RenderContext, Target
 from gpu_provision.model.openshift import (
     CONFIG_REASON,
@@ -45,20 +45,20 @@ def _progress_of_node(
         return State.PROGRESSING, f"{name} drains and reboots the node"
     if all(openshift.holds(pool, current, each) for each in wanted):
         return State.READY, ""
-    if stuck := stuck_reason(pool):
-        return State.FAILED, f"{name} {stuck}"
+    if pool.stuck_reason:
+        return State.FAILED, f"{name} {pool.stuck_reason}"
     return State.PROGRESSING, f"waits for its turn: {_progress(pool, wanted, openshift)}"
 
 
-def rollout_state(configs: Iterable[Manifest], openshift: OpenShiftFacts) -> NodeState:
+def rollout_state(configs: Sequence[Manifest], openshift: OpenShiftFacts) -> NodeState:
     """Return how far all pools are; failed once none of the unfinished ones goes on."""
     unfinished = [
         (pool, wanted)
         for pool, wanted in _configs_by_pool(configs, openshift)
         if not all(openshift.holds(pool, pool.rendered, each) for each in wanted)
     ]
-    stuck = [f"MachineConfigPool {pool.name} {reason}" for pool, _ in unfinished if (reason := stuck_reason(pool))]
-    rolling = [_progress(pool, wanted, openshift) for pool, wanted in unfinished if not stuck_reason(pool)]
+    stuck = [f"MachineConfigPool {pool.name} {pool.stuck_reason}" for pool, _ in unfinished if pool.stuck_reason]
+    rolling = [_progress(pool, wanted, openshift) for pool, wanted in unfinished if not pool.stuck_reason]
     state = State.PROGRESSING if rolling else State.FAILED if stuck else State.READY
     # Each step of a state is a line of the progress.
     steps = ", ".join(f"{pool.updated}/{pool.machines}" for pool, _ in unfinished) if rolling else ""
@@ -78,11 +78,10 @@ def possible_configs(context: RenderContext) -> list[Manifest]:
 
 
 def _configs_by_pool(
-    configs: Iterable[Manifest], openshift: OpenShiftFacts
+    configs: Sequence[Manifest], openshift: OpenShiftFacts
 ) -> Iterator[tuple[MachinePool, list[ConfigIdentity]]]:
-    known = [*configs]
     for pool in openshift.pools:
-        if own := [identity_of(each) for each in known if pool in reached_pools(each, openshift)]:
+        if own := [identity_of(each) for each in configs if pool in reached_pools(each, openshift)]:
             yield pool, own
 
 

@@ -110,7 +110,7 @@ def object_change(component: str, manifest: Manifest, seen: ClusterState) -> Ite
     ref = ref_of(manifest)
     live = seen.observed.members.get(ref)
     if live is None:
-        effects = _reboots(manifest, seen)
+        effects = machine_config.reboot_effects(manifest, seen.context.openshift)
         yield Change(component=component, action=Action.CREATE, ref=ref, effects=effects, manifest=manifest)
     elif fields := differences(manifest, live):
         change = Change(component=component, action=Action.UPDATE, ref=ref, fields=fields, manifest=manifest)
@@ -123,8 +123,9 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
     A driver restarts only for another installation.
     """
     manifest = change.manifest
-    if manifest and any(each.path.startswith("spec") for each in change.fields) and (why := _reboots(manifest, seen)):
-        return replace(change, nodes=(), effects=why)
+    reboots = machine_config.reboot_effects(manifest, seen.context.openshift) if manifest else ()
+    if reboots and any(each.path.startswith("spec") for each in change.fields):
+        return replace(change, nodes=(), effects=reboots)
     if manifest is None or not any(each.path.startswith(_RESTARTING) for each in change.fields):
         return replace(change, nodes=(), effects=())
     affected = [*_pods_of(manifest, seen)]
@@ -137,11 +138,6 @@ def with_effects(change: Change, seen: ClusterState) -> Change:
         return replace(change, nodes=_sort_names(node for node, _ in affected), effects=())
     outdated = _sort_names(node for node, pod in affected if not has_installed(pod, manifest))
     return replace(change, nodes=outdated, effects=() if outdated else (NO_DRIVER_RESTART,))
-
-
-def _reboots(item: Manifest, seen: ClusterState) -> tuple[str, ...]:
-    is_config = component_of(item) == machine_config.NAME
-    return machine_config.reboot_effects(item, seen.context.openshift) if is_config else ()
 
 
 _RESTARTING = ("spec.template", "spec.updateStrategy")

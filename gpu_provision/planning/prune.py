@@ -37,11 +37,9 @@ def deletions(seen: ClusterState) -> Iterator[Change]:
     """Yield the deletions of undeclared objects that are not in use."""
     for ref, live in _unwanted_objects(seen):
         if not is_in_use(live, seen.context, seen.pods):
-            component = component_of(live)
-            is_config = component == machine_config.NAME
             # As the cluster is: nodes reboot, too, for an inventory that declares plain Kubernetes.
-            effects = machine_config.reboot_effects(live, seen.context.facts.openshift) if is_config else ()
-            yield Change(component=component, action=Action.DELETE, ref=ref, effects=effects)
+            effects = machine_config.reboot_effects(live, seen.context.facts.openshift)
+            yield Change(component=component_of(live), action=Action.DELETE, ref=ref, effects=effects)
 
 
 def emptied_daemonsets(seen: ClusterState, moved: Collection[str]) -> Iterator[Change]:

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from gpu_provision.components import machine_config, nfd, prerequisites
+from gpu_provision.components.machine_config import MACHINE_CONFIG
 from gpu_provision.components.monitoring import PROMETHEUS_RULES, SERVICE_MONITORS
 from gpu_provision.history.store import history_ref
 from gpu_provision.kube.client import KINDS
 from gpu_provision.kube.lock import lock_ref
 from gpu_provision.kube.observe import member_kinds, named_config_maps, named_secrets, validations_ref
-from gpu_provision.kube.openshift import MACHINE_CONFIG
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, Permission, ref_of
 from gpu_provision.model.inventory import Inventory
 from gpu_provision.model.openshift_specs import OPENSHIFT

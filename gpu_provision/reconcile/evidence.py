@@ -24,7 +24,7 @@ from gpu_provision.planning.prune import superseded_pods
 from gpu_provision.planning.states import NO_POD, ClusterState, ComponentNode, daemonset_on
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, STACK_KEPT, is_kept
 from gpu_provision.planning.verdicts import RUNS_IN, STARTUP_TAINT, VALIDATIONS, Verdict, has_startup_taint, verdict_of
-from gpu_provision.reconcile.observer import Memo
+from gpu_provision.reconcile.cluster_state import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.states import NOT_VALIDATED
 from gpu_provision.reconcile.steps import ReadLog

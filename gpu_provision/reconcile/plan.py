@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gpu_provision.diagnostics.pods import node_of
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError, NotFoundError
-from gpu_provision.kube.observe import ListedObjects, find_absent, observe, observe_facts
+from gpu_provision.kube.observe import CONFIG_MAP, ListedObjects, find_absent, observe, observe_facts
 from gpu_provision.kube.transport import RequestPool
-from gpu_provision.model.cluster import Kind, Manifest, ObjectRef, ObservedState, RenderContext, ref_of
+from gpu_provision.model.cluster import Manifest, ObjectRef, ObservedState, RenderContext, ref_of
 from gpu_provision.model.codes import ABSENT, MACHINE_CONFIG_UNREACHED, MACHINE_POOL_SHARED, MACHINE_POOL_STUCK
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, Severity
 from gpu_provision.model.inventory import ALL, Inventory, RunSelection
@@ -35,7 +35,6 @@ from gpu_provision.planning.upgrades import DRIVER, is_kept, needs_rollout
 from gpu_provision.planning.verdicts import RUNS_IN, verdict_of
 from gpu_provision.rbac import review
 
-_CONFIG_MAP = Kind("v1", "ConfigMap")
 _PARALLEL_DRY_RUNS = 12
 _MAX_NAMED = 4
 _FORBIDDEN = "GP303"
@@ -47,7 +46,7 @@ def server_dry_run(cluster: KubeClient, draft: Plan, seen: ClusterState) -> tupl
         answers = list(pool.map(lambda change: _dry_run(cluster, change, seen.observed), draft.changes))
     owners = dict[str, ObjectRef]()  # a stack that is gone owns nothing
     for set_id in sorted({answer.set_id for answer in answers if isinstance(answer, _Foreign)}):
-        for owner in cluster.list(_CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
+        for owner in cluster.list(CONFIG_MAP, label_selector=f"{SET_ID}={set_id}").items[:1]:
             owners[set_id] = ref_of(owner)
     taken: dict[str, list[ObjectRef]] = {}
     changes, problems = [], list(draft.findings)

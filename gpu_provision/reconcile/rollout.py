@@ -24,8 +24,8 @@ from gpu_provision.planning.applyset import matches_node
 from gpu_provision.planning.rollout_changes import with_departures, with_rollout_changes
 from gpu_provision.planning.states import ClusterState, ComponentNode
 from gpu_provision.planning.upgrades import DRIVER, needs_rollout
+from gpu_provision.reconcile.cluster_state import Memo
 from gpu_provision.reconcile.desired_drivers import desired_drivers, labels_to_remove, nodes_without_driver
-from gpu_provision.reconcile.observer import Memo
 from gpu_provision.reconcile.plan import ClusterPlan
 from gpu_provision.reconcile.rollout_states import (
     leaving_state,

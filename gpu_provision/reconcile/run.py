@@ -29,8 +29,8 @@ from gpu_provision.planning.prune import FOLLOWS_NODES, deletions
 from gpu_provision.planning.states import ClusterState, ComponentNode, Desired
 from gpu_provision.planning.upgrades import DRIVER
 from gpu_provision.planning.verdicts import postpone_validations
+from gpu_provision.reconcile.cluster_state import WATCHED, ClusterStateBuilder, LiveState, follows_machines, run_scopes
 from gpu_provision.reconcile.evidence import Crashes, CrashLog, Validations
-from gpu_provision.reconcile.observer import WATCHED, LiveState, SituationBuilder, follows_machines, run_scopes
 from gpu_provision.reconcile.plan import ClusterPlan, void_failed_validations
 from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.rollout_states import drivers_without_deadline
@@ -200,8 +200,8 @@ class Run:
         self._began, self._before = time.monotonic(), cluster.requests
         self._progress = ProgressReporter(listen, self._began, known=live.ready if live else {})
         self._deadlines, self._live = deadline_tracker(reading), live
-        self._situations = live.situations if live else SituationBuilder(void_failed_validations(reading))
-        self._situations.read_rendered = partial(read_rendered, cluster)
+        self._builder = live.builder if live else ClusterStateBuilder(void_failed_validations(reading))
+        self._builder.read_rendered = partial(read_rendered, cluster)
         self._objects = Applier(cluster, reading)
         self._validations = Validations(cluster, reading)
         self._rollout = RolloutController(cluster, inventory)
@@ -339,11 +339,11 @@ class Run:
                 self._steps.pause(looked + min(pauses * spent, most) - time.monotonic())
 
     def _evaluate(self, cache: InformerCache, now: float) -> tuple[ClusterState, list[Step]]:
-        seen = self._situations.build(cache, self._objects.members, self._validations.passed)
+        seen = self._builder.build(cache, self._objects.members, self._validations.passed)
         self._objects.apply_changed(seen.desired, seen.observed.members)
         self._deadlines.rejected |= self._objects.rejected
         self._validations.collect(seen)
-        raw, rollout = self._with_rollout(seen, cache, self._situations.states(seen)), self._rollout
+        raw, rollout = self._with_rollout(seen, cache, self._builder.states(seen)), self._rollout
         logs = list(self._crashes.start_reading(raw, seen))
         without_deadline = drivers_without_deadline(rollout.nodes.values())
         settled = self._deadlines.settle(

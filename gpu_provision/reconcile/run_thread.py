@@ -22,7 +22,7 @@ from gpu_provision.reconcile.plan import ClusterPlan, blocking_findings, missing
 
 if TYPE_CHECKING:
     from gpu_provision.history.rollback import RollbackTarget
-    from gpu_provision.reconcile.observer import LiveState
+    from gpu_provision.reconcile.cluster_state import LiveState
     from gpu_provision.reconcile.run import Outcome
 
 _STEP_SECONDS = 10

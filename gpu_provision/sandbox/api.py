@@ -7,7 +7,8 @@ Objects are plain dicts; every call returns a copy that the caller may change.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 Object = dict[str, Any]
@@ -54,6 +55,16 @@ class ApiError(Exception):
         self.code, self.reason, self.message = code, reason, message
 
 
+@contextmanager
+def ignoring(*codes: int) -> Iterator[None]:
+    """Ignore errors of the API server with these codes."""
+    try:
+        yield
+    except ApiError as refusal:
+        if refusal.code not in codes:
+            raise
+
+
 class Api(ABC):
     """Requests of controllers and nodes; an empty ``namespace`` means cluster scope, or all namespaces.
 
@@ -73,6 +84,12 @@ class Api(ABC):
     async def get(self, resource: ApiResource, name: str, namespace: str = "") -> Object:
         """Return one object. Raises ApiError 404."""
         return dict(await self.request("GET", ObjectPath(resource, namespace, name)))
+
+    async def find(self, resource: ApiResource, name: str, namespace: str = "") -> Object | None:
+        """Return one object; None if there is none."""
+        with ignoring(NOT_FOUND):
+            return await self.get(resource, name, namespace)
+        return None
 
     async def list(self, resource: ApiResource, namespace: str = "", **selectors: str) -> tuple[list[Object], str]:
         """Return the objects and the resourceVersion to watch from."""
@@ -129,4 +146,4 @@ DISRUPTION_BUDGETS = ApiResource("policy", "v1", "poddisruptionbudgets")
 DEFINITIONS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 RUNTIME_CLASSES = ApiResource("node.k8s.io", "v1", "runtimeclasses")
 NODE_FEATURES = ApiResource("nfd.k8s-sigs.io", "v1alpha1", "nodefeatures")
-NOT_FOUND, CONFLICT = 404, 409
+NOT_FOUND, CONFLICT, TOO_MANY_REQUESTS = 404, 409, 429

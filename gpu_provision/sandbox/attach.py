@@ -16,7 +16,8 @@ from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES, ApiError
 from gpu_provision.sandbox.client import HttpApi, KubeCredentials, load_credentials
 from gpu_provision.sandbox.errors import NoAnswerError, SandboxError, SandboxProblem
-from gpu_provision.sandbox.fleet import Fleet, load_fleet
+from gpu_provision.sandbox.fleet import Fleet
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import ADDRESS, ContainerLogs, LogKey, kubelet_server
 from gpu_provision.sandbox.kubelet.machine import Simulation

@@ -160,7 +160,7 @@ def _directory(fleet: str | Path, directory: Path | None) -> Path:
     if directory is None:
         name = str(fleet)
         if "/" in name or name.endswith((".yaml", ".yml")):
-            from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a file is named
+            from gpu_provision.sandbox.fleet_file import load_fleet  # noqa: PLC0415 - YAML only where a file is named
 
             name = load_fleet(fleet).name
         directory = sandbox_directory(name)
@@ -184,7 +184,7 @@ def _lifecycle_lock(home: Path) -> Iterator[None]:
 
 def _start(fleet: str | Path, home: Path) -> None:
     """Launch the process; it takes its lock before the launcher returns."""
-    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - YAML only where a sandbox starts
+    from gpu_provision.sandbox.fleet_file import load_fleet  # noqa: PLC0415 - YAML only where a sandbox starts
 
     load_fleet(fleet)  # its problems are better told here than by a process without a terminal
     named = str(Path(fleet).resolve()) if Path(fleet).suffix in {".yaml", ".yml"} else str(fleet)
@@ -256,7 +256,8 @@ def _check_currency(fleet: str | Path, sandbox: Sandbox) -> None:
     if sandbox.code != source_digest():
         what = "the sandbox was started by other code of gpu-provision than this command is"
     elif Path(fleet).suffix in {".yaml", ".yml"}:
-        from gpu_provision.sandbox.fleet import fleet_digest, load_fleet  # noqa: PLC0415 - only for fleet files
+        from gpu_provision.sandbox.fleet import fleet_digest  # noqa: PLC0415 - only for fleet files
+        from gpu_provision.sandbox.fleet_file import load_fleet  # noqa: PLC0415 - as above
 
         if sandbox.fleet != fleet_digest(load_fleet(fleet)):
             where, what = str(fleet), "the sandbox runs with another version of this fleet file"

@@ -263,17 +263,18 @@ class ConditionUpdate(NamedTuple):
     message: str = ""
 
 
-def set_condition(conditions: list[dict[str, Any]], wanted: ConditionUpdate, moment: datetime) -> list[dict[str, Any]]:
-    """Return the conditions with this one set; its transition time moves only when its status does."""
-    present = next((one for one in conditions if one["type"] == wanted.kind), None)
-    new = {"type": wanted.kind, "status": wanted.state, "reason": wanted.reason, "message": wanted.message}
-    if present is None:
-        return [*conditions, {**new, "lastTransitionTime": format_time(moment)}]
-    if new.items() <= present.items():
-        return conditions
-    kept = present["lastTransitionTime"] if present["status"] == wanted.state else format_time(moment)
-    new = {**present, **new, "lastTransitionTime": kept}
-    return [new if one is present else one for one in conditions]
+def set_conditions(obj: Object, moment: datetime, *wanted: ConditionUpdate) -> list[dict[str, Any]]:
+    """Return an object's conditions with these ones set; a transition time moves only when its status does."""
+    found: list[dict[str, Any]] = list(status(obj).get("conditions") or ())
+    for update in wanted:
+        present = next((one for one in found if one["type"] == update.kind), None)
+        new = {"type": update.kind, "status": update.state, "reason": update.reason, "message": update.message}
+        if present is None:
+            found.append({**new, "lastTransitionTime": format_time(moment)})
+        elif not new.items() <= present.items():
+            kept = present["lastTransitionTime"] if present["status"] == update.state else format_time(moment)
+            found[found.index(present)] = {**present, **new, "lastTransitionTime": kept}
+    return found
 
 
 def container_statuses(pod: Object) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from gpu_provision.sandbox.api import NODES
 from gpu_provision.sandbox.apiserver.server import Server, serve
 from gpu_provision.sandbox.controllers import run_controllers
 from gpu_provision.sandbox.errors import SandboxError
-from gpu_provision.sandbox.fleet import Fleet, fleet_digest, load_fleet
+from gpu_provision.sandbox.fleet import Fleet, fleet_digest
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import LogKey
 from gpu_provision.sandbox.kubelet.node import SIMULATED

@@ -117,7 +117,7 @@ def test_the_pools_that_reboot_are_named() -> None:
         "reboots 2 nodes of MachineConfigPool gpu, 50% at a time",
         "reboots 1 node of MachineConfigPool worker, 1 at a time",
     )
-    assert reboot_effects(worker, None) == ()
+    assert reboot_effects(worker, None) == reboot_effects({**worker, "kind": "ConfigMap"}, openshift) == ()
 
 
 def test_a_node_of_its_own_settings_counts_with_them() -> None:

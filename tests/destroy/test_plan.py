@@ -9,9 +9,9 @@ import pytest
 
 from gpu_provision.components import COMPONENTS
 from gpu_provision.components.labels import COMPONENT
+from gpu_provision.components.machine_config import MACHINE_CONFIG
 from gpu_provision.destroy.nodes import gpu_users
 from gpu_provision.destroy.plan import StackObjects, plan_destroy, waves
-from gpu_provision.kube.openshift import MACHINE_CONFIG
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.openshift import MachinePool

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.inventory import load
-from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.state import sandbox_directory
 from tests.documents import CHECKOUT, Reader
 

@@ -78,7 +78,7 @@ def _serve(line: socket.socket) -> None:
     from pyinfra.api.connectors import get_all_connectors  # noqa: PLC0415
 
     from gpu_provision.hosts import session  # noqa: F401, PLC0415
-    from gpu_provision.sandbox import fleet  # noqa: F401, PLC0415
+    from gpu_provision.sandbox import fleet_file  # noqa: F401, PLC0415
 
     get_all_connectors()
     while True:

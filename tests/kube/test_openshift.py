@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube.client import KubeClient, ObjectList
-from gpu_provision.kube.openshift import needed_resources, read_openshift
+from gpu_provision.kube.openshift import machine_pools, needed_resources, read_openshift
 from gpu_provision.model.cluster import Kind, Manifest, NodeFacts, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.openshift import (
@@ -132,8 +132,7 @@ KNOWN = OpenShiftFacts(
             name="gpu",
             paused=True,
             nodes=("gpu-0", "gpu-1"),
-            conditions={"Updated": "False", "NodeDegraded": "True"},
-            messages={"Updated": "", "NodeDegraded": "Node gpu-1 is reporting: disk full"},
+            degraded="Node gpu-1 is reporting: disk full",
             rendered="rendered-gpu-1",
             wanted="rendered-gpu-2",
             sources=("00-worker", "99-gpu"),
@@ -141,7 +140,6 @@ KNOWN = OpenShiftFacts(
             max_unavailable="25%",
             machines=2,
             updated=1,
-            degraded_machines=1,
         ),
         MachinePool(name="master", nodes=("master-0",)),
         MachinePool(name="worker", nodes=("worker-0",)),
@@ -157,8 +155,24 @@ KNOWN = OpenShiftFacts(
 def test_everything_is_read() -> None:
     found = read()
     assert found == KNOWN
-    assert [pool.degraded for pool in KNOWN.pools] == [True, False, False]
     assert (KNOWN.pool_of("gpu-1"), KNOWN.pool_of("edge-0")) == (KNOWN.pools[0], None)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        ({"Degraded": ("True", "1 node"), "NodeDegraded": ("True", "disk full")}, "disk full"),
+        ({"NodeDegraded": ("True", "disk full"), "RenderDegraded": ("True", "no Ignition")}, "no Ignition"),
+        ({"Degraded": ("True", "")}, "no message"),
+        ({"Updating": ("True", "all nodes"), "Degraded": ("False", "")}, ""),
+    ],
+)
+def test_the_most_precise_condition_says_why_a_pool_is_stuck(
+    conditions: dict[str, tuple[str, str]], reason: str
+) -> None:
+    found = [{"type": kind, "status": status, "message": text} for kind, (status, text) in conditions.items()]
+    [pool] = machine_pools([{**machine_pool("worker"), "status": {"conditions": found}}], ())
+    assert pool.degraded == reason
 
 
 def test_another_cluster_has_no_facts() -> None:

@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from gpu_provision.kube.client import KubeClient
+from gpu_provision.kube.observe import CRD
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, RunFailedError, Severity
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.crd import CRD_NAME, DEFINITION, RULES_KEY, definition
+from gpu_provision.operator.crd import CRD_NAME, RULES_KEY, definition
 from gpu_provision.operator.install import install, skew_findings
 from gpu_provision.operator.manifests import InstallOptions
 from gpu_provision.operator.stack import DEFAULT_LEASE, LEASE_ANNOTATION, NAMESPACE_ANNOTATION, stack_of
@@ -64,7 +65,7 @@ def test_rules_that_the_server_refuses_are_left_out(cluster: KubeClient, monkeyp
     def causes(item: Manifest, info: ResourceInfo) -> list[Cause]:
         return [*object_causes(item, info), *([TOO_DEAR] if RULES_KEY in str(item) else [])]
 
-    ref = ObjectRef(*DEFINITION, "", CRD_NAME)
+    ref = ObjectRef(*CRD, "", CRD_NAME)
     install(cluster, InstallOptions(), [], seconds=30)
     assert RULES_KEY in str(cluster.read(ref))
     monkeypatch.setattr("gpu_provision.sandbox.apiserver.strategy.object_causes", causes)

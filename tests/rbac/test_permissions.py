@@ -16,7 +16,7 @@ from gpu_provision.model.rollout_policy import UpgradePolicy
 from gpu_provision.planning.prepare import prepare
 from gpu_provision.rbac import permissions
 from gpu_provision.rbac.roles import grants, rules_of
-from gpu_provision.reconcile.observer import run_scopes
+from gpu_provision.reconcile.cluster_state import run_scopes
 from tests.components.builders import inventory, inventory_with, with_spec
 
 STACK = inventory()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 
+from gpu_provision.kube.client import KubeClient
 from gpu_provision.model.cluster import ObjectRef, ref_of
 from gpu_provision.model.progress import NodeState, State
 from gpu_provision.model.rollout_policy import UpgradePolicy
+from gpu_provision.planning.states import evaluate_states
 from gpu_provision.planning.upgrades import DRIVER_KEPT, OUTDATED, UPGRADE_UNFINISHED
-from gpu_provision.reconcile.desired_drivers import desired_drivers
+from gpu_provision.reconcile.desired_drivers import AWAITS_CONFIG, desired_drivers
+from gpu_provision.reconcile.rollout import RolloutController
 from gpu_provision.reconcile.rollout_states import (
     drivers_without_deadline,
     leaving_state,
@@ -38,7 +42,8 @@ from gpu_provision.rollout.snapshot import (
 from gpu_provision.rollout.state_machine import Decision
 from gpu_provision.rollout.state_machine import RolloutPhase as Phase
 from gpu_provision.rollout.states import STATE, UpgradeState
-from tests.planning.builders import Stack
+from tests.planning.builders import Stack, labelled, outdated
+from tests.reconcile.builders import FakeCache, node_object
 
 CASES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
 KEY = ("driver", "n1")
@@ -157,3 +162,19 @@ def test_a_node_that_leaves_stands_where_its_rollout_stands(case: list[Any]) -> 
     raw = NodeState(component="node_labels", node="n1", state=State.LEAVING)
     found = leaving_state(node, Decision(phase=Phase[phase], **fields), raw, UpgradePolicy(auto_upgrade=auto_upgrade))
     assert (found.state, found.reason) == (State[expected], reason)
+
+
+def test_a_rollout_leaves_nodes_alone_until_their_reboot() -> None:
+    """The Machine Config Operator drains the node by itself, and its driver starts in the new boot."""
+    stack = Stack(facts=labelled())
+    for node in ("t4-1", "t4-2"):
+        stack.put(outdated(stack.pod("driver", node)))
+    raw = evaluate_states(stack.situation)
+    raw["machine_config", "t4-1"] = NodeState(component="machine_config", node="t4-1", state=State.PROGRESSING)
+    nodes = [node_object(each.name, dict(each.labels)) for each in stack.context.facts.nodes]
+    api = cast("KubeClient", SimpleNamespace(eviction_version=lambda: "policy/v1"))
+    controller = RolloutController(api, stack.inventory)
+    controller.update(stack.situation, FakeCache({ref_of(each): each for each in nodes}), raw, {})
+    assert controller.nodes["t4-1"].exclusion_reason == AWAITS_CONFIG
+    assert "t4-1" not in {action.node for action in controller.decision.actions}
+    assert "t4-2" in {action.node for action in controller.decision.actions}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_provision.sandbox.errors import FleetError
-from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.fleet_file import load_fleet
 
 BAD = sorted((Path(__file__).parent / "fleets" / "bad").glob("*.yaml"))
 EXPECTED = re.compile(r"# (GP\d+)(?: line (\d+))?(?: (\S+))?: (.*?)(?: -> (.*))?$")

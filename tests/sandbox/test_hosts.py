@@ -14,7 +14,7 @@ from unittest.mock import ANY
 import pytest
 
 from gpu_provision.sandbox import hosts
-from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.hosts import SimulatedHost, isolation
 from gpu_provision.sandbox.hosts.spec import HostSpec, to_host_spec
 from gpu_provision.sandbox.state import DIRECTORY_VARIABLE, sandbox_directory

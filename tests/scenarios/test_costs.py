@@ -16,7 +16,7 @@ import pytest
 
 import gpu_provision
 from gpu_provision.planning import states as planned_states
-from gpu_provision.reconcile import observer
+from gpu_provision.reconcile import cluster_state
 from tests import data_file
 from tests.crowd import Crowd
 from tests.request_counts import count_requests
@@ -84,7 +84,7 @@ def _counted(patch: pytest.MonkeyPatch) -> list[None]:
         calls.append(None)
         return compute(*arguments)
 
-    for module in (planned_states, observer):
+    for module in (planned_states, cluster_state):
         patch.setattr(module, "evaluate_node", counted)
     return calls
 

@@ -34,7 +34,6 @@ class _Seen:
 
     name: str
     component: str
-    born: int
     renewed: int  # when it last began: when it was created, restarted or booted
     node: str = ""
     count: Any = None  # restarts of a pod's first container, or the boot of a node
@@ -84,7 +83,7 @@ class Witness:
         component = metadata.get("labels", {}).get("gpu-provision.io/component", "")
         # A Node that registers again in the same boot is the same machine.
         key = metadata["uid"] if live["kind"] == "Pod" else event.name
-        known = self._seen.setdefault(key, _Seen(event.name, component, version, version))
+        known = self._seen.setdefault(key, _Seen(event.name, component, version))
         known.node = live["spec"].get("nodeName", "")
         count = status.get("nodeInfo", {}).get("bootID") or _restarts(live)
         if known.count is not None and count != known.count:

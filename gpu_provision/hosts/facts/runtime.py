@@ -231,8 +231,6 @@ NAMES: Mapping[str, str] = {
 }
 """Names of limits as ulimits and inventories have them -> as the kernel prints them."""
 
-UNLIMITED = "unlimited"
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:

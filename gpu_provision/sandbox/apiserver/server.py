@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 from aiohttp import web
 
-from gpu_provision.sandbox.api import Object
+from gpu_provision.sandbox.api import Object, ignoring
 from gpu_provision.sandbox.apiserver import auth
 from gpu_provision.sandbox.apiserver.auth import ANONYMOUS, Tokens
 from gpu_provision.sandbox.apiserver.errors import StatusError, no_such_path
@@ -169,11 +169,8 @@ def _keep_namespace_defaults(registry: Registry, authority: str) -> None:
 
     def create_defaults(namespace: str) -> None:
         for obj in (account, {**root, "data": {"ca.crt": authority}}):
-            try:
+            with ignoring(403, 404):  # a terminating or deleted namespace
                 ensure(registry, {**obj, "metadata": {**obj["metadata"], "namespace": namespace}})
-            except StatusError as error:
-                if error.code not in (403, 404):  # a terminating or deleted namespace
-                    raise
 
     def on_namespace(before: StoredObject | None, after: StoredObject | None) -> None:
         if before is None and after is not None:

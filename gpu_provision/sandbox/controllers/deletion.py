@@ -9,16 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import (
-    DEFINITIONS,
-    EVENTS,
-    NAMESPACES,
-    NOT_FOUND,
-    ApiError,
-    ApiResource,
-    Object,
-    ServedResource,
-)
+from gpu_provision.sandbox.api import DEFINITIONS, EVENTS, NAMESPACES, ApiResource, Object, ServedResource, ignoring
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController, gather_all
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
@@ -214,13 +205,8 @@ class GarbageCollector(QueueController[OwnedRef]):
         if found is None:
             return False
         namespace = objects.namespace(dependent) if found.namespaced else ""
-        try:
-            present = await self.cluster.api.get(found.resource, owner["name"], namespace)
-        except ApiError as refusal:
-            if refusal.code != NOT_FOUND:
-                raise
-            return True
-        return bool(objects.uid(present) != owner["uid"])
+        present = await self.cluster.api.find(found.resource, owner["name"], namespace)
+        return present is None or objects.uid(present) != owner["uid"]
 
     async def _disown(self, ref: OwnedRef, uids: set[str]) -> None:
         obj = self._graph.get(ref)
@@ -290,9 +276,7 @@ class Namespaces(QueueController[str]):
             await gather_all([self.cluster.delete(resource, obj) for obj in found if not objects.is_deleting(obj)])
         content = await self._content(key, list(content))
         if content:
-            conditions: list[dict[str, Any]] = objects.status(namespace).get("conditions") or []
-            for condition in build_conditions(content):
-                conditions = objects.set_condition(conditions, condition, objects.now())
+            conditions = objects.set_conditions(namespace, objects.now(), *build_conditions(content))
             await self.cluster.write_status(NAMESPACES, namespace, {"conditions": conditions})
             self.queue.add_after(key, _LOOK_AGAIN_SECONDS)
             return
@@ -305,12 +289,9 @@ class Namespaces(QueueController[str]):
         for resource in resources:
             if resource != EVENTS and not self._graph.followed[resource].namespaced:
                 continue
-            try:
+            found: list[Object] = []
+            with ignoring(*_NOT_SERVED):
                 found, _ = await self.cluster.api.list(resource, namespace)
-            except ApiError as refusal:
-                if refusal.code not in _NOT_SERVED:
-                    raise
-                continue
             if inside := [obj for obj in found if objects.namespace(obj) == namespace]:
                 content[resource] = inside
         return content

@@ -135,7 +135,7 @@ def build_conditions(deployment: Object, new: Object | None, counted: Mapping[st
     if new and all((counted[key] or 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas")):
         message = f"{title} has successfully progressed."
         progressing = ConditionUpdate("Progressing", "True", "NewReplicaSetAvailable", message)
-    result = objects.set_condition(objects.set_condition(present, available, moment), progressing, moment)
+    result = objects.set_conditions(deployment, moment, available, progressing)
     updated = {"lastUpdateTime": objects.format_time(moment)}
     return [one if one in present else {**one, **updated} for one in result]
 
@@ -311,6 +311,10 @@ class ReplicaSets(QueueController[Key]):
         owned = self.cluster.informer(PODS).by_index(OWNED, objects.uid(replica_set))
         pods = [pod for pod in owned if objects.is_active(pod)]
         ready = sum(map(objects.is_ready, pods))
+        failed = failures([replica_set]) if refusal else []
+        if refusal and not failed:
+            update = ConditionUpdate(_FAILURE, "True", reason, refusal.message)
+            failed = objects.set_conditions({}, objects.now(), update)
         labels = (replica_set["spec"]["template"].get("metadata") or {}).get("labels")
         counted = {
             "replicas": len(pods),
@@ -318,11 +322,6 @@ class ReplicaSets(QueueController[Key]):
             "readyReplicas": ready or None,
             "availableReplicas": ready or None,
             "observedGeneration": replica_set["metadata"].get("generation"),
-            "conditions": (failures([replica_set]) or [_failure(reason, refusal.message)]) if refusal else None,
+            "conditions": failed or None,
         }
         await self.cluster.write_status(REPLICA_SETS, replica_set, counted)
-
-
-def _failure(reason: str, message: str) -> dict[str, Any]:
-    [condition] = objects.set_condition([], ConditionUpdate(_FAILURE, "True", reason, message), objects.now())
-    return condition

@@ -79,7 +79,7 @@ class DisruptionBudgets(QueueController[Key]):
             self.event(budget, "CalculateExpectedPodCountFailed", message, warning=True)
             counted = {"disruptionsAllowed": 0}
             condition = ConditionUpdate("DisruptionAllowed", "False", "SyncFailed", str(problem))
-        conditions = objects.set_condition(objects.status(budget).get("conditions") or [], condition, moment)
+        conditions = objects.set_conditions(budget, moment, condition)
         await self.cluster.write_status(DISRUPTION_BUDGETS, budget, {**counted, "conditions": conditions})
         if pending_evictions(budget, pods, moment):
             self.queue.add_after(key, _EVICTION_SECONDS)

@@ -79,13 +79,12 @@ def find_end(job: Object, counted: PodCounts) -> ConditionUpdate | None:
 def build_status(job: Object, counted: PodCounts, end: ConditionUpdate | None, moment: datetime) -> dict[str, Any]:
     """Return the status as it should be; None removes a field."""
     present = objects.status(job)
-    conditions: list[dict[str, Any]] = present.get("conditions") or []
+    decided: list[ConditionUpdate] = []
     completed = present.get("completionTime")
     if end is not None:
-        decided = end._replace(kind="SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget")
-        conditions = objects.set_condition(conditions, decided, moment)
+        decided = [end._replace(kind="SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget")]
         if not counted.active and not counted.terminating:
-            conditions = objects.set_condition(conditions, end, moment)
+            decided.append(end)
             completed = objects.format_time(moment) if end.kind == "Complete" else completed
     return {
         "active": len(counted.active) or None,
@@ -95,7 +94,7 @@ def build_status(job: Object, counted: PodCounts, end: ConditionUpdate | None, m
         "failed": counted.failed or None,
         "startTime": present.get("startTime") or objects.format_time(moment),
         "completionTime": completed,
-        "conditions": conditions or None,
+        "conditions": objects.set_conditions(job, moment, *decided) or None,
     }
 
 

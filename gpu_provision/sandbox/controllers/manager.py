@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, Api, ApiError, ApiResource, Object
+from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, Api, ApiError, ApiResource, Object, ignoring
 from gpu_provision.sandbox.events import EventRecorder
 from gpu_provision.sandbox.informer import Informer, end_if_cancelled
 from gpu_provision.sandbox.objects import Key, name, namespace, uid
@@ -199,11 +199,8 @@ class ControllerManager:
 
     async def delete(self, resource: ApiResource, obj: Object, grace_seconds: int | None = None) -> None:
         """Delete an object, or find it gone; the informer shows it as being deleted. Raises ApiError."""
-        try:
+        with ignoring(NOT_FOUND):
             await self.api.delete(resource, name(obj), namespace(obj), grace_seconds)
-        except ApiError as refusal:
-            if refusal.code != NOT_FOUND:
-                raise
         if informer := self._informers.get(resource):
             informer.observe_deletion(obj, objects.timestamp())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, ApiError, Object
+from gpu_provision.sandbox.api import NODES, PODS, Object
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.controllers.node_filters import (
     NO_EXECUTE,
@@ -128,11 +128,7 @@ class PodCollector(QueueController[Key]):
         node = objects.node_of(pod) if pod else ""
         if pod is None or not node or ("", node) in self._nodes.objects:
             return
-        try:
-            await self.cluster.api.get(NODES, node)
-        except ApiError as refusal:
-            if refusal.code != NOT_FOUND:
-                raise
+        if await self.cluster.api.find(NODES, node) is None:
             await self.cluster.delete(PODS, pod, grace_seconds=0)
 
 

@@ -233,7 +233,7 @@ class Scheduler(QueueController[Key]):
         message = explain(len(loads), reasons)
         self.event(pod, "FailedScheduling", message, warning=True)
         update = ConditionUpdate("PodScheduled", "False", "Unschedulable", message)
-        conditions = objects.set_condition(objects.status(pod).get("conditions") or [], update, objects.now())
+        conditions = objects.set_conditions(pod, objects.now(), update)
         await self.cluster.write_status(PODS, pod, {"conditions": conditions})
 
     async def _bind(self, pod: Object, demand: PodDemand, node: str) -> None:

@@ -92,7 +92,7 @@ def find(name: str, fleet: str = "default") -> SimulatedHost:
         HostUnavailableError: The fleet has no such node, or the host cannot be reached.
     """
     # Reading a fleet needs YAML, which would weigh on every pyinfra inventory, simulated or not.
-    from gpu_provision.sandbox.fleet import load_fleet  # noqa: PLC0415 - see above
+    from gpu_provision.sandbox.fleet_file import load_fleet  # noqa: PLC0415 - see above
 
     try:
         loaded = load_fleet(fleet)

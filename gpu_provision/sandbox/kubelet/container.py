@@ -193,7 +193,7 @@ def requested_devices(container: Mapping[str, Any], resource: str = "") -> int:
 async def read_handler(pod: Mapping[str, Any], simulation: Simulation) -> str | None:
     """Return the handler that the pod's RuntimeClass names; None if there is no such class."""
     name = pod["spec"].get("runtimeClassName")
-    found = await simulation.find(RUNTIME_CLASSES, name) if name else {}
+    found = await simulation.api.find(RUNTIME_CLASSES, name) if name else {}
     return None if found is None else str(found.get("handler", ""))
 
 

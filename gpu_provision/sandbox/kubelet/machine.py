@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu_provision.sandbox.api import NOT_FOUND, Api, ApiError, ApiResource, Object
+from gpu_provision.sandbox.api import Api, ApiResource, Object
 from gpu_provision.sandbox.events import EventRecorder
 from gpu_provision.sandbox.faults import NodeFault, NodeFaults
 from gpu_provision.sandbox.fleet import MachineSpec, Timings
@@ -406,18 +406,9 @@ class Simulation:
             async with asyncio.timeout(self.timings.scale(seconds)):
                 await machine.wait_until(until)
 
-    async def find(self, resource: ApiResource, name: str, namespace: str = "") -> Object | None:
-        """Return an object; None if there is none."""
-        try:
-            return await self.api.get(resource, name, namespace)
-        except ApiError as refusal:
-            if refusal.code != NOT_FOUND:
-                raise
-            return None
-
     async def data_of(self, namespace: str, resource: str, name: str) -> dict[str, str] | None:
         """Return the data of a ConfigMap or Secret as texts; None if there is no such object."""
-        found = await self.find(ApiResource("", "v1", resource), name, namespace)
+        found = await self.api.find(ApiResource("", "v1", resource), name, namespace)
         data = None if found is None else found.get("data") or {}
         if data is None or resource == "configmaps":
             return data

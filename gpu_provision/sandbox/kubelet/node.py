@@ -195,7 +195,7 @@ class Registration:
     async def _begin_lease(self, renewed: Object) -> None:
         """Create the lease, which goes with its Node: without one, the Node may be another one than before."""
         api, name = self._simulation.api, self._machine.name
-        node = await self._simulation.find(NODES, name)
+        node = await self._simulation.api.find(NODES, name)
         if node is None:
             return
         uid = node["metadata"].get("uid", "")

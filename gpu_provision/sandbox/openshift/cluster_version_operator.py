@@ -7,8 +7,6 @@ pool.
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import ApiResource, Object
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
@@ -40,28 +38,24 @@ def new_cluster_version(release: OpenShiftRelease, cluster_id: str) -> Object:
             "desired": _shown(release),
             "history": [history],
             "availableUpdates": [_shown(each) for each in later_releases(release.version)],
-            "conditions": _conditions([], release, done=True),
+            "conditions": _conditions({}, release, done=True),
             "observedGeneration": 1,
             "versionHash": release.release_image[-8:],
         },
     }
 
 
-def _conditions(
-    before: list[dict[str, Any]], release: OpenShiftRelease, *, done: bool, invalid: str = ""
-) -> list[Object]:
+def _conditions(found: Object, release: OpenShiftRelease, *, done: bool, invalid: str = "") -> list[Object]:
+    before = (objects.condition(found, "Available") or {}).get("message", "")
     progress = f"Cluster version is {release.version}" if done else f"Working towards {release.version}"
-    found = list(before)
-    for kind, state, reason, message in (
-        ("Available", "True", "", f"Done applying {release.version}" if done else ""),
-        ("Failing", "False", "", ""),
-        ("Progressing", str(not done), "", progress),
-        ("Invalid", str(bool(invalid)), "InvalidClusterVersion" if invalid else "", invalid),
-    ):
-        known = objects.condition({"status": {"conditions": found}}, kind) or {}
-        text = message if done or kind != "Available" else known.get("message", "")
-        found = objects.set_condition(found, ConditionUpdate(kind, state, reason, text), objects.now())
-    return found
+    return objects.set_conditions(
+        found,
+        objects.now(),
+        ConditionUpdate("Available", "True", "", f"Done applying {release.version}" if done else before),
+        ConditionUpdate("Failing", "False", ""),
+        ConditionUpdate("Progressing", str(not done), "", progress),
+        ConditionUpdate("Invalid", str(bool(invalid)), "InvalidClusterVersion" if invalid else "", invalid),
+    )
 
 
 def toolkit_stream(release: OpenShiftRelease) -> Object:
@@ -82,17 +76,18 @@ def toolkit_stream(release: OpenShiftRelease) -> Object:
 def _spec_tags(before: list[Object], release: OpenShiftRelease) -> list[Object]:
     source = {"kind": "DockerImage", "name": release.toolkit_image}
     rest = {"importPolicy": {"scheduled": True}, "referencePolicy": {"type": "Source"}}
-    added = [{"name": tag, "from": source, **rest} for tag in (release.rhcos, "latest")]
-    names = {each["name"] for each in added}
-    return [*(each for each in before if each["name"] not in names), *added]
+    return _with_tags(before, "name", release, {"from": source, **rest})
 
 
 def _status_tags(before: list[Object], release: OpenShiftRelease) -> list[Object]:
     image = release.toolkit_image
     item = {"created": objects.timestamp(), "dockerImageReference": image, "image": image.partition("@")[2]}
-    added = [{"tag": tag, "items": [{**item, "generation": 1}]} for tag in (release.rhcos, "latest")]
-    names = {each["tag"] for each in added}
-    return [*(each for each in before if each["tag"] not in names), *added]
+    return _with_tags(before, "tag", release, {"items": [{**item, "generation": 1}]})
+
+
+def _with_tags(before: list[Object], key: str, release: OpenShiftRelease, content: Object) -> list[Object]:
+    names = (release.rhcos, "latest")
+    return [*(each for each in before if each[key] not in names), *({key: name, **content} for name in names)]
 
 
 class ClusterVersions(QueueController[Key]):
@@ -107,9 +102,8 @@ class ClusterVersions(QueueController[Key]):
         super().__init__(cluster)
         self._versions, self._configs = cluster.informer(CLUSTER_VERSIONS), cluster.informer(MACHINE_CONFIGS)
         self._streams, self._pools = cluster.informer(IMAGE_STREAMS), cluster.informer(POOLS)
-        self._versions.on_change(lambda *_: self.queue.add(("", _NAME)))
-        self._pools.on_change(lambda *_: self.queue.add(("", _NAME)))
-        self._streams.on_event(lambda *_: self.queue.add(("", _NAME)))
+        for informer in (self._versions, self._pools, self._streams):
+            informer.on_event(lambda *_: self.queue.add(("", _NAME)))
 
     async def sync(self, key: Key) -> None:
         """Take the next step towards the desired release."""
@@ -132,7 +126,7 @@ class ClusterVersions(QueueController[Key]):
                 f'The cluster version is invalid: spec.desiredUpdate.version: Invalid value: "{wanted}": '
                 "when image is empty the update must be a previous version or an available update"
             )
-            conditions = _conditions(status["conditions"], present, done=True, invalid=why)
+            conditions = _conditions(found, present, done=True, invalid=why)
             await self.cluster.write_status(CLUSTER_VERSIONS, found, {"conditions": conditions})
             return
         release = RELEASES[wanted]
@@ -144,7 +138,7 @@ class ClusterVersions(QueueController[Key]):
                 "desired": _shown(release),
                 "history": [{**started, "verified": False}, *status["history"]],
                 "availableUpdates": [_shown(each) for each in later_releases(wanted)],
-                "conditions": _conditions(status["conditions"], release, done=False),
+                "conditions": _conditions(found, release, done=False),
                 "observedGeneration": found["metadata"].get("generation", 1),
             },
         )
@@ -161,9 +155,9 @@ class ClusterVersions(QueueController[Key]):
                 changed = True
         if changed or not self._runs_on_control_plane(release):
             return
-        status, (first, *rest) = objects.status(found), objects.status(found)["history"]
+        first, *rest = objects.status(found)["history"]
         done = {**first, "state": _COMPLETED, "completionTime": objects.timestamp()}
-        conditions = _conditions(status["conditions"], release, done=True)
+        conditions = _conditions(found, release, done=True)
         await self.cluster.write_status(CLUSTER_VERSIONS, found, {"history": [done, *rest], "conditions": conditions})
 
     async def _tag_toolkit(self, release: OpenShiftRelease) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, Api, ApiError, Object
+from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, TOO_MANY_REQUESTS, Object, ignoring
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.controllers.node_lifecycle import index_by_node
 from gpu_provision.sandbox.fleet import Timings
@@ -34,20 +33,7 @@ from gpu_provision.sandbox.machine_config import (
 )
 from gpu_provision.sandbox.objects import ConditionUpdate, Key
 
-_START_SECONDS, _LOOK_SECONDS = 30.0, 0.05
-_TOO_MANY_REQUESTS = 429
-
-
-async def wait_for_pools(api: Api, machines: int) -> None:
-    """Wait until so many machines of a new cluster are in pools whose status says so, but not for ever."""
-
-    async def is_settled() -> bool:
-        pools, _ = await api.list(POOLS)
-        return sum(int(objects.status(pool).get("machineCount", 0)) for pool in pools) >= machines
-
-    deadline = asyncio.get_running_loop().time() + _START_SECONDS
-    while not await is_settled() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - at a start only
-        await asyncio.sleep(_LOOK_SECONDS)
+_STAYING = {"DaemonSet", "Node"}  # owners of pods that a drain does not evict
 
 
 def _is_ready(node: Object) -> bool:
@@ -93,19 +79,15 @@ def pool_status(pool: Object, nodes: Sequence[Object]) -> Object:
     updating = (
         f"Pool is paused; will not update to {line}" if spec.get("paused") else f"All nodes are updating to {line}"
     )
-    said: list[tuple[str, bool, str, str]] = [
+    said = (
         ("Updated", is_updated, "", f"All nodes are updated with {line}" if is_updated else ""),
         ("Updating", not is_updated and not spec.get("paused"), "", "" if is_updated else updating),
         ("NodeDegraded", bool(degraded), failed if degraded else "", ", ".join(reasons)),
         ("Degraded", bool(degraded) or render_failed, "", ", ".join(reasons)),
-    ]
-    conditions = list(before.get("conditions") or ())
-    for kind, state, reason, message in said:
-        conditions = objects.set_condition(
-            conditions, ConditionUpdate(kind, str(state), reason, message), objects.now()
-        )
+    )
+    updates = (ConditionUpdate(kind, str(state), reason, message) for kind, state, reason, message in said)
     return {
-        "conditions": conditions,
+        "conditions": objects.set_conditions(pool, objects.now(), *updates),
         "configuration": target if is_updated else before.get("configuration") or target,
         "degradedMachineCount": len(degraded),
         "machineCount": len(nodes),
@@ -172,11 +154,8 @@ class Pools(QueueController[Key]):
                 chosen = primary_pool(node, pools)
             except RenderError:
                 continue
-            if (
-                chosen is not None
-                and objects.name(chosen) == objects.name(pool)
-                and CURRENT in objects.annotations_of(node)
-            ):
+            is_chosen = chosen is not None and objects.name(chosen) == objects.name(pool)
+            if is_chosen and CURRENT in objects.annotations_of(node):
                 found.append(node)
         return found
 
@@ -200,10 +179,9 @@ class Pools(QueueController[Key]):
         return await self._set_render_degraded(pool, "")
 
     async def _set_render_degraded(self, pool: Object, message: str) -> Object:
-        before = objects.status(pool).get("conditions") or []
         update = ConditionUpdate("RenderDegraded", str(bool(message)), "", message)
-        conditions = objects.set_condition(before, update, objects.now())
-        if conditions == before:
+        conditions = objects.set_conditions(pool, objects.now(), update)
+        if conditions == objects.status(pool).get("conditions"):
             return pool
         return await self.cluster.patch(POOLS, pool, {"status": {"conditions": conditions}}, "status")
 
@@ -243,18 +221,14 @@ class Drains(QueueController[Key]):
 
     async def _drain(self, node: str) -> bool:
         """Evict the pods of a node, but not those of DaemonSets; whether all are gone."""
-        pods = [pod for pod in self._pods.by_index("node", node) if not _stays(pod)]
+        pods = [
+            pod
+            for pod in self._pods.by_index("node", node)
+            if (objects.controller_of(pod) or {}).get("kind") not in _STAYING
+        ]
         for pod in pods:
             if objects.is_deleting(pod):
                 continue
-            try:
+            with ignoring(NOT_FOUND, TOO_MANY_REQUESTS):
                 await self.cluster.api.evict(objects.name(pod), objects.namespace(pod))
-            except ApiError as refusal:
-                if refusal.code not in {NOT_FOUND, _TOO_MANY_REQUESTS}:
-                    raise
         return not pods
-
-
-def _stays(pod: Object) -> bool:
-    owner: dict[str, Any] = objects.controller_of(pod) or {}
-    return owner.get("kind") in {"DaemonSet", "Node"}

@@ -30,6 +30,10 @@ def effective_proxy(spec: Object) -> Object:
     return {**status, "noProxy": ",".join(sorted({*own, *_NO_PROXY}))}
 
 
+def _wants_bundle(config_map: Object) -> bool:
+    return objects.labels(config_map).get(_INJECT) == "true"
+
+
 class TrustedBundles(QueueController[Key]):
     """Fills labelled ConfigMaps with the trusted certificates, and the status of the Proxy."""
 
@@ -48,15 +52,12 @@ class TrustedBundles(QueueController[Key]):
             return
         if objects.namespace(new) == _CONFIG_NAMESPACE:
             self._requeue_all()
-        elif objects.labels(new).get(_INJECT) == "true":
+        elif _wants_bundle(new):
             self.queue.add(objects.key_of(new))
 
     def _requeue_all(self) -> None:
-        for key in self._proxies.objects:
+        for key in (*self._proxies.objects, *(key for key, each in self._maps.objects.items() if _wants_bundle(each))):
             self.queue.add(key)
-        for key, each in self._maps.objects.items():
-            if objects.labels(each).get(_INJECT) == "true":
-                self.queue.add(key)
 
     async def sync(self, key: Key) -> None:
         """Complete the Proxy, or give one ConfigMap the certificates."""
@@ -66,9 +67,7 @@ class TrustedBundles(QueueController[Key]):
             await self.cluster.write_status(PROXIES, proxy, status)
             return
         found = self._maps.objects.get(key)
-        if found is None or objects.labels(found).get(_INJECT) != "true":
-            return
-        if (found.get("data") or {}).get(_BUNDLE) != self._bundle():
+        if found and _wants_bundle(found) and (found.get("data") or {}).get(_BUNDLE) != self._bundle():
             await self.cluster.patch(CONFIG_MAPS, found, {"data": {_BUNDLE: self._bundle()}})
 
     def _bundle(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources as files
@@ -16,10 +17,10 @@ from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.server import ensure
 from gpu_provision.sandbox.controllers.manager import ControllerManager, QueueController
 from gpu_provision.sandbox.fleet import Fleet, OpenShiftSpec, Timings
-from gpu_provision.sandbox.machine_config import CONTROLLER_VERSION, ROLE
+from gpu_provision.sandbox.machine_config import CONTROLLER_VERSION, POOLS, ROLE
 from gpu_provision.sandbox.openshift import cluster_version_operator, scc
 from gpu_provision.sandbox.openshift.cluster_version_operator import ClusterVersions
-from gpu_provision.sandbox.openshift.machine_config_operator import Drains, Pools, wait_for_pools
+from gpu_provision.sandbox.openshift.machine_config_operator import Drains, Pools
 from gpu_provision.sandbox.openshift.network_operator import TrustedBundles, effective_proxy
 
 _NAMESPACES = (
@@ -32,7 +33,8 @@ _NAMESPACES = (
 _MONITORED = "openshift.io/cluster-monitoring"
 _USER_CA = "user-ca-bundle"
 _IGNITION = {"ignition": {"version": "3.5.0"}}
-_POOLS = ("master", "worker")
+_BUILT_IN_POOLS = ("master", "worker")
+_START_SECONDS, _LOOK_SECONDS = 30.0, 0.05
 _MACHINE_CONFIG = "machineconfiguration.openshift.io/v1"
 
 
@@ -60,8 +62,16 @@ def build_operators(cluster: ControllerManager, timings: Timings) -> Iterator[Qu
 
 
 async def wait_until_ready(api: Api, fleet: Fleet) -> None:
-    """Wait until every machine has joined its pool: what a cluster's installer waits for."""
-    await wait_for_pools(api, sum(machine.release is not None for machine in fleet.machines))
+    """Wait until the pools count all machines of a new cluster, but not for ever."""
+    machines = sum(machine.release is not None for machine in fleet.machines)
+
+    async def is_settled() -> bool:
+        pools, _ = await api.list(POOLS)
+        return sum(int(objects.status(pool).get("machineCount", 0)) for pool in pools) >= machines
+
+    deadline = asyncio.get_running_loop().time() + _START_SECONDS
+    while not await is_settled() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - at a start only
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _first_objects(spec: OpenShiftSpec) -> Iterator[Object]:
@@ -99,7 +109,7 @@ def _network(spec: OpenShiftSpec) -> Iterator[Object]:
 def _machine_configs(spec: OpenShiftSpec) -> Iterator[Object]:
     """Yield the MachineConfigs of a new cluster, and its pools."""
     release = spec.release
-    for role in _POOLS:
+    for role in _BUILT_IN_POOLS:
         for name in (f"00-{role}", f"01-{role}-container-runtime", f"01-{role}-kubelet", f"99-{role}-ssh"):
             config: Object = {"config": objects.deep_copy(_IGNITION)}
             config |= {"osImageURL": release.os_image_url} if name.startswith("00-") else {}

@@ -112,7 +112,7 @@ def admit(store: Store, pod: Object, how: WriteOptions) -> None:
     metadata = pod["metadata"]
     item = store.get("/namespaces", metadata["namespace"])
     ranges = _Ranges.of(item.object if item else {"metadata": {}})
-    chosen, denied = None, []
+    denied: list[str] = []
     required = (metadata.get("annotations") or {}).get(_REQUIRED)
     constraints = [each.object for each in store.select(_STORAGE)]
     for constraint in sorted(constraints, key=_order):
@@ -127,14 +127,11 @@ def admit(store: Store, pod: Object, how: WriteOptions) -> None:
         _set_defaults(candidate, constraint, ranges)
         problems = list(_problems(candidate, constraint, ranges))
         if not problems:
-            chosen = (name, subject, candidate)
-            break
+            pod["spec"] = candidate
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), _SCC: name, _SUBJECT: subject}
+            return
         denied += problems
-    if chosen is None:
-        name = metadata.get("generateName") or metadata["name"]
-        raise _forbidden(name, denied)
-    name, subject, pod["spec"] = chosen
-    metadata["annotations"] = {**(metadata.get("annotations") or {}), _SCC: name, _SUBJECT: subject}
+    raise _forbidden(metadata.get("generateName") or metadata["name"], denied)
 
 
 def _forbidden(name: str, denied: Iterable[str]) -> StatusError:
@@ -193,9 +190,9 @@ def _set_defaults(spec: Object, constraint: Object, ranges: _Ranges) -> None:
     of_pod: Object = spec.get("securityContext") or {}
     if _type_of(constraint, "seLinuxContext") == "MustRunAs" and not of_pod.get("seLinuxOptions"):
         of_pod["seLinuxOptions"] = {"level": ranges.level}
-    for strategy, field in (("fsGroup", "fsGroup"), ("supplementalGroups", "supplementalGroups")):
-        if _type_of(constraint, strategy) == "MustRunAs" and of_pod.get(field) is None:
-            of_pod[field] = ranges.first_uid if field == "fsGroup" else [ranges.first_uid]
+    for field, value in (("fsGroup", ranges.first_uid), ("supplementalGroups", [ranges.first_uid])):
+        if _type_of(constraint, field) == "MustRunAs" and of_pod.get(field) is None:
+            of_pod[field] = value
     if "runtime/default" in (constraint.get("seccompProfiles") or ()) and not of_pod.get("seccompProfile"):
         of_pod["seccompProfile"] = {"type": "RuntimeDefault"}
     spec["securityContext"] = of_pod
@@ -263,8 +260,8 @@ def _privilege_problems(path: str, own: Object, constraint: Object) -> Iterator[
 
 def _pod_problems(path: str, spec: Object, constraint: Object, ranges: _Ranges) -> Iterator[str]:
     of_pod = spec["securityContext"]
-    groups = (("fsGroup", [of_pod["fsGroup"]] if of_pod.get("fsGroup") is not None else []),)
-    for field, found in (*groups, ("supplementalGroups", of_pod.get("supplementalGroups") or [])):
+    file_groups = [of_pod["fsGroup"]] if of_pod.get("fsGroup") is not None else []
+    for field, found in (("fsGroup", file_groups), ("supplementalGroups", of_pod.get("supplementalGroups") or [])):
         if _type_of(constraint, field) == "MustRunAs":
             wrong = (group for group in found if not _in_range(group, ranges))
             yield from (_invalid(f"{path}.{field}", found, f"{group} is not an allowed group") for group in wrong)
@@ -287,8 +284,8 @@ def _profile_problems(annotation: str, context: Object, constraint: Object) -> I
     allowed = constraint.get("seccompProfiles") or ()
     if "*" in allowed or profile in allowed or not profile:
         return
-    why = f"{profile} is not an allowed seccomp profile. Valid values are [{' '.join(allowed)}]"
-    why = why if allowed else "seccomp may not be set"
+    valid = f"{profile} is not an allowed seccomp profile. Valid values are [{' '.join(allowed)}]"
+    why = valid if allowed else "seccomp may not be set"
     yield f"pod.metadata.annotations[{annotation}]: Forbidden: {why}"
 
 

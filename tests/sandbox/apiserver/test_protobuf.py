@@ -29,7 +29,6 @@ def _body(version: bytes, kind: bytes, raw: bytes) -> bytes:
 
 
 META = _field(1, _field(1, b"one") + _field(2, b""))
-ENTRY = _field(2, _field(1, b"key") + _field(2, b"value"))
 MOUNTED = {"name": "v", "hostPath": {"path": "/x"}}
 VOLUME = _field(1, b"v") + _field(2, _field(1, _field(1, b"/x")))
 PORTS = _field(1, _field(3, 80) + _field(4, _field(1, 1) + _field(3, b"http")))

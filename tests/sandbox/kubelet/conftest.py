@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import CONFIG_MAPS, DAEMON_SETS, EVENTS, NODES, PODS, ApiError, ApiResource, Object
-from gpu_provision.sandbox.apiserver.local_api import LocalApi
-from gpu_provision.sandbox.apiserver.registry import Registry
-from gpu_provision.sandbox.apiserver.server import bootstrap
-from gpu_provision.sandbox.apiserver.store import Store
-from gpu_provision.sandbox.controllers import run_controllers
+from gpu_provision.sandbox.api import DAEMON_SETS, EVENTS, NODES, Object
 from gpu_provision.sandbox.fleet import Fleet, MachineSpec, Timings, models
-from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
-from gpu_provision.sandbox.kubelet.logs import ContainerLogs
 from gpu_provision.sandbox.kubelet.machine import Machine
 from tests import data_file
+from tests.sandbox.lab import Lab, Simulate, simulator
 
 STACK = (Path(__file__).parent / "manifests" / "stack.yaml").read_text()
 OPERANDS = (
@@ -46,20 +35,14 @@ def fleet(*, gpus: int = 1, model: str = "Tesla T4", **more: Any) -> Fleet:
     return Fleet(name="test", machines=(machine,), timings=Timings(speed=40, lease=5))
 
 
-@dataclass
-class _Lab:
+class NodeLab(Lab):
     """A running cluster with one simulated node."""
 
-    api: LocalApi
-    machine: Machine
-    logs: ContainerLogs
+    namespace = "gpu"
 
-    async def create(self, *manifests: Object) -> None:
-        for manifest in manifests:
-            group, _, version = manifest["apiVersion"].rpartition("/")
-            kind = manifest["kind"].lower()
-            resource = ApiResource(group, version, f"{kind}{'es' if kind.endswith('s') else 's'}")
-            await self.api.create(resource, manifest, manifest["metadata"].get("namespace", ""))
+    @property
+    def machine(self) -> Machine:
+        return self.machines["gpu-1"]
 
     async def label(self, **operands: str) -> None:
         wanted = operands or dict.fromkeys(OPERANDS, "true")
@@ -70,36 +53,10 @@ class _Lab:
         await self.create(*(manifests or stack()))
         await self.label()
 
-    async def faults(self, *faults: Object) -> None:
-        data = {"nodes": yaml.safe_dump(list(faults))}
-        try:
-            await self.api.patch(CONFIG_MAPS, "sandbox-faults", {"data": data}, "kube-system")
-        except ApiError:
-            body = {"metadata": {"name": "sandbox-faults"}, "data": data}
-            await self.api.create(CONFIG_MAPS, body, "kube-system")
-
     async def node(self) -> Object:
         return await self.api.get(NODES, "gpu-1")
 
-    async def until(self, found: Callable[[], Awaitable[Any]], what: str = "") -> Any:
-        try:
-            async with asyncio.timeout(60):
-                while not (value := await found()):  # noqa: ASYNC110 - it asks a cluster, as kubectl would
-                    await asyncio.sleep(0.02)
-                return value
-        except TimeoutError:
-            pytest.fail(f"never true: {what}")
-
-    async def pod(self, app: str, holds: Callable[[Object], Any] = lambda _: True, namespace: str = "gpu") -> Object:
-        """Return a pod with a label ``app`` that stays, once something holds of it."""
-
-        async def found() -> Object | None:
-            pods = (await self.api.list(PODS, namespace, label_selector=f"app={app}"))[0]
-            return next((pod for pod in pods if not objects.is_deleting(pod) and holds(pod)), None)
-
-        return await self.until(found, app)
-
-    async def ready(self, app: str, namespace: str = "gpu") -> Object:
+    async def ready(self, app: str, namespace: str = "") -> Object:
         return await self.pod(app, objects.is_ready, namespace)
 
     async def ended(self, app: str) -> Object:
@@ -119,13 +76,6 @@ class _Lab:
 
         return await self.until(found, f"event {reason}")
 
-    async def says(self, app: str, container: str, text: str) -> None:
-        await self.pod(app, lambda pod: text in self.output(pod, container))
-
-    def output(self, pod: Object, container: str) -> str:
-        lines = self.logs.lines(objects.namespace(pod), objects.name(pod), container) or ()
-        return "".join(f"{line}\n" for _, line in lines)
-
     async def allocatable(self, count: int) -> None:
         async def given() -> bool:
             return (await self.node())["status"]["allocatable"].get("nvidia.com/gpu") == str(count)
@@ -143,35 +93,6 @@ class _Lab:
         await self.until(found, f"labels {wanted}")
 
 
-@contextlib.asynccontextmanager
-async def _lab(directory: Path, of: Fleet) -> AsyncIterator[_Lab]:
-    store = Store(directory / "store.db")
-    registry = Registry(store)
-    bootstrap(registry, "")
-    api, logs = LocalApi(registry), ContainerLogs()
-    simulation = build_simulation(api.with_manager("kubelet"), of, logs.append, home=directory / "machines")
-    registered = asyncio.Event()
-    nodes = asyncio.create_task(run_nodes(simulation, of, registered=registered))
-    controllers = asyncio.create_task(run_controllers(api, resources=api.resources))
-    await registered.wait()
-    try:
-        yield _Lab(api, simulation.machines["gpu-1"], logs)
-    finally:
-        for task in (nodes, controllers):
-            task.cancel()
-        await asyncio.gather(nodes, controllers, return_exceptions=True)
-        store.close()
-
-
 @pytest.fixture
-def simulate(tmp_path: Path) -> Callable[..., None]:
-    """Run a scenario on a cluster; scenarios of one test share its state, as after a restart of the sandbox."""
-
-    def run(scenario: Callable[[_Lab], Awaitable[None]], of: Fleet | None = None) -> None:
-        async def main() -> None:
-            async with _lab(tmp_path, of or fleet()) as lab:
-                await scenario(lab)
-
-        asyncio.run(main())
-
-    return run
+def simulate(tmp_path: Path) -> Simulate:
+    return simulator(NodeLab, tmp_path, fleet())

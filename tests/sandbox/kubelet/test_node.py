@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import LEASES, NODES, PODS, ApiError
-from tests.sandbox.kubelet.conftest import fleet
+from tests.sandbox.kubelet.conftest import NodeLab, fleet
+from tests.sandbox.lab import Simulate
 
-Simulate = Callable[..., None]
 CONTAINER = {"name": "main", "image": "registry.example/busybox:1", "command": ["sleep", "infinity"]}
 
 
 def test_nodes_register_as_kubelets_do(simulate: Simulate) -> None:
     """Labels, nodeInfo, conditions, a lease; one that is deleted comes back with the sandbox."""
 
-    async def first(lab: Any) -> None:
+    async def first(lab: NodeLab) -> None:
         node = await lab.node()
         info = node["status"]["nodeInfo"]
         assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "gpu-1"
@@ -31,7 +28,7 @@ def test_nodes_register_as_kubelets_do(simulate: Simulate) -> None:
         with pytest.raises(ApiError):
             await lab.node()
 
-    async def second(lab: Any) -> None:
+    async def second(lab: NodeLab) -> None:
         assert (await lab.node())["metadata"]["name"] == "gpu-1"
 
     simulate(first)
@@ -41,7 +38,7 @@ def test_nodes_register_as_kubelets_do(simulate: Simulate) -> None:
 def test_status_that_another_client_changed_is_corrected(simulate: Simulate) -> None:
     """That of a pod, as when its node was late, and that of a node that another client registers, with its lease."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         metadata = {"name": "plain", "namespace": "default", "labels": {"app": "plain"}}
         spec = {"nodeName": "gpu-1", "containers": [CONTAINER]}
         await lab.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -68,7 +65,7 @@ def test_status_that_another_client_changed_is_corrected(simulate: Simulate) -> 
 def test_missing_gpus_are_missing_everywhere(simulate: Simulate) -> None:
     """PCI, the plugin and GFD see two of eight, and eight again afterwards."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.stack()
         await lab.allocatable(8)
         for faults, count in (([{"fault": "gpu-missing", "count": 6}], 2), ([], 8)):
@@ -82,7 +79,7 @@ def test_missing_gpus_are_missing_everywhere(simulate: Simulate) -> None:
 def test_a_silent_worker_labels_nothing(simulate: Simulate) -> None:
     """Until the fault ends. An unknown fault is an event of the ConfigMap, and the others of the list are in force."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.faults({"fault": "nod-not-ready"}, {"fault": "nfd-silent"})
         event = await lab.event("InvalidFault", "write node-not-ready", "kube-system")
         assert event["involvedObject"]["kind"] == "ConfigMap"
@@ -102,7 +99,7 @@ def test_a_silent_worker_labels_nothing(simulate: Simulate) -> None:
 def test_a_reboot_resets_the_node_and_operands_return(simulate: Simulate) -> None:
     """Another boot ID, no modules, no files in /run; every container starts again, once for one declaration."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.everything()
         boot = lab.machine.state.boot_id
         lab.machine.state.files["/run/left-over"] = "x"

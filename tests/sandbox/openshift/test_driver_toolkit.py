@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFIG_MAPS, NODE_FEATURES, PODS, Object
-from tests.sandbox.openshift.conftest import NEW, OLD, Lab, fleet, machine_config
+from tests.sandbox.kubelet.conftest import stack
+from tests.sandbox.lab import Simulate
+from tests.sandbox.openshift.conftest import NEW, OLD, OpenShiftLab, fleet, machine_config, use_binding
 
-Simulate = Callable[..., None]
 DRIVER, TOOLKIT = "nvidia-driver-ctr", "openshift-driver-toolkit-ctr"
 SHARED = {"name": "shared", "mountPath": "/mnt/shared-nvidia-driver-toolkit"}
 ROOT = {"name": "run-nvidia", "mountPath": "/run/nvidia", "mountPropagation": "Bidirectional"}
@@ -37,22 +37,18 @@ def driver_pod(
     return {"metadata": {"name": "driver", "labels": {"app": "driver"}, "annotations": annotations}, "spec": spec}
 
 
-async def start(lab: Lab, pod: Object) -> None:
+async def start(lab: OpenShiftLab, pod: Object) -> None:
     """Let the default account use the constraint ``privileged``, keep nouveau away, and run the pod."""
-    rbac = "rbac.authorization.k8s.io"
-    role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:openshift:scc:privileged"}
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
-    binding = {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "roleRef": role, "subjects": [subject]}
-    await lab.create({**binding, "metadata": {"name": "privileged", "namespace": "default"}})
+    await lab.create(use_binding("privileged"))
     lab.machines["gpu-0"].state.blocked = ["nouveau"]
     await lab.api.create(PODS, pod, "default")
 
 
 def test_the_toolkit_of_the_nodes_release_builds_the_driver(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await start(lab, driver_pod())
         await lab.says("driver", DRIVER, "Done, now waiting for signal")
-        [pod] = await lab.pods("driver")
+        pod = await lab.pod("driver")
         assert "Start building nvidia.ko driver" in lab.output(pod, TOOLKIT)
         assert "Executing nvidia-driver load script" in lab.output(pod, DRIVER)
         assert lab.machines["gpu-0"].state.driver == "580.95.05"
@@ -85,7 +81,7 @@ def test_the_toolkit_of_the_nodes_release_builds_the_driver(simulate: Simulate) 
 def test_without_that_toolkit_a_build_needs_an_entitlement(
     simulate: Simulate, pod: Object, says: dict[str, str]
 ) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await start(lab, pod)
         for container, text in {**says, DRIVER: says.get(DRIVER, ENTITLEMENT)}.items():
             await lab.says("driver", container, text)
@@ -100,7 +96,7 @@ def test_an_entitlement_replaces_the_toolkit(simulate: Simulate) -> None:
     pod = driver_pod(driver={"env": NO_TAG, "volumeMounts": [SHARED, ROOT, entitled]}, toolkit={"env": NO_TAG})
     pod["spec"]["volumes"].append({"name": "key", "configMap": {"name": "entitlement"}})
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.api.create(CONFIG_MAPS, {"metadata": {"name": "entitlement"}, "data": {"key.pem": "x"}}, "default")
         await start(lab, pod)
         # The image is for rhcos4.18 as the node is, so its own build succeeds.
@@ -115,7 +111,7 @@ def test_both_containers_need_the_shared_directory(simulate: Simulate, container
     pod = driver_pod(**{container: {"volumeMounts": [ROOT]}})  # type: ignore[arg-type]
     says = {"driver": (DRIVER, "must be populated with a valid directory"), "toolkit": (TOOLKIT, "waiting")}
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await start(lab, pod)
         await lab.says("driver", *says[container])
         assert not lab.machines["gpu-0"].state.driver
@@ -126,7 +122,7 @@ def test_both_containers_need_the_shared_directory(simulate: Simulate, container
 def test_a_build_that_fails_crashes_the_toolkit(simulate: Simulate) -> None:
     """The driver waits for it, and loads what a later build makes."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.faults({"fault": "driver-build-fails", "node": "gpu-0", "message": "no member named 'dev'"})
         await start(lab, driver_pod())
         await lab.says("driver", TOOLKIT, "no member named 'dev'")
@@ -140,7 +136,7 @@ def test_a_build_that_fails_crashes_the_toolkit(simulate: Simulate) -> None:
 def test_modules_of_another_kernel_are_not_loaded(simulate: Simulate) -> None:
     """A pod that outlives an upgrade has the modules that it built before."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await start(lab, driver_pod())
         await lab.says("driver", DRIVER, "Done, now waiting for signal")
         await lab.faults({"fault": "node-reboots", "node": "gpu-0", "kernel": NEW.kernel})
@@ -157,7 +153,7 @@ def test_side_cars_load_what_the_toolkit_builds(simulate: Simulate) -> None:
     run = {"command": ["ocp_dtk_entrypoint"], "args": ["nv-fs-ctr-run-with-dtk"], "volumeMounts": [SHARED]}
     pod["spec"]["containers"].append({**side_car, **run})
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await start(lab, pod)
         await lab.says("driver", "nvidia-fs-ctr", "successfully loaded nvidia_fs module")
         assert {"nvidia", "nvidia_fs"} <= set(lab.machines["gpu-0"].state.modules)
@@ -166,7 +162,7 @@ def test_side_cars_load_what_the_toolkit_builds(simulate: Simulate) -> None:
 
 
 def test_nouveau_holds_the_gpu_until_a_machine_config_forbids_it(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await start(lab, driver_pod())
         lab.machines["gpu-0"].state.blocked = []
         await lab.says("driver", DRIVER, "the nouveau kernel module is loaded and holds the GPU")
@@ -199,12 +195,8 @@ def test_who_labels_the_build_of_rhcos(
     simulate: Simulate, image: str, rules: list[dict[str, Any]], labels: set[str]
 ) -> None:
     """Only OpenShift's own Node Feature Discovery does so by itself."""
-    prefix, crd = "feature.node.kubernetes.io/system-os_release.", "nodefeatures.nfd.k8s-sigs.io"
-    names = {"kind": "NodeFeature", "plural": "nodefeatures"}
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": schema}
-    spec = {"group": "nfd.k8s-sigs.io", "scope": "Namespaced", "names": names, "versions": [version]}
-    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    prefix = "feature.node.kubernetes.io/system-os_release."
+    [definition] = (each for each in stack() if each["kind"] == "CustomResourceDefinition")
     node_name = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     mounts = {"/etc/kubernetes/node-feature-discovery": "conf", "/host-etc/os-release": "os"}
     worker = {
@@ -218,15 +210,11 @@ def test_who_labels_the_build_of_rhcos(
     pod = {"nodeName": "gpu-0", "containers": [worker], "volumes": volumes}
     metadata = {"name": "nfd", "annotations": {"openshift.io/required-scc": "hostmount-anyuid"}}
 
-    async def scenario(lab: Lab) -> None:
-        await lab.create({**kind, "metadata": {"name": crd}, "spec": spec})
+    async def scenario(lab: OpenShiftLab) -> None:
+        await lab.create(definition)
         config = {"nfd-worker.conf": json.dumps({"sources": {"custom": rules}})}
         await lab.api.create(CONFIG_MAPS, {"metadata": {"name": "conf"}, "data": config}, "default")
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
-        role |= {"name": "system:openshift:scc:hostmount-anyuid"}
-        subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
-        binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "roleRef": role}
-        await lab.create({**binding, "metadata": {"name": "x", "namespace": "default"}, "subjects": [subject]})
+        await lab.create(use_binding("hostmount-anyuid"))
         await lab.api.create(PODS, {"metadata": metadata, "spec": pod}, "default")
 
         async def published() -> Object | None:

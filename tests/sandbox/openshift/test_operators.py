@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFIG_MAPS, DISRUPTION_BUDGETS, NODES, PODS, Object
-from gpu_provision.sandbox.fleet import load_fleet
+from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.machine_config import CURRENT, DESIRED, MACHINE_CONFIGS, POOLS, STATE
 from gpu_provision.sandbox.openshift.cluster_version_operator import CLUSTER_VERSIONS, IMAGE_STREAMS
 from gpu_provision.sandbox.openshift.network_operator import PROXIES, SYSTEM_BUNDLE
-from tests.sandbox.openshift.conftest import NEW, NEXT, OLD, Lab, fleet, machine_config
+from tests.sandbox.lab import Simulate
+from tests.sandbox.openshift.conftest import NEW, NEXT, OLD, OpenShiftLab, fleet, machine_config
 
-Simulate = Callable[..., None]
 MINE = "99-worker-mine"
 FILES = {"/etc/modules-load.d/mine.conf": "i2c_core", "/etc/modprobe.d/mine.conf": "blacklist nouveau"}
 
@@ -25,7 +24,7 @@ def node_facts(node: Object) -> tuple[str, str, str]:
     return info["osImage"], info["kernelVersion"], info["kubeletVersion"]
 
 
-async def busy(lab: Lab, seconds: list[int]) -> None:
+async def busy(lab: OpenShiftLab, seconds: list[int]) -> None:
     """Note how many nodes of the workers' pool are away, at every change."""
     nodes, version = await lab.api.list(NODES)
     live = {objects.name(node): node for node in nodes if objects.name(node) != "master-0"}
@@ -37,7 +36,7 @@ async def busy(lab: Lab, seconds: list[int]) -> None:
 
 
 def test_nodes_join_their_pools(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         master, worker = await lab.pool("master"), await lab.pool()
         assert [pool["status"]["machineCount"] for pool in (master, worker)] == [1, 3]
         node = await lab.node()
@@ -53,7 +52,7 @@ def test_nodes_join_their_pools(simulate: Simulate) -> None:
 def test_a_machine_config_rolls_the_pool_node_by_node(simulate: Simulate) -> None:
     """Each node is drained, boots and comes back; deleting the MachineConfig rolls it back. Pods move away in time."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         away: list[int] = []
         watching = asyncio.create_task(busy(lab, away))
         boots = {name: machine.state.boot_id for name, machine in lab.machines.items()}
@@ -81,7 +80,7 @@ def test_the_operator_waits_for_further_machine_configs(simulate: Simulate) -> N
     found = fleet()
     slow = replace(found, timings=replace(found.timings, render_delay=100))  # two seconds
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         before = (await lab.pool())["spec"]["configuration"]
         await lab.create(machine_config(MINE, kernelArguments=["a"]))
         await lab.api.patch(POOLS, "worker", {"spec": {"maxUnavailable": 2}})
@@ -104,7 +103,7 @@ def test_the_operator_waits_for_further_machine_configs(simulate: Simulate) -> N
 
 
 def test_max_unavailable_lets_nodes_go_together(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         away: list[int] = []
         watching = asyncio.create_task(busy(lab, away))
         await lab.api.patch(POOLS, "worker", {"spec": {"maxUnavailable": "70%"}})
@@ -117,7 +116,7 @@ def test_max_unavailable_lets_nodes_go_together(simulate: Simulate) -> None:
 
 
 def test_a_paused_pool_waits(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.api.patch(POOLS, "worker", {"spec": {"paused": True}})
         before = objects.annotations_of(await lab.node())
         await lab.create(machine_config(MINE, files=FILES))
@@ -138,7 +137,7 @@ def test_a_paused_pool_waits(simulate: Simulate) -> None:
 def test_a_budget_holds_the_drain_back(simulate: Simulate) -> None:
     """The operator tries again until the pod may go; pods of DaemonSets stay."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         labels = {"app": "held"}
         spec = {"nodeName": "gpu-0", "containers": [{"name": "main", "image": "a:1"}]}
         await lab.api.create(PODS, {"metadata": {"name": "held", "labels": labels}, "spec": spec}, "default")
@@ -169,7 +168,7 @@ def test_a_budget_holds_the_drain_back(simulate: Simulate) -> None:
 def test_a_node_that_fails_degrades_its_pool(simulate: Simulate) -> None:
     """No further node begins; the pool goes on once the fault is over."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.faults({"fault": "machine-config-fails", "node": "gpu-0", "message": "disk full"})
         await lab.create(machine_config(MINE, files=FILES))
         pool = await lab.condition("Degraded")
@@ -186,7 +185,7 @@ def test_a_node_that_fails_degrades_its_pool(simulate: Simulate) -> None:
 def test_a_failed_node_can_be_sent_back(simulate: Simulate) -> None:
     """Without the MachineConfig, the pool returns to what it had."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.faults({"fault": "machine-config-fails", "node": "gpu-0"})
         await lab.create(machine_config(MINE, files=FILES))
         await lab.condition("Degraded")
@@ -200,7 +199,7 @@ def test_a_failed_node_can_be_sent_back(simulate: Simulate) -> None:
 
 
 def test_a_configuration_that_cannot_be_rendered(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         broken = machine_config(MINE)
         broken["spec"]["config"] = {"ignition": {"version": "1.0.0"}}
         await lab.create(broken)
@@ -219,7 +218,7 @@ def test_a_configuration_that_cannot_be_rendered(simulate: Simulate) -> None:
 
 
 def test_the_built_in_fleet_has_a_pool_of_gpu_nodes(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         counts = {name: (await lab.pool(name))["status"]["machineCount"] for name in ("master", "worker", "gpu")}
         assert counts == {"master": 1, "worker": 1, "gpu": 2}
         source = [each["name"] for each in (await lab.pool("gpu"))["spec"]["configuration"]["source"]]
@@ -231,7 +230,7 @@ def test_the_built_in_fleet_has_a_pool_of_gpu_nodes(simulate: Simulate) -> None:
 def test_a_custom_pool_takes_its_nodes(simulate: Simulate) -> None:
     """A node with another role moves to that pool; MachineConfigs of the role reach it alone."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         role, values = "machineconfiguration.openshift.io/role", ["worker", "gpu"]
         selector = {"matchExpressions": [{"key": role, "operator": "In", "values": values}]}
         nodes = {"matchLabels": {"node-role.kubernetes.io/gpu": ""}}
@@ -252,7 +251,7 @@ def test_a_custom_pool_takes_its_nodes(simulate: Simulate) -> None:
 def test_a_roll_survives_a_restart(simulate: Simulate) -> None:
     """What a node has, and where its update stands, is kept; a finished one boots no second time."""
 
-    async def begin(lab: Lab) -> None:
+    async def begin(lab: OpenShiftLab) -> None:
         await lab.create(machine_config(MINE, files=FILES))
 
         async def first_is_done() -> bool:
@@ -263,7 +262,7 @@ def test_a_roll_survives_a_restart(simulate: Simulate) -> None:
         await lab.until(first_is_done, "one node is done")
         boots["gpu-0"] = lab.machines["gpu-0"].state.boot_id
 
-    async def finish(lab: Lab) -> None:
+    async def finish(lab: OpenShiftLab) -> None:
         await lab.rolled(MINE)
         assert lab.machines["gpu-0"].state.boot_id == boots["gpu-0"]
         assert not any(machine.nouveau_loaded() for machine in lab.machines.values())
@@ -276,7 +275,7 @@ def test_a_roll_survives_a_restart(simulate: Simulate) -> None:
 def test_an_update_that_was_interrupted_after_its_boot(simulate: Simulate) -> None:
     """It is finished; the node boots no second time."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         boot = lab.machines["gpu-0"].state.boot_id
         before = objects.annotations_of(await lab.node())[CURRENT]
         interrupted = {CURRENT: "rendered-worker-before", STATE: "Working"}
@@ -296,7 +295,7 @@ def test_an_update_that_was_interrupted_after_its_boot(simulate: Simulate) -> No
 def test_an_upgrade_brings_kernels_and_toolkits(simulate: Simulate) -> None:
     """ClusterVersion first, then the tag, the control plane, the workers; a restart keeps the release of machines."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.api.patch(POOLS, "worker", {"spec": {"paused": True}})
         await lab.api.patch(CLUSTER_VERSIONS, "version", {"spec": {"desiredUpdate": {"version": NEW.version}}})
 
@@ -326,7 +325,7 @@ def test_an_upgrade_brings_kernels_and_toolkits(simulate: Simulate) -> None:
         await lab.rolled("00-worker")
         assert node_facts(await lab.node()) == (NEW.os_image, NEW.kernel, NEW.kubelet)
 
-    async def again(lab: Lab) -> None:
+    async def again(lab: OpenShiftLab) -> None:
         assert node_facts(await lab.node()) == (NEW.os_image, NEW.kernel, NEW.kubelet)
 
     simulate(scenario)
@@ -336,7 +335,7 @@ def test_an_upgrade_brings_kernels_and_toolkits(simulate: Simulate) -> None:
 def test_a_deleted_image_stream_returns(simulate: Simulate) -> None:
     """With the tags of the release that the cluster runs; a tag that is deleted alone stays away."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         gone = (await lab.api.get(IMAGE_STREAMS, "driver-toolkit", "openshift"))["metadata"]["uid"]
         await lab.api.patch(IMAGE_STREAMS, "driver-toolkit", {"spec": {"tags": []}}, "openshift")
         assert not (await lab.api.get(IMAGE_STREAMS, "driver-toolkit", "openshift"))["spec"]["tags"]
@@ -353,7 +352,7 @@ def test_a_deleted_image_stream_returns(simulate: Simulate) -> None:
 
 
 def test_an_unknown_release_is_refused(simulate: Simulate) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.api.patch(CLUSTER_VERSIONS, "version", {"spec": {"desiredUpdate": {"version": "4.99.0"}}})
 
         async def refused() -> Object | None:
@@ -371,7 +370,7 @@ def test_bundles_have_the_trusted_certificates(simulate: Simulate) -> None:
     """In labelled ConfigMaps alone, and again after an edit of them or of the certificates."""
     label = {"config.openshift.io/inject-trusted-cabundle": "true"}
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         await lab.api.create(CONFIG_MAPS, {"metadata": {"name": "ca", "labels": label}}, "default")
         await lab.api.create(CONFIG_MAPS, {"metadata": {"name": "plain"}}, "default")
 
@@ -392,7 +391,7 @@ def test_bundles_have_the_trusted_certificates(simulate: Simulate) -> None:
 def test_a_proxy_shows_what_is_in_effect(simulate: Simulate) -> None:
     proxy: dict[str, Any] = {"https": "http://proxy.example:3128", "no_proxy": "example.org"}
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: OpenShiftLab) -> None:
         status = (await lab.api.get(PROXIES, "cluster"))["status"]
         assert status["httpsProxy"] == "http://proxy.example:3128"
         assert {"example.org", ".svc", ".cluster.local"} <= set(status["noProxy"].split(","))

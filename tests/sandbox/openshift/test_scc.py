@@ -9,22 +9,12 @@ import pytest
 
 from gpu_provision.sandbox.api import ApiError
 from tests import data_file
-from tests.sandbox.openshift.conftest import OpenShift
+from tests.sandbox.openshift.conftest import OpenShift, use_binding
 
 CASES = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 ACCOUNT, ADMIN = "system:serviceaccount:default:default", "sandbox-admin"
 SCC = "openshift.io/scc"
-RBAC = "rbac.authorization.k8s.io"
 GROUP = "security.openshift.io"
-
-
-def let_use(openshift: OpenShift, name: str) -> None:
-    """Bind the default account to the ClusterRole of a constraint."""
-    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": f"system:openshift:scc:{name}"}
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
-    metadata = {"name": name, "namespace": "default"}
-    binding = {"kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": [subject]}
-    openshift.submit({"apiVersion": f"{RBAC}/v1", **binding})
 
 
 def constraint(name: str, **changes: Any) -> dict[str, Any]:
@@ -70,7 +60,7 @@ def test_a_refusal_names_constraints_in_their_order(openshift: OpenShift) -> Non
 @pytest.mark.parametrize("case", CASES["admitted"], ids=lambda case: case["name"])
 def test_an_account_gets_the_first_constraint_that_fits(openshift: OpenShift, case: dict[str, Any]) -> None:
     for name in case["may_use"]:
-        let_use(openshift, name)
+        openshift.submit(use_binding(name))
     assert openshift.pod(case["pod"])["metadata"]["annotations"][SCC] == case["gets"]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpu_provision.sandbox import objects
-from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, ApiError, Object
+from gpu_provision.sandbox.api import NODES, NOT_FOUND, PODS, Object, ignoring
 from gpu_provision.sandbox.kubelet.container import Container, Program, requested_devices
 from gpu_provision.sandbox.kubelet.machine import DRIVER_ROOT
 from gpu_provision.sandbox.operand_rules import DEPLOY, OPERANDS, branch, paused_labels, resumed_labels
@@ -104,11 +104,8 @@ async def _evict_gpu_pods(container: Container) -> None:
     simulation = container.simulation
     for pod in filter(_uses_gpu, simulation.pods.by_index("node", container.machine.name)):
         container.log(f"evicting pod {objects.namespace(pod)}/{objects.name(pod)}")
-        try:
+        with ignoring(NOT_FOUND):
             await simulation.api.delete(PODS, objects.name(pod), objects.namespace(pod))
-        except ApiError as refusal:
-            if refusal.code != NOT_FOUND:
-                raise
     await wait_until_gone(container, _uses_gpu)
 
 

@@ -21,8 +21,11 @@ from gpu_provision.sandbox.openshift_releases import release_of_toolkit
 _SHARED = "/mnt/shared-nvidia-driver-toolkit"
 _PREPARED, _STARTED, _BUILT = (f"{_SHARED}/{name}" for name in ("dir_prepared", "driver_build_started", "driver_built"))
 _BROKEN = f"{_SHARED}/driver_toolkit_broken"
-_SIDE_CARS = {"nv-fs-ctr-run-with-dtk": "nvidia_fs", "gdrcopy-ctr-run-with-dtk": "gdrdrv"}
-_BUILT_BESIDE = {"nvidia_fs": ("GDS_ENABLED", "nvidia_fs_built"), "gdrdrv": ("GDRCOPY_ENABLED", "gdrcopy_built")}
+# Argument of a side-car -> its module, the setting that has the module built, and the file that says it is.
+_SIDE_CARS = {
+    "nv-fs-ctr-run-with-dtk": ("nvidia_fs", "GDS_ENABLED", f"{_SHARED}/nvidia_fs_built"),
+    "gdrcopy-ctr-run-with-dtk": ("gdrdrv", "GDRCOPY_ENABLED", f"{_SHARED}/gdrcopy_built"),
+}
 _NO_DIRECTORY = "FATAL: DRIVER_TOOLKIT_SHARED_DIR env variable must be populated with a valid directory"
 _WRONG_FORMAT = "modprobe: ERROR: could not insert 'nvidia': Exec format error"
 
@@ -36,7 +39,8 @@ async def _run(container: Container) -> int:
     if command == "dtk-build-driver":
         return await _build(container)
     if command in _SIDE_CARS:
-        return await _serve_beside(container, _SIDE_CARS[command])
+        module, _, built = _SIDE_CARS[command]
+        return await _serve_side_car(container, module, built)
     missing = container.env.get("RHCOS_IMAGE_MISSING") == "true"
     if missing:
         version = container.env.get("RHCOS_VERSION", "")
@@ -83,17 +87,17 @@ async def _build(container: Container) -> int:
         return 1
     container.log("NVIDIA drivers generated, inform nvidia-driver-ctr container about it and sleep forever.")
     files.write(_BUILT, spec.kernel)
-    for setting, file in _BUILT_BESIDE.values():
+    for _, setting, built in _SIDE_CARS.values():
         if container.env.get(setting) == "true":
-            files.write(f"{_SHARED}/{file}", "")
+            files.write(built, "")
     return await container.run_forever()
 
 
-async def _serve_beside(container: Container, module: str) -> int:
+async def _serve_side_car(container: Container, module: str, built: str) -> int:
     """Load a module that the toolkit's container builds besides the driver."""
-    built, machine = f"{_SHARED}/{_BUILT_BESIDE[module][1]}", container.machine
-    ready = partial(container.files.exists, built)
-    await container.wait_until(ready, f"Waiting for openshift-driver-toolkit-ctr container to build {module} ...")
+    machine = container.machine
+    is_built = partial(container.files.exists, built)
+    await container.wait_until(is_built, f"Waiting for openshift-driver-toolkit-ctr container to build {module} ...")
     await machine.wait_until(lambda: "nvidia" in machine.state.modules)
     return await serve_module(container, module)
 

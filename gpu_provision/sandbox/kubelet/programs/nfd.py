@@ -29,7 +29,7 @@ async def publish(container: Container, name: str, labels: Mapping[str, str]) ->
     wanted = operand_rules.node_feature(name, container.pod, container.machine.name, labels)
     while True:
         try:
-            live = await container.simulation.find(NODE_FEATURES, name, namespace)
+            live = await api.find(NODE_FEATURES, name, namespace)
             if live is None:
                 await api.create(NODE_FEATURES, wanted, namespace)
             elif live.get("spec") != wanted["spec"] or objects.owners(live) != objects.owners(wanted):

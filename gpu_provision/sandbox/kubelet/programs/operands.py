@@ -242,7 +242,7 @@ async def _run_gfd(container: Container) -> int:
     container.report_started()
     name, found = f"nvidia-features-for-{node}", None
     if container.adopted:  # one that was only taken over again keeps the time of its start
-        found = await container.simulation.find(NODE_FEATURES, name, container.namespace)
+        found = await container.simulation.api.find(NODE_FEATURES, name, container.namespace)
     kept = (found or {}).get("spec", {}).get("labels", {})
     stamp = {_TIMESTAMP: kept.get(_TIMESTAMP) or str(int(time.time()))}
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-BIND, RECURSIVE, PRIVATE, UNBINDABLE = 1 << 12, 1 << 14, 1 << 18, 1 << 17
+BIND, RECURSIVE, UNBINDABLE = 1 << 12, 1 << 14, 1 << 17
 _DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import data_file
-from tests.sandbox.kubelet.conftest import fleet, stack
+from tests.sandbox.kubelet.conftest import NodeLab, fleet, stack
+from tests.sandbox.lab import Simulate
 
 MISTAKES = data_file.document(Path(__file__).with_suffix(".yaml").read_text())
 TOOLKIT, DRIVER = "nvidia-container-toolkit-daemonset", "nvidia-driver-daemonset"
-Simulate = Callable[..., None]
 Object = dict[str, Any]
 
 
@@ -39,7 +38,7 @@ def spoiled(operand: str, mistake: Object) -> list[Object]:
 def test_a_mistake_is_logged_by_the_affected_container(simulate: Simulate, mistake: Object) -> None:
     """What cannot work does not work, and the log says what is missing."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.stack(*spoiled(mistake["in"], mistake))
         await lab.says(mistake.get("of", mistake["in"]), mistake["container"], mistake["says"])
         assert lab.machine.state.devices is None
@@ -50,7 +49,7 @@ def test_a_mistake_is_logged_by_the_affected_container(simulate: Simulate, mista
 def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate) -> None:
     """The driver runs, its pod is not ready, and an event says why."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.stack(*spoiled(DRIVER, {"unmount": "probe"}))
         await lab.event("Unhealthy", "cannot open /usr/local/bin/startup-probe.sh")
         assert not (await lab.pod(DRIVER))["status"]["containerStatuses"][0]["started"]
@@ -61,7 +60,7 @@ def test_a_startup_probe_without_its_script_never_passes(simulate: Simulate) -> 
 def test_a_missing_entrypoint_cannot_be_started(simulate: Simulate) -> None:
     """An entrypoint that the manifest forgot to mount is the container runtime's StartError."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.stack(*spoiled(TOOLKIT, {"unmount": "entrypoint"}))
         pod = await lab.pod(TOOLKIT, lambda pod: "CrashLoopBackOff" in str(pod["status"].get("containerStatuses")))
         ended = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
@@ -74,7 +73,7 @@ def test_a_missing_entrypoint_cannot_be_started(simulate: Simulate) -> None:
 def test_the_runtime_class_needs_the_toolkit(simulate: Simulate) -> None:
     """Without the toolkit, the container runtime does not know the handler, which is the one of its environment."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.stack(*spoiled(TOOLKIT, {"env": [{"name": "CONTAINERD_RUNTIME_CLASS", "value": "gpu"}]}))
         await lab.says(TOOLKIT, "nvidia-container-toolkit-ctr", "Waiting for signal")
         event = await lab.event("FailedCreatePodSandBox")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_provision.sandbox.api import PODS
+from tests.sandbox.kubelet.conftest import NodeLab
+from tests.sandbox.lab import Simulate
 
-Simulate = Callable[..., None]
 Object = dict[str, Any]
 VALIDATIONS = "/run/nvidia/validations"
 OPERANDS = (
@@ -53,7 +53,7 @@ ONE_GPU = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
 def test_vectoradd_passes_only_with_access_to_a_gpu(simulate: Simulate, pod: Object, passes: bool) -> None:  # noqa: FBT001
     """Access is a granted device, or the nvidia runtime with visible devices; the sample's own lines tell."""
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.everything()
         await lab.create(pod)
         ended = await lab.ended("workload")
@@ -71,7 +71,7 @@ def test_what_holds_a_gpu_and_what_undoes_it(simulate: Simulate) -> None:
     what its command names, and nothing else.
     """
 
-    async def scenario(lab: Any) -> None:
+    async def scenario(lab: NodeLab) -> None:
         await lab.everything()
         holder = workload(container={**ONE_GPU, "image": "registry.example/cuda:13", "command": ["sleep", "infinity"]})
         holder["metadata"] |= {"name": "holder", "labels": {"app": "holder"}}
@@ -98,13 +98,13 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
     """Machines keep their driver, files and boot ID; no container restarts, and no label changes."""
     before: dict[str, Any] = {}
 
-    async def first(lab: Any) -> None:
+    async def first(lab: NodeLab) -> None:
         await lab.everything()
         await lab.labelled(gpu_count=None)  # they come a moment after the pod that finds them is ready
         before["pods"] = {p["metadata"]["name"]: p["status"] for p in (await lab.api.list(PODS, "gpu"))[0]}
         before["node"] = await lab.node()
 
-    async def second(lab: Any) -> None:
+    async def second(lab: NodeLab) -> None:
         await lab.allocatable(1)
         node = await lab.node()
         assert {p["metadata"]["name"]: p["status"] for p in (await lab.api.list(PODS, "gpu"))[0]} == before["pods"]
@@ -118,10 +118,10 @@ def test_a_restart_of_the_sandbox_changes_nothing(simulate: Simulate) -> None:
 def test_pods_on_a_machine_that_forgot_everything_start_again(simulate: Simulate, tmp_path: Path) -> None:
     """They claim a driver that is not loaded any more: as after a reboot, each container runs again, in its order."""
 
-    async def first(lab: Any) -> None:
+    async def first(lab: NodeLab) -> None:
         await lab.everything()
 
-    async def second(lab: Any) -> None:
+    async def second(lab: NodeLab) -> None:
         for app in OPERANDS:
             await lab.pod(app, restarted)
             await lab.ready(app)
