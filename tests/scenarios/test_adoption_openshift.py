@@ -11,6 +11,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from gpu_provision.sandbox.openshift_releases import RELEASES
@@ -47,6 +48,7 @@ _CONSTRAINTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.real  # for the time it takes
 def test_drivers_of_the_operator_keep_running(tmp_path: Path) -> None:
     """No pod of a driver is replaced, no node reboots, and a plan is empty afterwards."""
     with sandbox_world(tmp_path, nodes=_NODES, openshift={"version": _RELEASE.version}) as world:

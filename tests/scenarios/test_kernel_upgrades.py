@@ -64,6 +64,7 @@ def test_drift_names_the_node_and_its_kernel(new_world: Make) -> None:
     assert drift(world, "--cluster-only")[0] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_reboot_in_a_rollout_fails_one_node(new_world: Make) -> None:
     """The others finish, as the policy lets them; the next run finishes the node."""
     world = new_world(timings={"speed": 15})
@@ -100,6 +101,7 @@ def test_a_reboot_into_a_kernel_without_an_image(new_world: Make) -> None:
     assert "everything is as declared" in world.plan().text
 
 
+@pytest.mark.real  # for the time it takes
 def test_the_next_kernel_is_in_drift_unless_it_is_held(new_sandbox: Callable[..., SandboxWorld]) -> None:
     """With ``hold_packages`` no upgrade brings a kernel; what came before is named, with what follows."""
     world = new_sandbox()

@@ -139,6 +139,7 @@ def test_a_pool_that_cannot_roll_is_found_before_anything_is_written(
     assert code not in world.plan().text
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_failed_node_fails_the_run_and_the_next_one_goes_on(new_openshift: Make) -> None:
     world = new_openshift()
     world.fault({"fault": "machine-config-fails", "node": "gpu-0", "message": "disk is full"})
@@ -152,6 +153,7 @@ def test_a_failed_node_fails_the_run_and_the_next_one_goes_on(new_openshift: Mak
     world.apply(check=True)
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_run_that_is_killed_is_resumed(new_openshift: Make) -> None:
     """Its successor neither reboots a node twice nor starts a driver before the reboot."""
     world = new_openshift()
@@ -166,6 +168,7 @@ def test_a_run_that_is_killed_is_resumed(new_openshift: Make) -> None:
     assert world.apply("--json", check=True).document["changed"] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_an_edit_is_drift_and_the_rights_of_rbac_undo_it(new_openshift: Make) -> None:
     world = new_openshift()
     world.give_rights("--destroy")

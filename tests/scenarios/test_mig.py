@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.scenarios.world import OPERANDS, USES_GPU, World, default_fleet
@@ -60,6 +61,7 @@ def test_a_pool_for_any_gpus_divides_those_it_can(new_world: Callable[..., World
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_failed_mig_configuration_is_retried_by_the_next_run(new_world: Callable[..., World]) -> None:
     world = new_world()
     configure(world, "all-1g.10gb")
@@ -77,6 +79,7 @@ def test_a_failed_mig_configuration_is_retried_by_the_next_run(new_world: Callab
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_another_content_of_the_same_name_is_rolled_out(new_world: Callable[..., World]) -> None:
     world = new_world()
     configure(world, "own", own={"3g.40gb": 2}, mig={"strategy": "mixed"})
@@ -108,6 +111,7 @@ def test_a_configuration_that_was_imported_moves_no_pod(new_world: Callable[...,
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_mig_devices_of_a_host_driver_are_rolled_out(new_world: Callable[..., World]) -> None:
     """There is no driver pod. GPUs may be in use before the stack comes, so the first request is rolled out, too."""
     *nodes, h100 = default_fleet()["nodes"]

@@ -186,6 +186,7 @@ def test_an_update_of_the_cluster_is_a_rollout_like_any_other(new_openshift: Mak
         assert world.apply("--json", check=True).document["changed"] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_release_without_its_toolkit_is_found_beforehand(new_openshift: Make) -> None:
     """While the pool is paused, and again once nodes run it; with the image the next run makes them ready."""
     world = new_openshift()
@@ -219,6 +220,7 @@ def test_a_release_without_its_toolkit_is_found_beforehand(new_openshift: Make) 
     assert {toolkit for _, toolkit in drivers(world).values()} == {NEW.toolkit_image}
 
 
+@pytest.mark.real  # for the time it takes
 def test_drivers_that_run_stay_if_their_toolkit_goes(new_openshift: Make) -> None:
     """Such as after an edit of the ImageStream; else a run would replace a driver that works by one that fails."""
     world = new_openshift()
@@ -232,6 +234,7 @@ def test_drivers_that_run_stay_if_their_toolkit_goes(new_openshift: Make) -> Non
     assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
 
 
+@pytest.mark.real  # for the time it takes
 def test_narrowed_constraints_are_restored(new_openshift: Make) -> None:
     """The cluster refuses the driver's pods with its own words; drift names who did it, and the next run repairs it."""
     world = new_openshift()
@@ -253,6 +256,7 @@ def test_narrowed_constraints_are_restored(new_openshift: Make) -> None:
     assert {row["state"] for row in world.status()["nodes"]} == {"ready"}
 
 
+@pytest.mark.real  # for the time it takes
 def test_pods_that_no_constraint_allows_are_named(new_openshift: Make) -> None:
     """With the cluster's own words, by the run and by status. What the removal leaves is said for CoreOS."""
     world = new_openshift()
@@ -271,6 +275,7 @@ def test_pods_that_no_constraint_allows_are_named(new_openshift: Make) -> None:
     assert "--hosts-only" not in removal
 
 
+@pytest.mark.real  # for the time it takes
 def test_validations_repeat_and_earlier_versions_come_back(new_openshift: Make) -> None:
     """Without a reboot of a node."""
     world = new_openshift()
@@ -335,6 +340,7 @@ def logs(world: SandboxWorld, pod: dict[str, Any]) -> str:
     return world.api.logs(pod["metadata"]["name"], "default") if is_up else ""
 
 
+@pytest.mark.real  # for the time it takes
 def test_the_operator_keeps_a_stack_over_an_update(new_openshift: Make) -> None:
     """The controller makes the driver of the new kernel by itself."""
     world = new_openshift()

@@ -140,6 +140,7 @@ def proofs(world: World) -> dict[str, str]:
     return dict(world.json("configmap", "main-validations", "-n", OPERANDS)["data"])
 
 
+@pytest.mark.real  # for the time it takes
 def test_another_version_of_the_driver_is_rolled_out(home: Callable[..., Home]) -> None:
     made = home()
     made.declare(driver={"version": OLD})

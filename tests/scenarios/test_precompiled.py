@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.scenarios.test_side_cars import POOLS
 from tests.scenarios.world import World
 
@@ -68,6 +70,7 @@ def boots(world: World, node: str, kernel: str, *faults: dict[str, Any]) -> None
     world.fault(*faults)
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_limited_run_keeps_the_drivers_of_other_nodes(new_world: Callable[..., World]) -> None:
     """The DaemonSet of the previous group stays until its last node has moved."""
     world = new_world()

@@ -1,6 +1,6 @@
 """A plan is what the apply does: for random pairs of inventories, on hosts and in the cluster, no more and no less.
 
-``GPU_PROVISION_TEST_PAIRS`` is the number of pairs (6), ``GPU_PROVISION_TEST_SEED`` the first seed (1). A seed is a
+``GPU_PROVISION_TEST_PAIRS`` is the number of pairs (3), ``GPU_PROVISION_TEST_SEED`` the first seed (1). A seed is a
 chain of up to a dozen inventories on a sandbox of its own: each is planned and applied on what the one before has left.
 """
 
@@ -20,7 +20,7 @@ from tests.promises.writes import Cluster, looked_at
 from tests.scenarios.on_sandbox import SandboxWorld
 from tests.scenarios.world import World
 
-PAIRS = int(os.environ.get("GPU_PROVISION_TEST_PAIRS", "6"))
+PAIRS = int(os.environ.get("GPU_PROVISION_TEST_PAIRS", "3"))
 FIRST = int(os.environ.get("GPU_PROVISION_TEST_SEED", "1"))
 LENGTH = min(12, PAIRS)
 SEEDS = range(FIRST, FIRST + -(-PAIRS // LENGTH))

@@ -82,6 +82,7 @@ def test_a_node_replaced_during_a_run_fails_nothing(new_world: Make) -> None:
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
+@pytest.mark.real  # for the time it takes
 def test_a_node_replaced_during_a_rollout_gives_up_its_slot(new_world: Make) -> None:
     """The node that goes is the one that is upgraded; the others are upgraded, and the new one has the new driver."""
     world = new_world(**FLEET, timings={"speed": 12})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.scenarios.world import World
 
 MPS = "nvidia-device-plugin-mps-control-daemon"
@@ -54,6 +56,7 @@ def test_a_choice_of_a_pool_reaches_its_nodes_without_a_restart(new_world: Calla
     assert "nvidia.com/device-plugin.config" not in world.json("node", "h100-1")["metadata"]["labels"]
 
 
+@pytest.mark.real  # for the time it takes
 def test_another_content_restarts_the_plugins(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.settings(device_plugin={"config": {"default": "all", "data": {"all": shared(4)}}})

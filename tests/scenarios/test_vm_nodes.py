@@ -94,6 +94,7 @@ def test_hosts_for_virtual_machines_are_left_alone(passed_through: tuple[Sandbox
     assert "its GPUs are for virtual machines" in verified.text
 
 
+@pytest.mark.real  # for the time it takes
 def test_hosts_for_vms_are_named_if_another_host_fails(passed_through: tuple[SandboxWorld, Path]) -> None:
     """The cluster phase, which names them otherwise, is held back."""
     world, root = passed_through
@@ -104,6 +105,7 @@ def test_hosts_for_vms_are_named_if_another_host_fails(passed_through: tuple[San
     assert not (root / CHANGED).exists()
 
 
+@pytest.mark.real  # for the time it takes
 def test_stock_pyinfra_leaves_such_hosts_alone(passed_through: tuple[SandboxWorld, Path]) -> None:
     world, root = passed_through
     give_to_vms(world, "h100-1")
@@ -113,6 +115,7 @@ def test_stock_pyinfra_leaves_such_hosts_alone(passed_through: tuple[SandboxWorl
     assert (root.parent / "t4-1" / CHANGED).exists()
 
 
+@pytest.mark.real  # for the time it takes
 def test_without_the_cluster_passthrough_is_a_warning(passed_through: tuple[SandboxWorld, Path]) -> None:
     """With the cluster and without the label it is an error, since the driver would find no GPU."""
     world, _ = passed_through
