@@ -193,7 +193,7 @@ class Connection:
             return response
 
 
-SETTLING_SECONDS = 10.0
+SETTLING_SECONDS = 30.0
 """For how long after a silence a refusal may pass: an API server that starts does not know its roles for a moment."""
 
 

@@ -157,9 +157,13 @@ class Client:
         return [resource.path(asked.namespace, name) for resource in found for name in asked.names]
 
     def _path_of(self, item: Object) -> str:
-        known = {resource.version: resource for resource in self._resources(item["kind"].lower())}
-        meta = item["metadata"]
-        return known[item["apiVersion"]].path(meta.get("namespace", "default"), meta["name"])
+        meta, resource = item["metadata"], until(lambda: self._served(item))
+        return str(resource.path(meta.get("namespace", "default"), meta["name"]))
+
+    def _served(self, item: Object) -> _Resource | None:
+        """Return the resource of an object; None for a moment, while its definition is new."""
+        found = self._resources(item["kind"].lower())
+        return next((resource for resource in found if resource.version == item["apiVersion"]), None)
 
     def _listed(self, asked: argparse.Namespace) -> Iterator[Object]:
         selectors = {"labelSelector": asked.selector, "fieldSelector": asked.field_selector}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.answers import Answer
-from tests.real.node.nodes import missing, ready_node
+from tests.real.node.nodes import missing, ready_node, shared
 from tests.real.node.user import NodeUser
 
 _ORDER = ("test_job", "test_k8s_node", "test_mistakes", "test_restarts", "test_stacks", "test_helm")
@@ -24,12 +25,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[place] = item
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        shared.close()
+
+
 @pytest.fixture(scope="session")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUser]:
     if reason := missing():
         pytest.skip(reason)
-    with ready_node(tmp_path_factory.mktemp("node")) as made:
-        yield made
+    with contextlib.closing(shared):
+        yield shared.enter_context(ready_node(tmp_path_factory.mktemp("node")))
 
 
 @pytest.fixture(scope="session")
@@ -37,10 +44,10 @@ def run_on_other_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subp
     """A first run with a mistake in its manifests, on a machine of its own."""
     if reason := missing():
         pytest.skip(reason)
-    with ready_node(tmp_path_factory.mktemp("other")) as made:
+    with contextlib.closing(shared):
+        made = shared.enter_context(ready_node(tmp_path_factory.mktemp("other")))
         made.settings(toolkit={"timeout": 40})
-        with made.started(*made.apply_with("private-mounts")) as run:
-            yield run
+        yield shared.enter_context(made.started(*made.apply_with("private-mounts")))
 
 
 @pytest.fixture(scope="session")

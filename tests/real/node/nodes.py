@@ -24,6 +24,10 @@ def missing() -> str:
     return machine.missing() or build.missing()
 
 
+shared = contextlib.ExitStack()
+"""Nodes that the files of a folder share. The last test of the folder ends them: an idle control plane is not free."""
+
+
 @contextlib.contextmanager
 def ready_node(
     folder: Path,

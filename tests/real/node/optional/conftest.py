@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.real.node.hardware import A30, MELLANOX
-from tests.real.node.nodes import GPUS, missing, ready_node
+from tests.real.node.nodes import GPUS, missing, ready_node, shared
 from tests.real.node.user import OPERANDS, NodeUser
 
 _ORDER = ("test_side_cars", "test_node_status", "test_sharing", "test_mig")
@@ -47,8 +48,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUser]:
         pytest.skip(reason)
     inventory = Path(__file__).with_name("inventory.yaml")
     folder = tmp_path_factory.mktemp("optional")
-    with ready_node(folder, devices=(MELLANOX, *[A30] * GPUS), inventory=inventory) as made:
-        yield made
+    with contextlib.closing(shared):
+        yield shared.enter_context(ready_node(folder, devices=(MELLANOX, *[A30] * GPUS), inventory=inventory))
 
 
 @pytest.fixture(scope="session")
