@@ -191,8 +191,6 @@ def _machine_pool(name: str, item: Manifest, nodes: list[str]) -> MachinePool:
 
 def _degraded(conditions: Iterable[Mapping[str, str]]) -> str:
     """Return why a pool is degraded, in one line; empty if it is not."""
-    found = {each["type"]: each for each in conditions if each["type"] in _DEGRADED}
-    if all(each["status"] != "True" for each in found.values()):
-        return ""
-    messages = (" ".join(found[kind].get("message", "").split()) for kind in _DEGRADED if kind in found)
-    return next(filter(None, messages), "no message")
+    true = {each["type"]: each.get("message") or "" for each in conditions if each["status"] == "True"}
+    messages = [" ".join(true[kind].split()) for kind in _DEGRADED if kind in true]
+    return next(filter(None, messages), "no message") if messages else ""
