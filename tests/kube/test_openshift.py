@@ -163,12 +163,14 @@ def test_everything_is_read() -> None:
     [
         ({"Degraded": ("True", "1 node"), "NodeDegraded": ("True", "disk full")}, "disk full"),
         ({"NodeDegraded": ("True", "disk full"), "RenderDegraded": ("True", "no Ignition")}, "no Ignition"),
+        ({"Degraded": ("True", "1 node"), "RenderDegraded": ("False", "of last week")}, "1 node"),
         ({"Degraded": ("True", "")}, "no message"),
+        ({"Degraded": ("True", None)}, "no message"),
         ({"Updating": ("True", "all nodes"), "Degraded": ("False", "")}, ""),
     ],
 )
 def test_the_most_precise_condition_says_why_a_pool_is_stuck(
-    conditions: dict[str, tuple[str, str]], reason: str
+    conditions: dict[str, tuple[str, str | None]], reason: str
 ) -> None:
     found = [{"type": kind, "status": status, "message": text} for kind, (status, text) in conditions.items()]
     [pool] = machine_pools([{**machine_pool("worker"), "status": {"conditions": found}}], ())
