@@ -17,8 +17,9 @@ from gpu_provision.history.store import history_ref
 from gpu_provision.kube import lock, node_shell, observe
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import NotFoundError
-from gpu_provision.kube.observe import CONFIG_MAP, NODE, POD, ResourceClaims, earlier_kinds, member_kinds, node_facts
+from gpu_provision.kube.observe import CONFIG_MAP, NODE, POD, earlier_kinds, member_kinds, node_facts
 from gpu_provision.kube.openshift import MACHINE_CONFIG_POOL, machine_pools
+from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef, index_by_ref, ref_of

@@ -17,7 +17,8 @@ from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.informer import InformerCache, Scope
 from gpu_provision.kube.lease import lease_version
 from gpu_provision.kube.lock import WriteLock
-from gpu_provision.kube.observe import NODE, POD, ResourceClaims
+from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.model import codes
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of

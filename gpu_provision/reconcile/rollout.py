@@ -11,7 +11,8 @@ from typing import assert_never
 from gpu_provision.components import labels, machine_config, mig_manager, node_labels
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.informer import InformerCache, Scope
-from gpu_provision.kube.observe import NODE, POD, ResourceClaims
+from gpu_provision.kube.observe import NODE, POD
+from gpu_provision.kube.resource_claims import ResourceClaims
 from gpu_provision.kube.transport import RequestPool
 from gpu_provision.kube.trim import trim
 from gpu_provision.model.cluster import Kind, ObjectRef, ref_of

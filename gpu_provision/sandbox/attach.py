@@ -20,8 +20,8 @@ from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.fleet_file import load_fleet
 from gpu_provision.sandbox.kubelet.kubelet import build_simulation, run_nodes
 from gpu_provision.sandbox.kubelet.logs import ADDRESS, ContainerLogs, LogKey, kubelet_server
-from gpu_provision.sandbox.kubelet.machine import Simulation
 from gpu_provision.sandbox.kubelet.node import SIMULATED
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 _MAX_SHOWN = 5
 

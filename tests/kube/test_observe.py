@@ -7,14 +7,13 @@ import threading
 from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gpu_provision.kube.client import KubeClient, ObjectList
 from gpu_provision.kube.observe import (
     ListedObjects,
-    ResourceClaims,
     find_absent,
     node_facts,
     observe,
@@ -24,7 +23,7 @@ from gpu_provision.kube.observe import (
     validations_of,
     write_validations,
 )
-from gpu_provision.model.cluster import ClusterFacts, Kind, Manifest, ObjectRef
+from gpu_provision.model.cluster import ClusterFacts, Kind, ObjectRef
 from gpu_provision.model.findings import Finding, ForbiddenError
 from gpu_provision.model.inventory import Inventory, OperatingSystem
 from gpu_provision.planning.applyset import PART_OF, applyset_id, parent
@@ -203,46 +202,3 @@ def test_what_is_written_is_read(cluster: KubeClient) -> None:
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", "7", '"text"', '{"a": 1}'])
 def test_a_damaged_entry_is_no_entry(damage: str) -> None:
     assert validations_of({"t4-1": damage, "h100-1": '{"gfd": "c3"}'}) == {("gfd", "h100-1"): "c3"}
-
-
-class Server:
-    """Has claims in one version, or none."""
-
-    def __init__(self, version: str = "", *, refuses: bool = False) -> None:
-        self.version, self.refuses, self.lists = version, refuses, list[Kind]()
-
-    def served_resources(self, version: str) -> frozenset[str]:
-        return frozenset({"resourceclaims"} if version == self.version else ())
-
-    def list(self, kind: Kind) -> ObjectList:
-        if self.refuses:
-            raise ForbiddenError(Finding(code="GP303", what="no"))
-        self.lists.append(kind)
-        return ObjectList([{"metadata": {"name": "mine", "namespace": "default"}}], "1")
-
-
-def pod(claim: str = "") -> Manifest:
-    claims = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
-    return {"metadata": {"name": "a", "namespace": "default"}, "spec": {"resourceClaims": claims}}
-
-
-def claims_of(server: Any) -> ResourceClaims:
-    return ResourceClaims(cast("KubeClient", server))
-
-
-def test_claims_are_read_where_a_pod_has_a_new_one() -> None:
-    """In whichever version the server has them."""
-    server = Server("resource.k8s.io/v1beta1")
-    claims = claims_of(server)
-    assert (claims.list_for_pods([pod()]), server.lists) == ((), [])
-    found = claims.list_for_pods([pod(), pod("mine")])
-    assert found is not None
-    assert [claim["metadata"]["name"] for claim in found] == ["mine"]
-    assert claims.list_for_pods([pod("mine")]) is found
-    claims.list_for_pods([pod("another")])
-    assert server.lists == [Kind("resource.k8s.io/v1beta1", "ResourceClaim")] * 2
-
-
-def test_server_without_claims_or_rights_leaves_a_doubt() -> None:
-    assert claims_of(Server()).list_for_pods([pod("mine")]) is None
-    assert claims_of(Server("resource.k8s.io/v1", refuses=True)).list_for_pods([pod("mine")]) is None

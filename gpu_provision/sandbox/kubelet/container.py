@@ -12,7 +12,8 @@ from typing import Any
 from gpu_provision.sandbox.api import RUNTIME_CLASSES
 from gpu_provision.sandbox.kubelet.filesystem import Filesystem
 from gpu_provision.sandbox.kubelet.logs import LogKey
-from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 _NO_DEVICES = {"", "void", "none"}
 

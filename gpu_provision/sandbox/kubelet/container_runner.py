@@ -19,9 +19,9 @@ from gpu_provision.sandbox.kubelet.container import (
     read_handler,
 )
 from gpu_provision.sandbox.kubelet.filesystem import Filesystem, ReadOnlyMountError, build_mounts
-from gpu_provision.sandbox.kubelet.machine import MAX_BACK_OFF
 from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, PodContext, image_id, restarts
 from gpu_provision.sandbox.kubelet.programs import find_program
+from gpu_provision.sandbox.kubelet.simulation import MAX_BACK_OFF
 
 _MARKER = ".driver-ctr-ready"
 _VALIDATIONS = "/run/nvidia/validations"

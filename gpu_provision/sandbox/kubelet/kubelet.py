@@ -14,10 +14,11 @@ from gpu_provision.sandbox.faults import CONFIG_MAP, NodeFault, NodeFaults, read
 from gpu_provision.sandbox.fleet import Fleet
 from gpu_provision.sandbox.informer import Informer
 from gpu_provision.sandbox.kubelet.logs import LogSink
-from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine
 from gpu_provision.sandbox.kubelet.machine_config_daemon import MachineConfigDaemons
 from gpu_provision.sandbox.kubelet.node import Registration, heartbeats
 from gpu_provision.sandbox.kubelet.pod import PodWorker
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.25  # between looks at the hosts, which are other processes'

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import NODES, NOT_FOUND, ApiError, Object
 from gpu_provision.sandbox.informer import Informer
-from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 from gpu_provision.sandbox.machine_config import (
     APPLIED_DRAIN,
     CURRENT,

@@ -11,7 +11,8 @@ from typing import Any
 from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, LEASES, NODES, NOT_FOUND, ApiError, Object
 from gpu_provision.sandbox.fleet import MachineSpec
-from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 SIMULATED = "gpu-provision.io/simulated"
 _CONTROL_PLANES = ("master", "control-plane")

@@ -13,8 +13,9 @@ from gpu_provision.sandbox import objects
 from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, ApiError, Object
 from gpu_provision.sandbox.kubelet.container import read_handler, requested_devices
 from gpu_provision.sandbox.kubelet.container_runner import ContainerRunner
-from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine
 from gpu_provision.sandbox.kubelet.pod_status import ContainerRecord, PodContext, StatusManager, restarts
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 
 _log = logging.getLogger(__name__)
 _QUICK_TRIES = 2  # a ConfigMap or a directory that a pod waits for is seldom far behind

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from gpu_provision.sandbox.api import CONFLICT, NOT_FOUND, PODS, ApiError, Object
-from gpu_provision.sandbox.kubelet.machine import Machine, Simulation
+from gpu_provision.sandbox.kubelet.machine import Machine
+from gpu_provision.sandbox.kubelet.simulation import Simulation
 from gpu_provision.sandbox.objects import format_time, timestamp
 
 _log = logging.getLogger(__name__)
