@@ -225,12 +225,13 @@ def _wait_for_answer(home: Path) -> Sandbox | None:
         return None
     if sandbox is None:
         raise _not_ready_error(home)
-    if wait_until(lambda: not (is_running(home) and _connection_problem(sandbox)), _ANSWER_SECONDS):
-        return sandbox if is_running(home) else None
-    silence = _connection_problem(sandbox)
-    what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
-    fix = "end it with: gpu-provision sandbox down"
-    raise NoAnswerError(SandboxProblem(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
+    if not wait_until(lambda: not (is_running(home) and _connection_problem(sandbox)), _ANSWER_SECONDS):
+        silence = _connection_problem(sandbox)
+        if silence and is_running(home):  # a killed process can close its port before it gives up its lock
+            what = f"the sandbox runs (process {sandbox.pid}) and does not answer"
+            fix = "end it with: gpu-provision sandbox down"
+            raise NoAnswerError(SandboxProblem(code="GP715", what=what, where=sandbox.url, evidence=silence, fix=fix))
+    return sandbox if is_running(home) else None
 
 
 def _connection_problem(sandbox: Sandbox) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from gpu_provision.sandbox import lifecycle
-from gpu_provision.sandbox.errors import SandboxError
-from gpu_provision.sandbox.state import Sandbox, wait_until
+from gpu_provision.sandbox.errors import NoAnswerError, SandboxError
+from gpu_provision.sandbox.state import Sandbox, try_lock, wait_until
 from tests.scenarios.client import Client
 
 
@@ -103,6 +103,30 @@ def test_a_killed_sandbox_starts_again_with_its_state(home: Path) -> None:
         lifecycle.reset(directory=home)
         assert not home.exists()
     assert "kept" not in names(lifecycle.up(directory=home).kubeconfig, "namespaces")
+
+
+def test_a_silent_sandbox_is_reported_and_one_that_ends_meanwhile_is_started(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of a killed sandbox can keep its lock for a moment longer than its port."""
+    ask, seconds = lifecycle._connection_problem, lifecycle._ANSWER_SECONDS
+    home.mkdir(parents=True)
+    record = dict.fromkeys(("name", "kubeconfig", "context", "url"), "x") | {"pid": 1}
+    (home / "sandbox.json").write_text(json.dumps(record))
+    monkeypatch.setattr(lifecycle, "_ANSWER_SECONDS", -1)
+    with (home / "lock").open("w") as lock:
+        assert try_lock(lock.fileno())
+        monkeypatch.setattr(lifecycle, "_connection_problem", lambda _: "silence")
+        with pytest.raises(NoAnswerError, match="GP715"):
+            lifecycle.up(directory=home)
+
+        def end(sandbox: Sandbox) -> str:
+            lock.close()
+            monkeypatch.setattr(lifecycle, "_ANSWER_SECONDS", seconds)
+            return "silence" if sandbox.pid == 1 else ask(sandbox)
+
+        monkeypatch.setattr(lifecycle, "_connection_problem", end)
+        assert lifecycle.up(directory=home).pid != 1
 
 
 def test_a_process_with_the_recorded_id_is_left_alone(home: Path) -> None:

@@ -84,13 +84,14 @@ def test_operands_are_replaced_by_hand_on_delete(new_world: Callable[..., World]
     world.settings(daemonsets={"update_strategy": "OnDelete"})
     world.apply("--cluster-only", check=True)
     before = _exporters(world)
+    assert len(before) == 3
     world.settings(dcgm_exporter={"config": {"data": "DCGM_FI_DEV_SM_CLOCK, gauge, SM clock"}})
     assert "until it is deleted" in world.plan().text
     world.apply("--cluster-only", check=True)
     assert _exporters(world) == before
     pod = world.pods("nvidia-dcgm-exporter")[0]["metadata"]
     world.api.delete("pod", pod["name"], "-n", OPERANDS)
-    world.until(lambda: len(_exporters(world) - before) == 1)
+    world.until(lambda: len(now := _exporters(world)) == 3 and len(now - before) == 1)
     assert world.apply("--cluster-only", "--json", check=True).document["changed"] == 0
 
 
@@ -121,6 +122,4 @@ def test_objects_of_the_inventory_come_and_go_with_it(new_world: Callable[..., W
 
 
 def _exporters(world: World) -> set[str]:
-    pods = world.pods("nvidia-dcgm-exporter")
-    assert len(pods) == 3
-    return {pod["metadata"]["uid"] for pod in pods}
+    return {pod["metadata"]["uid"] for pod in world.pods("nvidia-dcgm-exporter")}
