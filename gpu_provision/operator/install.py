@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from gpu_provision.components.extra_objects import absent_kind_finding
 from gpu_provision.destroy import discovery
+from gpu_provision.diagnostics import pods
 from gpu_provision.kube.client import KubeClient
 from gpu_provision.kube.errors import FieldConflictError
 from gpu_provision.kube.informer import InformerCache, Scope, scope_of_object
@@ -99,8 +100,7 @@ def install(  # noqa: PLR0913 - objects and options
         if ref.type == CRD:
             _await_object(cluster, ref, _is_established, until, say)
     if shape.image:
-        deployment = ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
-        _await_object(cluster, deployment, _is_available, until, say)
+        _await_controller(cluster, until, say)
     return tuple(written), warnings
 
 
@@ -190,6 +190,19 @@ def _await_object(
     fix = f"kubectl{where} describe {ref.kind.lower()}/{ref.name}"
     late = Finding(code=codes.NOT_IN_TIME, where=str(ref), what="is not ready in time", fix=fix)
     _wait_until(cluster, scope_of_object(ref), lambda objects: any(map(is_so, objects)), late, until=until, say=say)
+
+
+def _await_controller(cluster: KubeClient, until: float, say: Say) -> None:
+    """Wait for the controller's pods. If they are not ready in time, the error has a pod's cause, such as its image."""
+    deployment = ObjectRef("apps/v1", "Deployment", CONTROLLER_NAMESPACE, CONTROLLER_NAME)
+    try:
+        _await_object(cluster, deployment, _is_available, until, say)
+    except RunFailedError as failure:
+        (late,) = failure.findings
+        found = cluster.list(POD, namespace=CONTROLLER_NAMESPACE, label_selector=_LABEL_SELECTOR).items
+        causes = (f"{pod['metadata']['name']}: {pods.cause(pod)}" for pod in found if not pods.is_ready(pod))
+        refusal = pods.replica_failure(cluster.get(deployment) or {})
+        raise RunFailedError(replace(late, evidence=refusal or next(causes, ""))) from None
 
 
 def _wait_until(  # noqa: PLR0913 - condition and timeout

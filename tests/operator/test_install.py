@@ -14,7 +14,7 @@ from gpu_provision.kube.observe import CRD
 from gpu_provision.model.cluster import Manifest, ObjectRef, ref_of
 from gpu_provision.model.findings import Finding, ForbiddenError, InvalidError, RunFailedError, Severity
 from gpu_provision.operator.client import add_finalizer, remove_finalizer
-from gpu_provision.operator.crd import CRD_NAME, RULES_KEY, definition
+from gpu_provision.operator.crd import CRD_NAME, LABELS, RULES_KEY, definition
 from gpu_provision.operator.install import install, skew_findings
 from gpu_provision.operator.manifests import InstallOptions
 from gpu_provision.operator.stack import DEFAULT_LEASE, LEASE_ANNOTATION, NAMESPACE_ANNOTATION, stack_of
@@ -23,6 +23,7 @@ from gpu_provision.sandbox.apiserver.resources import ResourceInfo
 from gpu_provision.sandbox.apiserver.validation import object_causes
 from tests.components import builders
 
+CONTROLLER = ObjectRef("apps/v1", "Deployment", "gpu-operator", "gpu-provision-operator")
 ROLE = ObjectRef("rbac.authorization.k8s.io/v1", "ClusterRole", "", "gpu-provision-operator")
 ACCOUNT = ObjectRef("v1", "ServiceAccount", "gpu-operator", "gpu-provision-operator")
 
@@ -50,6 +51,31 @@ def test_a_monitor_waits_for_its_kind(cluster: KubeClient, monkeypatch: pytest.M
     assert (finding.code, finding.severity) == ("GP414", Severity.WARNING)
     assert {ref.kind for ref in written} >= {"Service", "Deployment"}
     assert "ServiceMonitor" not in {ref.kind for ref in written}
+
+
+def test_a_controller_that_does_not_get_ready_says_why(cluster: KubeClient) -> None:
+    """What its pod waits for, or why it has none."""
+
+    def evidence() -> str:
+        with pytest.raises(RunFailedError) as late:
+            install(cluster, InstallOptions(image="registry.example.com/gpu-provision:0.1.0"), [], seconds=0)
+        (finding,) = late.value.findings
+        assert (finding.code, finding.where) == ("GP391", str(CONTROLLER))
+        return finding.evidence
+
+    install(cluster, InstallOptions(), [], seconds=30)
+    assert evidence() == ""
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "unauthorized"}}
+    status = {"containerStatuses": [{"name": "controller", "ready": False, "state": waiting}]}
+    pod = ObjectRef("v1", "Pod", CONTROLLER.namespace, "controller-1")
+    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": LABELS}
+    containers = [{"name": "controller", "image": "registry.example.com/gpu-provision:0.1.0"}]
+    cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}})
+    cluster.merge_patch(pod, {"status": status}, part="status")
+    assert evidence() == "controller-1: controller: ImagePullBackOff: unauthorized"
+    refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: pods"}
+    cluster.merge_patch(CONTROLLER, {"status": {"conditions": [refused]}}, part="status")
+    assert evidence() == "FailedCreate: exceeded quota: pods"
 
 
 TOO_DEAR = Cause(
