@@ -160,8 +160,9 @@ class Drainer:
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Go on until they are gone; ``stopped`` is asked again and again. Raises as `drain`."""
-        evictor, began = Evictor(self.cluster), time.monotonic()
+        evictor = Evictor(self.cluster)
         with InformerCache(self.cluster, [self.scope]) as cache:
+            began = time.monotonic()  # each pod is asked for once, however slow the list of them was
             while (left := self.select_pods(cache.list(POD).values())).leaving:
                 passed = time.monotonic() - began
                 if stopped() or (self.seconds and passed > self.seconds):

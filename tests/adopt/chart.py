@@ -55,7 +55,7 @@ def owned_objects(policy: Manifest) -> list[Manifest]:
 
 
 def install(world: World, nodes: list[str], change: Callable[[Manifest], Manifest] = lambda item: item) -> None:
-    """Create the objects of ``helm install`` and of the operator, and wait until every GPU is allocatable.
+    """Create the objects of ``helm install`` and of the operator, and wait until every GPU is allocatable and labelled.
 
     ``change``: what an operator's object is on another platform.
     """
@@ -70,7 +70,13 @@ def install(world: World, nodes: list[str], change: Callable[[Manifest], Manifes
     labels = {"nvidia.com/gpu.present": "true"} | {f"nvidia.com/gpu.deploy.{name}": "true" for name in _OPERANDS}
     labels["nvidia.com/gpu-driver-upgrade-state"] = "upgrade-done"
     world.api.label("nodes", *nodes, labels=labels, manager="gpu-operator")
-    world.until(lambda: all("nvidia.com/gpu" in world.json("node", name)["status"]["allocatable"] for name in nodes))
+    world.until(lambda: all(_has_gpus(world.json("node", name)) for name in nodes))
+
+
+def _has_gpus(node: Manifest) -> bool:
+    """Whether the device plugin and GPU Feature Discovery have said what a node has."""
+    is_labelled = {"nvidia.com/gpu.product", "nvidia.com/gpu.count"} <= node["metadata"]["labels"].keys()
+    return is_labelled and "nvidia.com/gpu" in node["status"]["allocatable"]
 
 
 class Operator:

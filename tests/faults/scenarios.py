@@ -12,14 +12,14 @@ from gpu_provision.diagnostics.pods import is_ready
 from tests.faults.proxy import Proxy
 from tests.scenarios.test_hand_over import Both
 from tests.scenarios.test_operator import NEW, OLD, OPERANDS
-from tests.scenarios.test_removal import _furniture, _has_its_taints, dump
+from tests.scenarios.test_removal import dump, settled_dump
 from tests.scenarios.world import World
 
 _EXPORTER = ("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
 _FOREIGN_IMAGE = "busybox:1"
 _GPU_NODES = 3
 _ALL_AT_ONCE = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
-_REPAIR_SECONDS, _END_SECONDS, _LEFT_SECONDS = 150, 30, 60
+_REPAIR_SECONDS, _END_SECONDS, _LEFT_SECONDS = 150, 120, 120
 _SHOWN = 3
 
 
@@ -38,8 +38,7 @@ class Stack(Both):
         world.settings(driver={"upgrade_policy": _ALL_AT_ONCE})
         for options in ("--operator", "--destroy"):
             world.give_rights(options)
-        world.until(self._is_settled)
-        self.before = dump(world)  # what the cluster holds before the first run
+        self.before = settled_dump(world)  # what the cluster holds before the first run
 
     def prepare(self, scenario: str) -> None:
         """Bring the cluster, without the proxy, to where a scenario begins; AssertionError if that fails."""
@@ -50,13 +49,6 @@ class Stack(Both):
         if self.world.json("gpustacks")["items"]:
             self.release()
         self.world.until(lambda: self.world.apply("--cluster-only").code == 0)
-
-    def _is_settled(self) -> bool:
-        """Whether controllers have added what they add to new namespaces and nodes."""
-        names = [each["metadata"]["name"] for each in self.world.json("namespaces")["items"]]
-        found = [_furniture(self.world.json("serviceaccounts,configmaps", "-n", name)["items"]) for name in names]
-        wanted = found[names.index("default")]
-        return all(wanted <= each for each in found) and all(map(_has_its_taints, self.world.json("nodes")["items"]))
 
     def run(self, *words: str) -> Outcome:
         through = str(self.proxy.kubeconfig(self.world.account()))

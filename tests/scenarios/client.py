@@ -76,8 +76,12 @@ class Client:
             (resource.version.rpartition("/")[0], resource.told["name"]): resource for resource in self._known[::-1]
         }
         for resource in preferred.values():
-            if "list" in resource.told["verbs"] and not self._server.is_gone(resource.path("")):  # a deleted definition
-                yield from self._items(resource.path(""))
+            if "list" not in resource.told["verbs"]:
+                continue
+            answer = self._server.ask("GET", resource.path(""))
+            if answer.code != http.HTTPStatus.NOT_FOUND:  # its definition was deleted
+                assert answer.code == http.HTTPStatus.OK, answer
+                yield from _items(answer.body)
 
     def watch(self, *words: str) -> Watch:
         """Watch all objects of a kind; the first events are those that are there."""
@@ -170,12 +174,7 @@ class Client:
         query = urlencode({key: value for key, value in selectors.items() if value})
         for kind in asked.kinds:
             path = self._resource(kind).path("" if asked.all_namespaces else asked.namespace)
-            yield from self._items(f"{path}?{query}")
-
-    def _items(self, path: str) -> Iterator[Object]:
-        found = self._server.get(path)
-        common = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
-        yield from ({**common, **item} for item in found["items"])
+            yield from _items(self._server.get(f"{path}?{query}"))
 
     def _resource(self, kind: str) -> _Resource:
         found = self._resources(kind)
@@ -199,6 +198,12 @@ class Client:
             answer = self._server.ask("GET", f"/apis/{version}" if "/" in version else f"/api/{version}")
             served = answer.body["resources"] if answer.code == http.HTTPStatus.OK else ()
             self._known += [_Resource(version, told) for told in served if "/" not in told["name"]]
+
+
+def _items(found: Object) -> Iterator[Object]:
+    """Yield the objects of a list, each with its kind."""
+    common = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
+    yield from ({**common, **item} for item in found["items"])
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:

@@ -34,7 +34,7 @@ def test_a_validation_on_a_busy_node_is_deferred(new_world: Callable[..., World]
     world.apply("--cluster-only", check=True)
     world.run_pod("training", USES_GPU, nodeSelector={"kubernetes.io/hostname": "t4-1"})
     world.until(lambda: world.json("pod", "training")["status"].get("phase") == "Running")
-    world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 4})
+    world.settings(device_plugin={"version": "v0.19.3"}, validator={"timeout": 20})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 0, run.text
     warnings = [warning for warning in run.document["warnings"] if warning["code"] == "GP508"]

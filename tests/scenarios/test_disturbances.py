@@ -30,12 +30,14 @@ def test_pods_deleted_during_a_run_are_recreated(new_world: Make) -> None:
 
 def test_a_daemonset_deleted_during_a_run_is_recreated(new_world: Make) -> None:
     world = new_world(timings={"speed": 6})
+    world.fault({"fault": "driver-slow", "seconds": 30})  # the run goes on until the DaemonSet is gone
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: world.pods("nvidia-operator-validator"))
     world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
     out, _ = run.communicate(timeout=300)
     assert run.returncode == 0, out
-    assert world.json("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)["status"]["numberReady"] == 3
+    exporter = ("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
+    world.until(lambda: world.json(*exporter)["status"]["numberReady"] == 3)  # a run looks at pods, not at this
 
 
 @pytest.mark.real  # for the time it takes
@@ -62,6 +64,7 @@ def test_what_is_deleted_again_and_again_is_named(new_world: Make) -> None:
 def test_a_node_lost_during_a_run_is_named_and_others_finish(new_world: Make) -> None:
     """An autoscaler takes nodes whenever it likes."""
     world = new_world(timings={"speed": 4})
+    world.fault({"fault": "driver-slow", "node": "t4-2", "seconds": 600})
     run = world.start(*world.apply_command, "--cluster-only", "--json")
     world.until(lambda: world.pods("nvidia-driver-daemonset"))
     world.api.delete("node", "t4-2")

@@ -24,7 +24,7 @@ def test_a_waiting_run_shows_the_cause_of_a_crash(new_world: Make) -> None:
     """
     world = new_world()
     world.fault({"fault": "driver-build-fails", "node": "t4-2"})
-    world.settings(driver={"timeout": 8})
+    world.settings(driver={"timeout": 20})
     run = world.apply("--cluster-only")
     assert run.code == 1, run.text
     waiting, _, end = run.err.partition("! driver t4-2 failed: ")
@@ -57,7 +57,7 @@ def test_stock_pyinfra_says_the_same_and_exits_1(new_world: Make) -> None:
 def test_a_missing_gpu_is_reported_by_counts(new_world: Make) -> None:
     """Seven of eight GPUs are not ready, whatever the device plugin says."""
     world = new_world(faults=[{"fault": "plugin-sees-fewer", "node": "h100-1", "count": 7}])
-    world.settings(validator={"timeout": 4})
+    world.settings(validator={"timeout": 20})
     run = world.apply("--cluster-only")
     assert run.code == 1
     assert "GP504" in run.text

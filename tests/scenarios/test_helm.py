@@ -88,14 +88,16 @@ def test_a_controller_works_with_the_chart_alone(new_world: Make) -> None:
     """Its roles suffice for a stack from the beginning to the end."""
     world = new_world()
     install(world)
-    run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(world.kubeconfig_of(OPERATOR)))
+    log, access = world.folder / "controller.log", world.kubeconfig_of(OPERATOR)
+    run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(access), log=log)
     world.submit(world.cli("operator", "stack", "-i", str(world.inventory)).out)
-    world.until(lambda: is_ready(world, world.name), seconds=120)
+    world.until(lambda: is_ready(world, world.name), seconds=300)
     world.api.delete("gpustack", world.name)
     world.until(lambda: not world.api.exists("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter"))
     world.until(lambda: not world.api.exists("gpustack", world.name))
     run.terminate()
-    told = run.communicate(timeout=30)[0]
+    run.wait(timeout=120)
+    told = log.read_text()
     assert "GP310" not in told, told
 
 

@@ -141,13 +141,13 @@ def test_a_rollback_restores_the_cluster_with_current_secrets(stack: World) -> N
 def test_a_killed_run_is_listed_as_interrupted(stack: World) -> None:
     """By `history`, and by the next run, which resumes."""
     stack.settings(device_plugin={"version": "v0.19.2"})
-    stack.slow_down()
+    stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "k8s-device-plugin"})  # it does not end before
     before = len(stack.writes())
     run = stack.start(*stack.apply_command, "--cluster-only")
     stack.until(lambda: any("-history" in one.path for one in stack.writes()[before:]))
     run.kill()
     run.communicate(timeout=300)
-    stack.speed_up()
+    stack.fault()
     assert runs(stack)[-1] == (5, "interrupted", 0)
     after = stack.apply("--cluster-only")
     assert after.code == 0, after.text
@@ -214,7 +214,7 @@ def test_a_failed_rollout_rolls_back_if_the_policy_says_so(stack: World) -> None
     number = runs(stack)[-1][0]
     plant(stack, number, f"name: {stack.name}\n{VALID}")
     stack.fault({"fault": "image-pull-fails", "node": "t4-1", "image": "driver:580.126.20", "message": "no such tag"})
-    stack.settings(driver={"version": "580.126.20", "timeout": 10})
+    stack.settings(driver={"version": "580.126.20", "timeout": 30})
     failed = stack.apply("--cluster-only")
     stack.fault()
     assert failed.code == 1, failed.text

@@ -61,7 +61,7 @@ def end_state(world: World) -> dict[str, Any]:
 @pytest.mark.real  # for the time it takes
 def test_runs_killed_at_many_points_reach_the_same_state(new_world: Make, undisturbed: dict[str, Any]) -> None:
     """Each try is killed a few writes further on; what the last one completes equals an undisturbed run."""
-    world = new_world()
+    world = new_world(timings={"speed": 4})
     world.slow_down()
     killed_at = []
     for step in range(_KILLS):

@@ -30,8 +30,12 @@ def broken(world: World) -> dict[str, str]:
     return {row["node"]: row["reason"] for row in world.status()["nodes"] if row["pool"] and row["state"] != "ready"}
 
 
-def reboot_in_a_rollout(world: World, fault: dict[str, Any]) -> str:
-    """Boot t4-1 into the kernel once h100-1 is upgraded; return what the run prints, which fails."""
+def reboot_in_a_rollout(world: World, fault: dict[str, Any], hold: dict[str, Any]) -> str:
+    """Boot t4-1 into the kernel once h100-1 is upgraded; return what the run prints, which fails.
+
+    ``hold``: the fault that keeps t4-1 from being upgraded before.
+    """
+    world.fault({**hold, "node": "t4-1"})
     run = world.start(*world.apply_command, "--cluster-only")
     state = "nvidia.com/gpu-driver-upgrade-state"
     world.until(lambda: nodes(world)["h100-1"]["metadata"]["labels"].get(state) == "upgrade-done")
@@ -44,8 +48,8 @@ def reboot_in_a_rollout(world: World, fault: dict[str, Any]) -> str:
 def test_drift_names_the_node_and_its_kernel(new_world: Make) -> None:
     """The next run says why the driver cannot be built; once the kernel has headers, a run makes the node ready."""
     world = new_world()
-    world.settings(driver={"timeout": 10})
     world.apply("--cluster-only", check=True)
+    world.settings(driver={"timeout": 20})
     boots(world, "t4-2", KERNEL, NO_HEADERS)
     code, text = world.until(lambda: (found := drift(world, "--cluster-only"))[0] and found)
     assert code == 2
@@ -60,6 +64,7 @@ def test_drift_names_the_node_and_its_kernel(new_world: Make) -> None:
     assert "the driver cannot be built for the kernel that the node runs" in run.text
     assert broken(world).keys() == {"t4-2"}
     world.fault()
+    world.settings(driver={"timeout": 300})
     world.apply("--cluster-only", check=True)
     assert drift(world, "--cluster-only")[0] == 0
 
@@ -68,10 +73,10 @@ def test_drift_names_the_node_and_its_kernel(new_world: Make) -> None:
 def test_a_reboot_in_a_rollout_fails_one_node(new_world: Make) -> None:
     """The others finish, as the policy lets them; the next run finishes the node."""
     world = new_world(timings={"speed": 15})
-    world.settings(driver={"version": OLD, "timeout": 20, "upgrade_policy": POLICY}, rollout={"stop_after_failures": 2})
+    world.settings(driver={"version": OLD, "timeout": 40, "upgrade_policy": POLICY}, rollout={"stop_after_failures": 2})
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": NEW})
-    out = reboot_in_a_rollout(world, NO_HEADERS)
+    out = reboot_in_a_rollout(world, NO_HEADERS, {"fault": "driver-slow", "seconds": 600})
     assert "the driver cannot be built for the kernel that the node runs" in out
     assert broken(world).keys() == {"t4-1"}
     assert versions(world) == {NEW}, "the other ones have it, and work"
@@ -86,11 +91,11 @@ def test_a_reboot_in_a_rollout_fails_one_node(new_world: Make) -> None:
 def test_a_reboot_into_a_kernel_without_an_image(new_world: Make) -> None:
     """With precompiled drivers, during the rollout of another branch."""
     world = new_world(timings={"speed": 15})
-    precompiled: dict[str, Any] = {"use_precompiled": True, "version": "580", "timeout": 20, "upgrade_policy": POLICY}
+    precompiled: dict[str, Any] = {"use_precompiled": True, "version": "580", "timeout": 40, "upgrade_policy": POLICY}
     world.settings(driver=precompiled, rollout={"stop_after_failures": 2})
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": "595"})
-    reboot_in_a_rollout(world, NO_IMAGE)
+    reboot_in_a_rollout(world, NO_IMAGE, {"fault": "image-pull-fails", "image": "driver:595"})
     again = world.apply("--cluster-only")
     assert again.code == 1
     assert "GP518" in again.text

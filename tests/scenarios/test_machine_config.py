@@ -37,8 +37,11 @@ def new_openshift(tmp_path: Path) -> Iterator[Make]:
     """Opens a cluster with two GPU nodes in a MachineConfigPool of their own, and an inventory of these nodes."""
     with ExitStack() as opened:
 
-        def open_world(roles: tuple[str, ...] = ("worker", "gpu"), **pool: Any) -> SandboxWorld:
-            world = opened.enter_context(sandbox_world(tmp_path, nodes=NODES, openshift={"version": "4.18.13"}))
+        def open_world(
+            roles: tuple[str, ...] = ("worker", "gpu"), *, timings: dict[str, float] | None = None, **pool: Any
+        ) -> SandboxWorld:
+            fleet: dict[str, Any] = {"nodes": NODES, "openshift": {"version": "4.18.13"}}
+            world = opened.enter_context(sandbox_world(tmp_path, **fleet, **({"timings": timings} if timings else {})))
             world.submit(machine_pool(roles, **pool))
             world.until(lambda: pool_status(world).get("machineCount") == len(GPU_NODES))
             world.replace("pools", {"gpu": {"gpu": _GPU, "host_prerequisites": PREREQUISITES}})
@@ -63,6 +66,11 @@ def machine_pool(roles: tuple[str, ...], **spec: Any) -> dict[str, Any]:
 def pool_status(world: SandboxWorld) -> dict[str, Any]:
     found: dict[str, Any] = world.json("machineconfigpool", "gpu").get("status") or {}
     return found
+
+
+def _is_degraded(status: dict[str, Any]) -> bool:
+    found = status.get("conditions", ())
+    return any(each["type"].endswith("Degraded") and each["status"] == "True" for each in found)
 
 
 def boots(world: SandboxWorld) -> dict[str, str]:
@@ -150,13 +158,14 @@ def test_a_failed_node_fails_the_run_and_the_next_one_goes_on(new_openshift: Mak
     assert "driver" in findings["GP437"]["consequence"]
     assert not world.driver_pods()
     world.fault()
+    world.until(lambda: not _is_degraded(pool_status(world)))
     world.apply(check=True)
 
 
 @pytest.mark.real  # for the time it takes
 def test_a_run_that_is_killed_is_resumed(new_openshift: Make) -> None:
     """Its successor neither reboots a node twice nor starts a driver before the reboot."""
-    world = new_openshift()
+    world = new_openshift(timings={"speed": 5})
     before = boots(world)
     run = world.start(*world.apply_command, log=world.folder / "run.log")
     world.until(lambda: world.api.exists("machineconfig", CONFIG))

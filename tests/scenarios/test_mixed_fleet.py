@@ -68,7 +68,7 @@ def test_a_copy_of_one_platform_is_explained(new_world: Callable[..., World]) ->
     """A mirror has the toolkit for amd64; the other nodes become ready."""
     fault = {"fault": "image-pull-fails", "node": "grace-1", "image": "container-toolkit", "message": NO_MATCH}
     world = mixed(new_world, faults=[fault])
-    world.settings(toolkit={"timeout": 8})
+    world.settings(toolkit={"timeout": 20})
     run = world.apply("--cluster-only")
     assert run.code == 1
     assert "GP661" in run.text

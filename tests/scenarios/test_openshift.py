@@ -36,9 +36,10 @@ def new_openshift(tmp_path: Path) -> Iterator[Make]:
     fleet = yaml.safe_load((CHECKOUT / "gpu_provision/sandbox/fleets/openshift.yaml").read_text())
     with ExitStack() as opened:
 
-        def open_world(**openshift: Any) -> SandboxWorld:
+        def open_world(*, timings: dict[str, float] | None = None, **openshift: Any) -> SandboxWorld:
+            changes = {"timings": timings} if timings else {}
             settings = {**fleet["openshift"], **openshift}
-            world = opened.enter_context(sandbox_world(tmp_path, nodes=fleet["nodes"], openshift=settings))
+            world = opened.enter_context(sandbox_world(tmp_path, nodes=fleet["nodes"], openshift=settings, **changes))
             text = (CHECKOUT / "inventories/openshift.yaml").read_text()
             text = text.replace("sandbox: openshift", f"sandbox: {world.fleet}").replace(
                 "name: openshift", "name: sandbox"
@@ -148,14 +149,13 @@ def test_the_first_run_the_second_and_the_removal(new_openshift: Make) -> None:
 
     removed = world.cli("destroy", "--yes", "--crds", "-i", str(world.inventory), check=True)
     assert "Nothing of the stack is left" in removed.text
-    world.until(lambda: is_updated(world, "gpu"))
-    assert settled(dump(world)) == before
+    world.until(lambda: is_updated(world, "gpu") and settled(dump(world)) == before)
 
 
 @pytest.mark.real  # for the time it takes
 def test_a_run_outlives_the_end_of_the_api_server(new_openshift: Make) -> None:
     """During the roll of a MachineConfig, and once drivers start; the next run has nothing to do."""
-    world = new_openshift()
+    world = new_openshift(timings={"speed": 5})
     run = world.start(*world.apply_command, log=world.folder / "run.log")
     for is_reached in (is_rolling, SandboxWorld.driver_pods):
         world.until(lambda is_reached=is_reached: is_reached(world))
@@ -208,7 +208,7 @@ def test_a_release_without_its_toolkit_is_found_beforehand(new_openshift: Make) 
     assert NEW.rhcos in str(error)
     assert all(name in str(error) for name in GPU_NODES)
     assert f"--image-for=driver-toolkit) driver-toolkit:{NEW.rhcos}" in error["fix"]
-    world.settings(driver={"timeout": 15})
+    world.settings(driver={"timeout": 30})
     failed = world.apply("--json")
     assert failed.code == 1
     [only] = failed.document["errors"]
@@ -260,11 +260,14 @@ def test_narrowed_constraints_are_restored(new_openshift: Make) -> None:
 def test_pods_that_no_constraint_allows_are_named(new_openshift: Make) -> None:
     """With the cluster's own words, by the run and by status. What the removal leaves is said for CoreOS."""
     world = new_openshift()
-    world.settings(driver={"timeout": 15}, openshift={"machine_config": False})
+    world.settings(driver={"timeout": 30}, openshift={"machine_config": False})
+    # Without labels of the node there is no driver pod before the edit.
+    world.fault({"fault": "image-pull-fails", "image": "node-feature-discovery"})
     run = world.start(*world.apply_command, "--json", log=world.folder / "run.log")
     world.until(lambda: world.api.exists("securitycontextconstraints", "nvidia-driver"))
     edit = {"allowPrivilegedContainer": False}
     world.api.patch("securitycontextconstraints", "nvidia-driver", patch=edit, manager="kubectl-edit")
+    world.fault()
     assert run.wait() == 1
     told = (world.folder / "run.log").read_text()
     assert "no SecurityContextConstraints allow its pods" in told

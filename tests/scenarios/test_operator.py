@@ -11,8 +11,8 @@ import yaml
 
 from gpu_provision.operator.crd import definition
 from gpu_provision.operator.stack import stack_of
-from tests.scenarios.test_removal import dump, without_definitions_of_nfd
-from tests.scenarios.world import OPERANDS, PROGRAM, World
+from tests.scenarios.test_removal import dump, settled_dump, without_definitions_of_nfd
+from tests.scenarios.world import OPERANDS, PROGRAM, World, without
 
 NEW, OLD = "580.178.04", "580.126.20"
 Make = Callable[..., World]
@@ -89,7 +89,7 @@ def pods(world: World, app: str) -> dict[str, str]:
 def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Home]) -> None:
     """From a bare cluster and back; in between objects of the stack are deleted and edited."""
     made = home()
-    world, before = made.world, dump(made.world)
+    world, before = made.world, settled_dump(made.world)
     made.declare()
     made.until("Ready")
     status = made.status()
@@ -103,7 +103,7 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     world.until(lambda: world.api.exists("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter"))
     exporter = ("daemonset/nvidia-dcgm-exporter", "-n", OPERANDS)
     _have_an_edit_undone(world)
-    world.until(lambda: world.json(*exporter)["status"]["numberReady"] == 3)
+    world.until(lambda: _is_rolled_out(world.json(*exporter)))
     _have_a_driver_proven_again(world)
     made.until("Ready")
 
@@ -123,7 +123,14 @@ def test_a_stack_is_brought_up_held_and_taken_away_again(home: Callable[..., Hom
     assert "GP436" not in shown.err, "all of it is of one version"
 
     world.api.delete("gpustack", "main")
-    assert without_definitions_of_nfd(dump(world)) == before
+    world.until(lambda: without_definitions_of_nfd(dump(world)) == before)  # tokens of its accounts go a moment later
+
+
+def _is_rolled_out(daemonset: dict[str, Any]) -> bool:
+    """Whether its controller has seen the last change, and replaced all pods; the stack's looks at pods."""
+    status = daemonset["status"]
+    counts = {status.get(key, 0) for key in ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")}
+    return status.get("observedGeneration") == daemonset["metadata"]["generation"] and counts == {3}
 
 
 def _have_a_driver_proven_again(world: World) -> None:
@@ -159,15 +166,16 @@ def test_a_rollout_that_fails_goes_back_once_and_for_all(home: Callable[..., Hom
     """Until the spec changes. What it went back to is held, also by a controller that begins then."""
     made = home(controllers=0)
     run = made.controller()
-    made.declare(driver={"version": OLD, "timeout": 15}, rollout={"on_failure": "rollback"})
+    made.declare(driver={"version": OLD, "timeout": 30}, rollout={"on_failure": "rollback"})
     made.until("Ready")
     made.world.fault({"fault": "driver-build-fails"})
     made.declare(driver={"version": NEW})
     made.world.until(lambda: "upgrade-failed" in str(made.world.json("nodes")))
     made.world.fault()
     made.until("Degraded", reason="RolledBack")
+    made.world.until(lambda: _versions(made.world) == {OLD})  # the run that goes back begins after that
+    made.until("Progressing", "False")
     assert made.condition("Ready")["status"] == "False"
-    assert _versions(made.world) == {OLD}
     drivers = pods(made.world, "nvidia-driver-daemonset")
     _have_an_edit_undone(made.world)
     run.kill()
@@ -185,6 +193,12 @@ def _have_an_edit_undone(world: World) -> None:
     exporter = ("daemonset", "nvidia-dcgm-exporter", "-n", OPERANDS)
     world.api.set_image(*exporter, image="busybox:1")
     world.until(lambda: "busybox:1" not in str(world.json(*exporter)["spec"]))
+
+
+def _declared(world: World) -> list[Any]:
+    """Return the DaemonSets without what their controller keeps."""
+    kept = {"status", "resourceVersion", "managedFields"}
+    return [without(each, kept) for each in world.json("daemonsets", "-n", OPERANDS)["items"]]
 
 
 def _versions(world: World) -> set[str]:
@@ -223,7 +237,7 @@ def test_a_stack_keeps_its_namespace_until_it_is_removed(home: Callable[..., Hom
     made = home()
     made.declare()
     made.until("Ready")
-    daemonsets = made.world.json("daemonsets", "-n", OPERANDS)["items"]
+    daemonsets = _declared(made.world)
     made.declare(cluster={"namespace": "elsewhere"})
     told = made.until("Degraded", reason="InvalidSpec")["message"]
     assert "GP393 gpustack/main spec.cluster.namespace" in told
@@ -232,7 +246,7 @@ def test_a_stack_keeps_its_namespace_until_it_is_removed(home: Callable[..., Hom
     told = made.until("Degraded", name="second", reason="OverlappingStacks")["message"]
     assert f"stack main owns the namespace {OPERANDS}" in told
     assert not made.world.api.exists("namespace", "elsewhere")
-    assert made.world.json("daemonsets", "-n", OPERANDS)["items"] == daemonsets
+    assert _declared(made.world) == daemonsets
     made.world.api.delete("gpustack", "main")
     assert made.world.json("daemonsets", "-n", OPERANDS)["items"] == []
     made.until("Degraded", name="second", reason="NoGPUNodes")

@@ -12,7 +12,7 @@ import yaml
 
 from gpu_provision.operator.crd import supports_cel_rules
 from tests.contract.client import JSON_PATCH
-from tests.scenarios.test_removal import dump, without_definitions_of_nfd
+from tests.scenarios.test_removal import dump, settled_dump, without_definitions_of_nfd
 from tests.scenarios.world import OPERANDS, OPERATOR, PROGRAM, Answer, World
 
 IMAGE = "registry.example.com/gpu-provision:0.1.0"
@@ -38,7 +38,7 @@ def is_ready(world: World, name: str) -> bool:
 def test_the_operator_is_installed_once_and_leaves_nothing(new_world: Make) -> None:
     """A second installation changes nothing, a second removal finds nothing."""
     world = new_world()
-    before = dump(world)
+    before = settled_dump(world)
     assert "customresourcedefinition" in operator(world, "install").out.lower()
     assert "Nothing to change" in operator(world, "install").out
     assert world.api.exists("gpus")
@@ -66,12 +66,13 @@ def test_what_others_have_in_its_namespace_stays(new_world: Make) -> None:
 def test_a_controller_needs_only_the_installed_rights(new_world: Make) -> None:
     """As installed for stacks of any name; and the operator is not removed while there is a stack."""
     world = new_world()
-    before = dump(world)
+    before = settled_dump(world)
     operator(world, "install")
     access = world.kubeconfig_of(OPERATOR)
-    run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(access))
+    log = world.folder / "controller.log"
+    run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(access), log=log)
     world.submit(world.cli("operator", "stack", "-i", str(world.inventory)).out)
-    world.until(lambda: is_ready(world, world.name), seconds=120)
+    world.until(lambda: is_ready(world, world.name), seconds=300)
 
     world.api.delete("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
     exporter = ("daemonset", "-n", OPERANDS, "nvidia-dcgm-exporter")
@@ -82,7 +83,8 @@ def test_a_controller_needs_only_the_installed_rights(new_world: Make) -> None:
     assert world.json("gpustack", world.name)["metadata"].get("deletionTimestamp") is None
     operator(world, "uninstall", "--with-stacks")
     run.terminate()
-    told = run.communicate(timeout=30)[0]
+    run.wait(timeout=120)
+    told = log.read_text()
     assert "GP310" not in told, told
     world.until(lambda: without_definitions_of_nfd(dump(world)) == without_definitions_of_nfd(before))
 
@@ -157,7 +159,7 @@ def test_a_newer_definition_takes_no_key_from_a_stack_unasked(new_world: Make) -
     run = world.start(PROGRAM, "operator", "run", "--port", "0", "--kubeconfig", str(world.kubeconfig))
     world.until(lambda: "GP120 gpustack/old spec.legacy" in str(world.json("gpustack", "old")))
     run.terminate()
-    run.communicate(timeout=30)
+    run.communicate(timeout=120)
 
     world.api.patch("gpustack", "old", patch=[{"op": "remove", "path": "/spec/legacy"}], content_type=JSON_PATCH)
     assert "CustomResourceDefinition" in operator(world, "install").out

@@ -17,7 +17,7 @@ from tests.scenarios.conftest import Open
 from tests.scenarios.mortal_controller import OWN, PLACES
 from tests.scenarios.test_interrupted_runs import end_state
 from tests.scenarios.test_operator import NEW, OLD, OPERANDS, Home, pods
-from tests.scenarios.test_removal import dump, without_definitions_of_nfd
+from tests.scenarios.test_removal import dump, settled_dump, without_definitions_of_nfd
 from tests.scenarios.world import CHECKOUT, World, default_fleet
 
 pytestmark = pytest.mark.real  # for the time they take
@@ -42,7 +42,7 @@ class Five(Home):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.spec["nodes"] += [{"name": name, "pool": "t4"} for name in MORE]
-        self.before = without_definitions_of_nfd(dump(self.world))
+        self.before = without_definitions_of_nfd(settled_dump(self.world))
 
     def lead_through_a_life(self) -> dict[str, Any]:
         """Bring the stack up, change the driver's version, and return the end of that."""
@@ -52,10 +52,10 @@ class Five(Home):
         status = self.status(self.world.name)
         return end_state(self.world) | {key: status[key] for key in ("components", "nodes", "rollout")}
 
-    def let_go(self) -> dict[str, Any]:
-        """Have the stack removed; return what is left."""
+    def let_go(self) -> None:
+        """Have the stack removed; wait until all is as it was before."""
         self.world.api.delete("gpustack", self.world.name)
-        return without_definitions_of_nfd(dump(self.world))
+        self.world.until(lambda: without_definitions_of_nfd(dump(self.world)) == self.before)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def _assert_ends_like(wanted: dict[str, Any], killed: Five) -> None:
     program = (sys.executable, "-m", "tests.scenarios.mortal_controller", str(killed.world.kubeconfig))
     killed.world.start("sh", "-c", 'exec "$@" >controller.log 2>&1', "sh", *program, str(deaths), str(MOST))
     assert killed.lead_through_a_life() == wanted
-    assert killed.let_go() == killed.before
+    killed.let_go()
     last = deaths.read_text().splitlines()
     assert not [line for line in last if line.startswith("ended")], last
     assert len(last) > 200 / MOST, last

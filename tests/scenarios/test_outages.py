@@ -47,7 +47,7 @@ def test_an_api_server_that_hangs_for_a_while_is_waited_for(new_world: Make) -> 
 
 @pytest.mark.real  # for the time it takes
 def test_a_run_reports_that_the_api_server_is_gone(new_world: Make) -> None:
-    world = new_world(timings={"speed": 1})
+    world = new_world(timings={"speed": 0.2})
     run = in_the_middle(world)
     world.kill_server()
     assert run.stdout is not None

@@ -45,8 +45,9 @@ def test_drivers_become_precompiled_and_follow_kernels(new_world: Callable[..., 
 def test_a_kernel_without_an_image_is_a_finding(new_world: Callable[..., World]) -> None:
     """The other nodes keep their drivers; with one built on the node, that node is ready again."""
     world = new_world(faults=[{"fault": "image-pull-fails", "image": NEXT}])
-    world.settings(driver={**PRECOMPILED, "timeout": 8})
+    world.settings(driver=PRECOMPILED)
     world.apply("--cluster-only", check=True)
+    world.settings(driver={"timeout": 20})
     boots(world, "h100-1", NEXT, {"fault": "image-pull-fails", "image": NEXT})
     assert "h100-1" in world.cli("drift", "-i", str(world.inventory)).text
     run = world.apply("--cluster-only")

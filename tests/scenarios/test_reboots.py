@@ -50,6 +50,7 @@ def web(world: World, replicas: int, *, at_least: int, where: tuple[str, ...] = 
     world.budget("web", minAvailable=at_least)
     world.until(lambda: len(_running(world, first)) == replicas)
     world.until(lambda: _allowed(world) == replicas - at_least)
+    world.until(lambda: _ready_replicas(world.json("deployment", "web")) == replicas)
     for name in others:
         world.api.uncordon(name)
 

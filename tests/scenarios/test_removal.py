@@ -44,7 +44,7 @@ def _controllers_have_seen_it(world: World) -> bool:
     """Whether controllers have added what they add to new objects: revisions, tokens, authorities, taints."""
     workloads = world.json("daemonsets,deployments", "-n", THEIRS)["items"]
     observed = all(item.get("status", {}).get("observedGeneration") for item in workloads)
-    return observed and _is_furnished(world) and all(map(_has_its_taints, world.json("nodes")["items"]))
+    return observed and _is_furnished(world) and _is_settled(world)
 
 
 def _is_furnished(world: World) -> bool:
@@ -61,6 +61,20 @@ def _has_its_taints(node: dict[str, Any]) -> bool:
     """Whether a node's taints are those of its cordon; it is born with one that says it is not ready."""
     keys = {taint["key"].removeprefix("node.kubernetes.io/") for taint in node["spec"].get("taints", ())}
     return "not-ready" not in keys and ("unschedulable" in keys) == bool(node["spec"].get("unschedulable"))
+
+
+def _is_settled(world: World) -> bool:
+    """Whether controllers have added what they add to new namespaces and nodes."""
+    names = [each["metadata"]["name"] for each in world.json("namespaces")["items"]]
+    found = [_furniture(world.json("serviceaccounts,configmaps", "-n", name)["items"]) for name in names]
+    wanted = found[names.index("default")]
+    return all(wanted <= each for each in found) and all(map(_has_its_taints, world.json("nodes")["items"]))
+
+
+def settled_dump(world: World) -> Dump:
+    """Return the dump of a cluster to which nothing has happened but new namespaces and nodes."""
+    world.until(lambda: _is_settled(world))
+    return dump(world)
 
 
 def dump(world: World) -> Dump:

@@ -56,9 +56,14 @@ def driver_state(world: World, node: str) -> str:
     return str(world.json("node", node)["metadata"]["labels"].get("nvidia.com/gpu-driver-upgrade-state", ""))
 
 
+def slow_driver(node: str) -> dict[str, Any]:
+    """Hold the upgrade of a node that is about to go."""
+    return {"fault": "driver-slow", "node": node, "seconds": 600}
+
+
 def assert_settled(world: World, *names: str) -> None:
     """These nodes, and no other ones, have the new driver, no cordon and no memory of the upgrade."""
-    world.until(lambda: uids(world).keys() == {*names})  # pods of a deleted node go within a minute
+    world.until(lambda: uids(world).keys() == {*names}, seconds=240)  # pods of a deleted node go within a minute
     assert nodes(world).keys() == {*names}
     assert versions(world) == {NEW}
     for node in nodes(world).values():
@@ -89,6 +94,7 @@ def test_a_node_replaced_during_a_rollout_gives_up_its_slot(new_world: Make) -> 
     autoscaler = any_gpus(world, driver={"version": OLD, "upgrade_policy": {"max_parallel_upgrades": 1}})
     world.apply("--cluster-only", check=True)
     world.settings(driver={"version": NEW})
+    world.fault(slow_driver("t4-2"))
     run = world.start(*world.apply_command, "--cluster-only")
     world.until(lambda: driver_state(world, "t4-2") in {"pod-restart-required", "validation-required"})
     autoscaler.replace("t4-2", "new-1")
@@ -112,6 +118,7 @@ def test_the_controller_provisions_a_replaced_node(new_world: Make) -> None:
     autoscaler.replace("t4-2", "new-1")
     world.until(lambda: home.status().get("nodes", {}).get("summary") == "3/3" and "new-1" in uids(world))
     home.until("Ready")
+    world.fault(slow_driver("new-1"))
     home.declare(driver={"version": NEW})
     world.until(lambda: driver_state(world, "new-1") == "pod-restart-required")
     autoscaler.replace("new-1", "new-2")

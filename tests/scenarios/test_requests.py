@@ -37,7 +37,9 @@ def _of_a_pool(text: str) -> str:
 def _requests_of_an_apply(world: SandboxWorld) -> Counter[str]:
     before = len(world.requests())
     world.apply("--cluster-only", check=True)
-    return count_requests(each for each in world.requests()[before:] if not _is_of_validation(each))
+    found = count_requests(each for each in world.requests()[before:] if not _is_of_validation(each))
+    found["update leases"] = min(found["update leases"], 1)  # a run that takes longer than others renews its lock
+    return +found
 
 
 def _is_of_validation(request: LoggedRequest) -> bool:

@@ -218,7 +218,7 @@ def test_a_failure_stops_the_rollout_and_the_next_run_retries(stack: World) -> N
     """The reason stands on the node; the others keep their drivers; what was broken is mended, and it goes on."""
     stack.fault({"fault": "crash-loop", "node": "h100-1", "image": "driver", "message": "no PCI bus"})
     policy = {"max_parallel_upgrades": 1}
-    found = of_drivers(roll_out(stack, version="595.91.07", timeout=10, upgrade_policy=policy))
+    found = of_drivers(roll_out(stack, version="595.91.07", timeout=30, upgrade_policy=policy))
     state, reason = found["h100-1"]
     assert state is State.FAILED
     assert found["t4-1"] == found["t4-2"] == (State.BLOCKED, f"{DRIVER_KEPT}: the rollout stopped: h100-1 failed")
@@ -354,6 +354,7 @@ def test_runs_killed_at_writes_reach_the_same_state(stack: World, writes: int, m
     assert proofs(stack) == uids(stack)
     assert len(replaced) == 2 * len(nodes(stack))
     stack.api.delete("deployment,poddisruptionbudget", "serve")
+    stack.until(lambda: not stack.json("pods", "-l", "app=serve")["items"])
 
 
 def serve(world: World, *, replicas: int) -> None:

@@ -39,14 +39,14 @@ def test_a_node_without_its_module_is_not_ready(new_world: Callable[..., World])
     """The driver itself works there, and the reference's validator would be content."""
     world = new_world()
     world.fault({"fault": "crash-loop", "node": "t4-2", "image": "nvidia-fs"})
-    world.settings(gds={"enabled": True}, driver={"timeout": 8})
+    world.settings(gds={"enabled": True}, driver={"timeout": 20})
     run = world.apply("--cluster-only", "--json")
     assert run.code == 1
     assert "nvidia-fs-ctr" in run.text
     rows = {row["node"]: row["state"] for row in world.status()["nodes"]}
     assert (rows["t4-1"], rows["t4-2"]) == ("ready", "progressing")
     world.fault()
-    world.settings(driver={"timeout": 30})
+    world.settings(driver={"timeout": 300})
     world.apply("--cluster-only", check=True)
 
 

@@ -80,7 +80,7 @@ def test_a_users_pod_starts_only_once_its_node_is_validated(new_world: Make) -> 
 
     assert is_tainted(world, "t4-2")
     assert not validated_label(world, "t4-2")
-    assert TAINT in scheduled(training(world, "t4-2"))["message"]
+    world.until(lambda: TAINT in scheduled(training(world, "t4-2"))["message"])  # before, the scheduler lacked a GPU
     rows = {row["node"]: row for row in world.status()["nodes"]}
     assert rows["t4-2"]["reason"].endswith("has the startup taint"), rows["t4-2"]
 
