@@ -73,6 +73,11 @@ def deploy_label(operand: str) -> str:
     return DEPLOY_PREFIX + operand
 
 
+def has_gpu_features(node_labels: Mapping[str, str]) -> bool:
+    """Whether GPU Feature Discovery has labelled a node; each of its versions names the driver's CUDA."""
+    return any(key.startswith("nvidia.com/cuda.") for key in node_labels)
+
+
 def has_gpu(node_labels: Mapping[str, str]) -> bool:
     """Return whether the labels of Node Feature Discovery show an NVIDIA GPU."""
     return any(node_labels.get(key) == "true" for key in NFD_GPU)

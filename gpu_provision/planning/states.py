@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from gpu_provision.components import labels, machine_config, mig_manager, nfd, node_labels
+from gpu_provision.components import gfd, labels, machine_config, mig_manager, nfd, node_labels
 from gpu_provision.components.device_plugin_validation import NAME as DEVICE_PLUGIN_VALIDATION
 from gpu_provision.components.pods import first_untolerated_taint
 from gpu_provision.components.targets import node_pools
@@ -182,10 +182,20 @@ def _evaluate_component(  # noqa: PLR0911 - one kind of component after the othe
         return _label_state(component, target, is_written=is_written)
     if daemonset := daemonset_on(target, component, seen):
         state = _daemon_state(component, target, daemonset, seen)
+        if component == gfd.NAME:
+            state = _with_features(state, target)
         state = upgrades.with_upgrade(state, target) if is_rolled_out(daemonset) else state
         wanted = seen.node_labels.get(target.name, {}) if component == mig_manager.NAME else {}
         return upgrades.with_geometry(state, target, wanted, seen.context.inventory)
     return None
+
+
+def _with_features(state: NodeState, target: Target) -> NodeState:
+    """Return a state of GPU Feature Discovery, which is ready once its labels are on the node: MIG needs them."""
+    is_labelled = target.facts is not None and labels.has_gpu_features(target.facts.labels)
+    if state.state is not State.READY or is_labelled:
+        return state
+    return replace(state, state=State.PROGRESSING, reason="has not labelled the node yet")
 
 
 def daemonset_on(target: Target, component: str, seen: ClusterState) -> Manifest | None:

@@ -37,13 +37,18 @@ STARTED, VALIDATED = "2026-11-21T07:00:00Z", "2026-11-21T07:30:00Z"
 
 
 def labelled(facts: ClusterFacts | None = None, chosen: Inventory | None = None) -> ClusterFacts:
-    """Return the facts with the labels of the stack and allocatable GPUs."""
+    """Return the facts with the labels of the stack and of GPU Feature Discovery, and allocatable GPUs."""
     given = facts or fleet()
     _, desired = prepare(chosen or inventory(), given)
     wanted = {item["metadata"]["name"]: item["metadata"]["labels"] for item in desired["node_labels"]}
     gpus = {"h100-1": 8, "t4-1": 1, "t4-2": 1}
+    features = {name: {"nvidia.com/cuda.driver.major": "580"} for name in gpus}
     nodes = (
-        replace(node, labels={**node.labels, **wanted.get(node.name, {})}, gpus_allocatable=gpus.get(node.name))
+        replace(
+            node,
+            labels={**node.labels, **wanted.get(node.name, {}), **features.get(node.name, {})},
+            gpus_allocatable=gpus.get(node.name),
+        )
         for node in given.nodes
     )
     return replace(given, nodes=tuple(nodes))

@@ -79,6 +79,16 @@ def test_a_daemon_is_as_its_pod(change: Any, expected: State, reason: str) -> No
     assert state(stack, "driver", "t4-2").state is State.READY
 
 
+def test_feature_discovery_is_ready_once_its_labels_are_on_the_node() -> None:
+    """MIG needs them; its container is ready before."""
+    (own,) = (node for node in labelled().nodes if node.name == "t4-1")
+    found = {key: value for key, value in own.labels.items() if "cuda" not in key}
+    stack = Stack(facts=with_node(labelled(), "t4-1", labels=found))
+    assert (item := state(stack, "gfd")).state is State.PROGRESSING
+    assert item.reason == "has not labelled the node yet"
+    assert state(stack, "gfd", "t4-2").state is State.READY
+
+
 def test_a_ready_pod_counts_next_to_a_terminating_one() -> None:
     stack = Stack()
     old = terminating(outdated(stack.pod("toolkit", "t4-1")))
