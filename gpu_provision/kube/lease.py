@@ -164,7 +164,7 @@ class HeldLease:
         try:
             self._renewer.join(self._timing.renew_seconds)  # else its last renewal and this write could meet
             with contextlib.suppress(ProvisionError):
-                self._lease = self._write(self._lease, "")
+                self._lease = self._rewrite("")
         finally:
             self._cluster.retry_seconds = before
 
@@ -201,16 +201,22 @@ class HeldLease:
                 due = began + self._timing.renew_seconds
 
     def _renew(self) -> Manifest:
-        """Renew the lease. It stays held while it names this process, whatever else is written to it."""
         try:
-            return self._write(self._lease, self.identity)
+            return self._rewrite(self.identity)
         except NotFoundError:
             return self._write(None, self.identity)
+
+    def _rewrite(self, holder: str) -> Manifest:
+        """Renew the lease, or give it back. It is held while it names this process, whatever else is written to it."""
+        try:
+            return self._write(self._lease, holder)
+        except NotFoundError:
+            raise
         except InvalidError as error:
             lease = self._cluster.get(self._ref)
             if lease is None or holder_identity(lease) != self.identity:
                 raise self._lost_error(lease) from error
-            return self._write(lease, self.identity)
+            return self._write(lease, holder)
 
     def _lost_error(self, _lease: Manifest | None) -> LockedError:
         """Return the error for a lease that names another holder."""

@@ -31,7 +31,8 @@ from gpu_provision.sandbox.state import (
 
 START_SECONDS = 60.0
 END_SECONDS = 15.0
-_ANSWER_SECONDS = 5.0
+_ANSWER_SECONDS = 30.0
+_TRY_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _TAIL = 800
 _VERSIONS = ApiResource("config.openshift.io", "v1", "clusterversions")
@@ -242,7 +243,7 @@ def _connection_problem(sandbox: Sandbox) -> str:
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
-        with opener.open(request, timeout=_ANSWER_SECONDS):
+        with opener.open(request, timeout=_TRY_SECONDS):
             return ""
     except urllib.error.HTTPError as error:
         error.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from gpu_provision.kube import lease as module
 from gpu_provision.kube import lock
 from gpu_provision.kube.client import KubeClient
-from gpu_provision.kube.errors import NotFoundError
+from gpu_provision.kube.errors import ConflictError, NotFoundError
 from gpu_provision.kube.lease import (
     LEADER,
     LeaderElector,
@@ -64,9 +65,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def held_by(cluster: KubeClient, ref: ObjectRef, holder: str) -> Manifest:
     """Have a process hold the lease, or renew it."""
-    lease = cluster.get(ref)
-    written = lease_manifest(ref, holder, lease or {}, LEADER.lease_seconds, {})
-    return cluster.replace(written) if lease else cluster.create(written)
+    while True:
+        lease = cluster.get(ref)
+        written = lease_manifest(ref, holder, lease or {}, LEADER.lease_seconds, {})
+        with contextlib.suppress(ConflictError):  # its holder has renewed it meanwhile
+            return cluster.replace(written) if lease else cluster.create(written)
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,20 @@ def _config_map(stack: Inventory, **data: str) -> Manifest:
     return config_map("written", namespace=stack.cluster.namespace, **({"data": data} if data else {}))
 
 
-def test_new_lock_is_created_with_one_request(cluster: KubeClient, stack: Inventory) -> None:
+def test_a_lock_that_others_have_written_to_is_given_back(
+    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with kubectl label, since the last renewal."""
+    monkeypatch.setattr(lock, "TIMING", Timing(60, 30))
+    with WriteLock(cluster, stack, on_wait=quiet):
+        cluster.merge_patch(lock_ref(stack), {"metadata": {"labels": {"team": "ml"}}})
+    assert holder(cluster, stack) is None
+
+
+def test_new_lock_is_created_with_one_request(
+    cluster: KubeClient, stack: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "TIMING", Timing(60, 30))
     before = cluster.requests
     with WriteLock(cluster, stack, on_wait=quiet, planned_at=""):
         assert cluster.requests - before == 1
