@@ -117,7 +117,7 @@ def test_the_status_says_which_generation_it_is_of(cluster: Cluster) -> None:
     """A reader who sees observedGeneration below generation must not trust the numbers yet."""
     cluster.create("DaemonSet", "agent", spec=workload("agent", updateStrategy=ON_DELETE))
     cluster.await_pods(3)
-    await_counts(cluster, "agent", updated=3)
+    await_counts(cluster, "agent", updated=3, ready=3, available=3)
     since = cluster.now("DaemonSet")
     cluster.patch("DaemonSet", "agent", image_change(NEW))
     seen = cluster.history("DaemonSet", since, lambda event: event.object["status"]["observedGeneration"] == 2)

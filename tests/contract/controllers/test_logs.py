@@ -100,4 +100,4 @@ def test_an_init_container_has_a_log_of_its_own(cluster: Cluster) -> None:
     cluster.create("Pod", "web", spec=pod_spec(initContainers=[printing]))
     until(lambda: log(cluster, "web", "container=gate").body == "one\ntwo\nthree\n")
     wanted = 'container "main" in pod "web" is waiting to start: PodInitializing'
-    assert log(cluster, "web", "container=main").message == wanted
+    until(lambda: log(cluster, "web", "container=main").message == wanted)

@@ -99,7 +99,7 @@ class Machine(SshHost):
         return self.link.proxy
 
     def reboot(self) -> None:
-        before = self.boot_id()
+        before = self.run("cat /proc/sys/kernel/random/boot_id")
         self.run("systemctl reboot", check=False)
         self.await_boot(before)
 
@@ -135,7 +135,7 @@ def started(
     command = _qemu(image, folder, link, hardware)
     with process(folder / "qemu.log", command) as qemu:
         machine = Machine(name, link.port, folder, image / "key", qemu, link)
-        machine.write_ssh_config()
+        machine.write_ssh_config(connect_seconds=30)
         yield machine
 
 

@@ -78,7 +78,7 @@ def test_a_machine_config_rolls_the_pool_node_by_node(simulate: Simulate) -> Non
 def test_the_operator_waits_for_further_machine_configs(simulate: Simulate) -> None:
     """Nodes reboot once for those that belong together; so a pool is still Updated right after a change."""
     found = fleet()
-    slow = replace(found, timings=replace(found.timings, render_delay=100))  # two seconds
+    slow = replace(found, timings=replace(found.timings, render_delay=500))  # ten seconds
 
     async def scenario(lab: OpenShiftLab) -> None:
         before = (await lab.pool())["spec"]["configuration"]

@@ -57,8 +57,11 @@ def first_run(node: NodeUser) -> FirstRun:
     """Start the network driver only when the validator waits for the module that needs it."""
     command = (str(Path(sys.executable).with_name("gpu-provision")), "apply", "--yes", "-i", str(node.inventory))
     with node.started(*command) as run:
-        node.machine.until(lambda: run.poll() is not None or "nvidia_peermem" in _log(node), what="no wait")
+        node.machine.until(
+            lambda: run.poll() is not None or "nvidia_peermem" in _log(node), what="no wait", seconds=600
+        )
         assert run.poll() is None, (node.folder / "started.log").read_text()
+        node.machine.until(lambda: metrics(node, check=False), what="the exporter serves nothing")
         found = {
             "log": _log(node),
             "validations": node.machine.run("ls", "-A", "/run/nvidia/validations").split(),
@@ -76,7 +79,7 @@ def _log(node: NodeUser) -> str:
     return node.log(pods[0], _WAIT, check=False) if pods else ""
 
 
-def metrics(node: NodeUser) -> str:
+def metrics(node: NodeUser, *, check: bool = True) -> str:
     """Return what the node status exporter serves, through its Service."""
     service = f"/api/v1/namespaces/{OPERANDS}/services/nvidia-node-status-exporter:8000/proxy/metrics"
-    return node.kubectl("get", "--raw", service)
+    return node.kubectl("get", "--raw", service, check=check)

@@ -51,7 +51,8 @@ def test_another_choice_reaches_the_running_plugin(node: NodeUser) -> None:
     assert [each["restartCount"] for each in after["status"]["containerStatuses"]] == [0, 0]
     assert "Successfully sent signal 1 to nvidia-device-plugin" in node.log(after, "config-manager")
     assert node.allocatable() == str(4 * GPUS)
-    assert labels(node)["nvidia.com/gpu.sharing-strategy"] == "mps"
+    strategy = "nvidia.com/gpu.sharing-strategy"
+    node.machine.until(lambda: labels(node).get(strategy) == "mps", what="no label of MPS")
     assert "Starting MPS daemon" in node.log(node.pod(MPS), "mps-control-daemon-ctr")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -19,7 +21,7 @@ CONFIG = "/etc/containerd/config.toml"
 PATTERN = "/etc/containerd/conf.d/*.toml"
 DROP_IN = "/etc/containerd/conf.d/99-site.toml"
 RESULT = "/run/gpu-provision/runtime/result"
-PATIENCE = 10
+PATIENCE = 20
 DEPLOY = f"""
 from gpu_provision.operations import runtime_imports
 
@@ -60,7 +62,9 @@ class Node:
             f"{self.machine.directory}/d.py",
         ]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd="/")
+        return subprocess.Popen(
+            command, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd="/", start_new_session=True
+        )
 
     def operate(self) -> tuple[int, str]:
         with self.started() as running:
@@ -154,7 +158,7 @@ def test_the_host_restores_by_itself_when_who_asked_is_gone(node: Node) -> None:
     with node.started() as running:
         node.machine.until(lambda: restarts(node.machine) > restarted, what="nothing is restarted")
         changed = node.config()
-        running.kill()
+        os.killpg(running.pid, signal.SIGKILL)  # nsenter has started the command as its child
     assert changed != before
     node.machine.until(lambda: node.run("sh", "-c", f"cat {RESULT} 2>&1 || true").startswith("restored"), what="no end")
     assert node.config() == before
