@@ -172,7 +172,7 @@ def test_an_object_that_stays_is_reported_with_its_cause(world: World, before: D
     world.apply("--cluster-only", check=True)
     pod = world.pods("nvidia-operator-validator")[0]["metadata"]["name"]
     world.api.patch("pod", pod, "-n", OPERANDS, patch={"metadata": {"finalizers": ["o.rg/x"]}})
-    stuck = destroy(world, "--timeout", "15", code=1)  # all other pods end within that
+    stuck = destroy(world, "--timeout", "40", code=1)  # all other pods end within that
     assert places_of(stuck, codes.NOT_GONE) == [f"Pod {OPERANDS}/{pod}"]
     assert "waits for the finalizer o.rg/x" in stuck["errors"][0]["evidence"]
     assert f"ConfigMap {OPERANDS}/{world.name}" in places_of(stuck, codes.LEFT_OVER)

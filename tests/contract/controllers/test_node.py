@@ -92,7 +92,7 @@ def test_pods_of_daemonsets_stay_on_a_node_that_is_not_ready(cluster: Cluster, u
     assert patience == [hasty | {"tolerationSeconds": 300}]
     unready("sim-3")
     cluster.await_gone("Pod", "hasty")
-    assert taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}
+    until(lambda: taints(cluster, "sim-3") >= {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")})
     found = condition(cluster.get("Node", "sim-3"), "Ready")
     assert (found["status"], found["reason"]) == ("False", "KubeletNotReady")
     assert not cluster.gone("Pod", "patient")
