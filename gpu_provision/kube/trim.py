@@ -18,8 +18,9 @@ from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.model.cluster import Kind, Manifest
 
 _KINDS_OF_PARTS = 4096  # of parts that are held once; a stack has some fifty, each failing pod some of its own
+_DRIVER = "driver"
 # Components of which the starts and ends of containers are read, see planning.verdicts.
-_TIMED = frozenset({"driver", "toolkit", "device_plugin", "validator", "device_plugin_validation"})
+_TIMED = frozenset({_DRIVER, "toolkit", "device_plugin", "validator", "device_plugin_validation"})
 
 _OF_CONTAINERS = frozenset({"containerStatuses", "initContainerStatuses"})
 
@@ -37,7 +38,9 @@ _METADATA_FIELDS = (
     *("deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
 )
 _METADATA = _fields(*_METADATA_FIELDS)
-_CONDITIONS = _LIST[_fields("type", "status", "reason", "message")] | None
+_CONDITION_FIELDS = ("type", "status", "reason", "message")
+_CONDITIONS = _LIST[_fields(*_CONDITION_FIELDS)] | None
+_TIMED_CONDITIONS = _LIST[_fields(*_CONDITION_FIELDS, "lastTransitionTime")] | None
 # Who cordoned a node decides whose it is to uncordon it.
 _OWNED = _fields(**{"f:spec": _fields("f:unschedulable") | None})
 _FIELD_MANAGER = _fields("manager", "time", fieldsV1=_OWNED | None)
@@ -64,7 +67,7 @@ _STACK_POD = _fields(
     spec=_fields("nodeName", "affinity", containers=_LIST[_fields("name", "image", "env")] | None),
     status=_fields(
         *("phase", "reason", "message"),
-        conditions=_CONDITIONS,
+        conditions=_TIMED_CONDITIONS,
         containerStatuses=_STATUSES,
         initContainerStatuses=_STATUSES,
     ),
@@ -136,7 +139,11 @@ def _stack_pod(pod: Manifest) -> Manifest:
     if node := spec.pop("nodeName", ""):
         spec = {"containers": spec.get("containers"), "nodeName": intern(node)}
     status = {key: value for key, value in (pod.get("status") or {}).items() if value}
-    if metadata["labels"].get(COMPONENT) in _TIMED:  # one of its containers alone may have something of its own to say
+    component = metadata["labels"].get(COMPONENT)
+    if component != _DRIVER:  # a vectorAdd that has failed is compared with when the driver got ready
+        for condition in status.get("conditions", ()):
+            condition.pop("lastTransitionTime", None)
+    if component in _TIMED:  # one of its containers alone may have something of its own to say
         own = {key: [*map(_deduplicate, status[key])] for key in _OF_CONTAINERS & status.keys()}
         status = _share_values(status, "phase", "conditions") | own
     else:

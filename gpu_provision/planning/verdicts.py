@@ -155,9 +155,13 @@ def expiry_reason(  # noqa: PLR0913 - everything that a verdict depends on
     if boot and boot != verdict.boot and (verdict.boot or verdict.passed):
         return f"{NOT_RUN} since the node booted"
     for name in (name for name in VALIDATIONS[component] if name in below):
-        starts = list(_container_starts(pods.get((name, target.name), ())))
+        those = pods.get((name, target.name), ())
+        starts = list(_container_starts(those))
         if not starts or max(starts) >= verdict.began:
             return f"{NOT_RUN} since the {name.replace('_', ' ')} pod was replaced or restarted"
+        # A driver that is still built fails every vectorAdd; that of a pod which had found the one before, too.
+        if name == DRIVER and not verdict.passed and max(_ready_times(those), default="~") > verdict.began:
+            return f"{NOT_RUN} since the driver pod got ready"
     of_host = target.driver.version if target.driver.on_host and target.driver.basis is DriverBasis.READ else ""
     if of_host and verdict.driver and of_host != verdict.driver:
         return f"{NOT_RUN} since the host driver changed from {verdict.driver} to {of_host}"
@@ -173,6 +177,13 @@ def _container_starts(pods: Iterable[Manifest]) -> Iterator[str]:
         for status in (pod.get("status") or {}).get("containerStatuses") or ():
             if status["name"] == main and "running" in (status.get("state") or {}):
                 yield status["state"]["running"].get("startedAt") or ""
+
+
+def _ready_times(pods: Iterable[Manifest]) -> Iterator[str]:
+    """Yield since when each ready pod is ready."""
+    for pod in filter(pod_view.is_ready, pods):
+        conditions = pod["status"]["conditions"]
+        yield next(each.get("lastTransitionTime") or "" for each in conditions if each["type"] == "Ready")
 
 
 def count_problem(target: Target, context: RenderContext, wanted: Mapping[str, str | None]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_provision.components.labels import STACK
+from gpu_provision.components.labels import COMPONENT, STACK
 from gpu_provision.diagnostics import pods as pod_view
 from gpu_provision.kube import trim as reading
 from gpu_provision.kube.observe import node_facts
@@ -106,3 +106,11 @@ def test_what_verdicts_stand_on_keeps_its_times(component: str) -> None:
     assert kept("gfd") == [{"terminated": {"exitCode": 1, "message": "no headers"}}, {"running": {}}]
     ended = {key: value for key, value in ENDED.items() if key != "containerID"}
     assert kept(component) == [{"terminated": ended}, states[1]]
+
+
+@pytest.mark.parametrize(("component", "is_kept"), [("driver", True), ("validator", False)])
+def test_when_a_driver_got_ready_is_known(component: str, *, is_kept: bool) -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": ENDED["startedAt"]}
+    whole = pod(labels={COMPONENT: component, STACK: "prod"}, phase="Running", conditions=[ready])
+    (kept,) = trimmed(whole)["status"]["conditions"]
+    assert ("lastTransitionTime" in kept) is is_kept

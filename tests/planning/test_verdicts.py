@@ -219,6 +219,22 @@ def test_a_host_whose_driver_changed_is_validated_again() -> None:
         assert expiry_reason(DRIVER, on_host, "", verdict, made.situation.pods, below=["toolkit"]) == why
 
 
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ([{"type": "Ready", "status": "False"}], State.PENDING),
+        ([{"type": "Ready", "status": "True", "lastTransitionTime": LATER}], State.PENDING),
+        ([{"type": "Ready", "status": "True", "lastTransitionTime": VALIDATED}], State.FAILED),
+    ],
+    ids=["is not ready", "got ready later", "was ready"],
+)
+def test_a_failure_counts_only_with_a_driver_that_was_ready(conditions: list[Any], state: State) -> None:
+    """A pod that had found the driver before runs its vectorAdd while the next one is built."""
+    made = Stack()
+    to_pod("driver", lambda pod: {**pod, "status": {**pod["status"], "conditions": conditions}})(made)
+    assert _of_validator(made, lambda pod: shown(pod, code=1)).state is state
+
+
 def test_out_of_memory_is_a_failure() -> None:
     ended = {**vector_add(137, LATER, boot=f"boot-of-{NODE}", said=""), "reason": "OOMKilled"}
     assert _of_validator(Stack(), _with({"state": {"terminated": ended}})).state is State.FAILED

@@ -193,6 +193,7 @@ def test_orphaned_pods_are_adopted_by_the_same_template(cluster: Cluster) -> Non
     """What is deleted as orphan leaves pods and revisions."""
     cluster.create("DaemonSet", "agent", spec=workload("agent"))
     before = cluster.await_pods(3)
+    await_counts(cluster, "agent", updated=3, ready=3, available=3)  # else its controller may adopt once more
     cluster.delete("DaemonSet", "agent", propagationPolicy="Orphan")
     cluster.await_gone("DaemonSet", "agent")
     left = (*cluster.pods(), *cluster.every("ControllerRevision"))
