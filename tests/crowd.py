@@ -318,7 +318,11 @@ class Crowd:
 
     def _offer(self, node: Object) -> None:
         """Write what the device plugin and GPU Feature Discovery report of a node."""
-        labels = {"nvidia.com/gpu.count": "1", "nvidia.com/gpu.product": "Tesla-T4"}
+        labels = {
+            "nvidia.com/gpu.count": "1",
+            "nvidia.com/gpu.product": "Tesla-T4",
+            "nvidia.com/cuda.driver.major": "595",
+        }
         if labels.items() <= _labels(node).items():
             return
         for part in ("capacity", "allocatable"):
