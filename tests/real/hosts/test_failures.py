@@ -29,7 +29,7 @@ pytestmark = pytest.mark.hosts
 COUNT = 50
 SETTINGS: dict[str, Any] = {
     "host_prerequisites": {"kernel_modules": ["ipmi_msghandler"], "hold_packages": True},
-    "ssh": {"patience": 60},
+    "ssh": {"patience": 20},
 }
 FILLS_ITS_DISK = """
 cat >/usr/sbin/modprobe.new <<'EOF'
